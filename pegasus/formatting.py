@@ -11,6 +11,9 @@ CHARACTERS_PER_TOKEN: Final = 4
 MASK: Final = "***"
 """Text that stands for a secret, in logs, results of tools and `pegasus config show`."""
 
+GOES_ON: Final = "on at the next start, but the step under way is not repeated"
+"""What follows "it goes" in sentences about a task whose daemon ends."""
+
 _LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999; `strftime` is not defined beyond it on all systems."""
 
@@ -45,6 +48,12 @@ def truncate(text: str, limit: int) -> str:
     """Return the text on one line, cut to `limit` characters. The last of them is `…` if something was cut off."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def cut_text(text: str, limit: int) -> str:
+    """Return a text of several lines without blanks around it, cut to `limit` characters; the last is `…` if something was cut off."""
+    text = text.strip()
+    return text if len(text) <= limit else f"{text[: limit - 1].rstrip()}…"
 
 
 def first_cause(error: BaseException) -> BaseException:

@@ -97,11 +97,45 @@ class Typing:
 
 @attrs.frozen
 class Progress:
-    """A draft of what the agent is about to say (direct speech). It is not stored and may be lost.
+    """Draft of what the agent is about to say. It is not stored and may be lost.
 
-    The final text comes as a reply and may differ.
+    A conversation has one draft. The next one replaces it; a reply to the conversation, and the end of typing there, end it. The
+    reply holds the final text, which may differ.
     """
 
     channel: ChannelInfo
     text: str
-    """The whole text so far, not only what is new."""
+    """The whole text so far, not only what is new. "" withdraws the draft."""
+    reasoning: str = ""
+    """The newest part of the model's reasoning, where the owner wants it shown (`agent.show_reasoning`). Never part of a reply."""
+
+    @property
+    def is_withdrawal(self) -> bool:
+        """True if nothing is shown any more."""
+        return not self.text and not self.reasoning
+
+
+@attrs.frozen
+class TaskProgress:
+    """State of a background task, for the people of the conversation that asked for it. It is not stored and may be lost.
+
+    Each one is the whole present state, so the newest of a task replaces those before it.
+    """
+
+    channel: ChannelInfo
+    """The channel that the work was asked for on."""
+    task_id: str
+    number: int
+    """Number by which people name the task; 0 if it has none."""
+    description: str
+    """What it is about, in a few words, on one line."""
+    state: str
+    """IDLE (it waits for its turn), REASONING, ACTING, SUSPENDED, COMPLETED or FAILED. The last two end it."""
+    tool: str
+    """The tool that runs, several with commas between them, "" while none does."""
+    step: int
+    """1 during the first model call and the tools that it asked for, then 2, 3 …; 0 while it waits for its turn."""
+    elapsed_ms: int
+    """Time since it got its turn; 0 while it waits."""
+    commands: tuple[str, ...] = ()
+    """Background commands that it runs, such as "c1 npm run dev"."""

@@ -6,7 +6,7 @@ are the class's fields in camelCase. `encode_frame` writes a frame, `decode_clie
 
     hello, message, ack, call              client → gateway
     welcome, accepted, reply, typing,
-    progress, result, error                gateway → client
+    progress, task, result, event, error   gateway → client
 
 The module knows the shape of frames and nothing else. Whether a client may name a channel is decided by the gateway, whether
 a name may be used by `pegasus.intake`. The client package imports this module instead of the server.
@@ -29,7 +29,17 @@ from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
 
-from pegasus.messages import Address, ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
+from pegasus.messages import (
+    Address,
+    ChannelInfo,
+    Json,
+    Media,
+    Metadata,
+    OutboundMessage,
+    Progress,
+    TaskProgress,
+    Typing,
+)
 from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
@@ -176,6 +186,17 @@ class ResultFrame:
 
 
 @attrs.frozen
+class EventFrame:
+    """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call."""
+
+    id: str
+    """The id of the call."""
+    n: int
+    """Number of the event; a client that comes back names the last one that it has seen."""
+    event: Mapping[str, Json]
+
+
+@attrs.frozen
 class ErrorFrame:
     """A refusal.
 
@@ -190,9 +211,19 @@ class ErrorFrame:
 
 
 ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
-ServerFrame: TypeAlias = WelcomeFrame | AcceptedFrame | OutboundMessage | Typing | Progress | ResultFrame | ErrorFrame
+ServerFrame: TypeAlias = (
+    WelcomeFrame
+    | AcceptedFrame
+    | OutboundMessage
+    | Typing
+    | Progress
+    | TaskProgress
+    | ResultFrame
+    | EventFrame
+    | ErrorFrame
+)
 """Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress is
-`progress`, and Typing is `typing`, whose `after` the gateway leaves out."""
+`progress`, TaskProgress is `task`, and Typing is `typing`, whose `after` the gateway leaves out."""
 
 _CLIENT_FRAMES: Final[Mapping[str, type[ClientFrame]]] = {
     "hello": HelloFrame,
@@ -206,7 +237,9 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "reply": OutboundMessage,
     "typing": Typing,
     "progress": Progress,
+    "task": TaskProgress,
     "result": ResultFrame,
+    "event": EventFrame,
     "error": ErrorFrame,
 }
 _CLIENT_KEYS: Final = {cls: tuple(camel(field.name) for field in attrs.fields(cls)) for cls in _CLIENT_FRAMES.values()}
@@ -222,7 +255,9 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
     A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
     """
     if isinstance(frame, OutboundMessage | Progress) and not _is_unicode(frame.text):
-        frame = attrs.evolve(frame, text=frame.text.encode("utf-8", "replace").decode())
+        frame = attrs.evolve(frame, text=_to_unicode(frame.text))
+    if isinstance(frame, Progress) and not _is_unicode(frame.reasoning):
+        frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning))
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
 
@@ -291,3 +326,8 @@ def _is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _to_unicode(text: str) -> str:
+    """Return the text with each half of a surrogate pair replaced."""
+    return text.encode("utf-8", "replace").decode()

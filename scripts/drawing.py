@@ -1,7 +1,9 @@
-"""Pictures for the README, drawn from the running program with the built-in stand-in model.
+"""Pictures for README and quick start, drawn from the running program with the built-in stand-in model.
 
 `conversation.svg` is the screen of a terminal (tmux) in which `pegasus` was started and typed into. `tree.svg` is what
-`pegasus tree --json` says about the same daemon. Both load nothing from elsewhere, and look right on a light and on a dark page.
+`pegasus tree --json` says about the same daemon. `first-chat.svg`, `streaming.svg` and `tasks.svg` show parts of a session: the
+greeting with the first reply, a reply while it is being written beside a running task, and `/tasks`. They load nothing from
+elsewhere, and look right on a light and on a dark page.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import io
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -60,25 +63,41 @@ class Screen:
     """A terminal in a tmux server of its own."""
 
     socket: str
+    columns: int = COLUMNS
+    rows: int = ROWS
 
     def tmux(self, *arguments: str) -> str:
         """Run a tmux command and return what it prints."""
         command = ["tmux", "-L", self.socket, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    def start(self, command: str) -> None:
+    def start(self, command: Sequence[str]) -> None:
         """Open the terminal and run a command in it."""
-        self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(COLUMNS), "-y", str(ROWS), command)
+        size = ("-x", str(self.columns), "-y", str(self.rows))
+        self.tmux("-f", "/dev/null", "new-session", "-d", *size, shlex.join(command))
         self.tmux("set-option", "-g", "status", "off")
+
+    def end(self) -> None:
+        """Close the terminal."""
+        subprocess.run(["tmux", "-L", self.socket, "kill-server"], check=False, capture_output=True)
 
     def type(self, text: str) -> None:
         """Type a line."""
         self.tmux("send-keys", "-l", text)
         self.tmux("send-keys", "Enter")
 
+    def keys(self, *keys: str) -> None:
+        """Press keys, by their names in tmux."""
+        for key in keys:
+            self.tmux("send-keys", key)
+
     def text(self) -> str:
         """Return the screen without colours."""
         return self.tmux("capture-pane", "-p")
+
+    def history(self) -> list[str]:
+        """Return the lines of the screen without colours, with those that have left it, and without empty ones at the end."""
+        return self.tmux("capture-pane", "-p", "-S", "-").rstrip().splitlines()
 
     def coloured(self) -> str:
         """Return the screen with its escape sequences."""
@@ -93,10 +112,12 @@ class Screen:
             time.sleep(0.1)
 
 
-def draw_screen(coloured: str, title: str) -> str:
-    """Return the screen as an SVG that loads no fonts."""
+def draw_screen(coloured: str, title: str, since: str = "") -> str:
+    """Return the screen as an SVG that loads no fonts. since: begin with the last line that contains this text."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     lines = coloured.rstrip().splitlines()
+    first = max((index for index, line in enumerate(lines) if since and since in Text.from_ansi(line).plain), default=0)
+    lines = lines[first:]
     console.print(Text("\n").join(Text.from_ansi(line) for line in lines))
     svg = console.export_svg(title=title, theme=THEME)
     svg = re.sub(r"@font-face \{.*?\}\n", "", svg, flags=re.DOTALL)
@@ -184,35 +205,75 @@ def run_pegasus(home: Path, *arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
 
+def draw_quick_start(home: Path, screen: Screen) -> None:
+    """Play the beginning of the quick start, and write its three pictures."""
+    open_chat(home, screen)
+    screen.type("hello")
+    screen.wait_for(lambda text: "again." in text)
+    time.sleep(1)
+    save("first-chat", screen.coloured())
+    screen.type("run sleep 20; echo finished")
+    screen.wait_for(lambda text: "shell_exec" in text)
+    screen.type("what can you do?")
+    screen.wait_for(lambda text: "beyond my rules" in text and "shell_exec" in text)
+    save("streaming", screen.coloured(), since="what can you do?")
+    screen.wait_for(lambda text: "You wrote" in " ".join(text.split()))
+    time.sleep(1)
+    screen.type("/tasks")
+    screen.wait_for(lambda text: text.count("sleep 20") > 2)
+    time.sleep(1)
+    save("tasks", screen.coloured(), since="› /tasks")
+    screen.keys("C-d")
+    screen.wait_for(lambda text: "Still running" in text)
+    screen.keys("s")
+    time.sleep(3)
+
+
+def save(name: str, coloured: str, since: str = "") -> None:
+    """Write a picture of the screen."""
+    (TARGET / f"{name}.svg").write_text(draw_screen(coloured, "pegasus", since))
+
+
+def open_chat(home: Path, screen: Screen) -> None:
+    """Start the agent in a new home, with a chat."""
+    home.mkdir(mode=0o700)
+    (home / "pegasus.toml").write_text("[gateway]\nport = 0\n")
+    (home / "pegasus.toml").chmod(0o600)
+    without = [word for name in os.environ if name.endswith("_API_KEY") for word in ("-u", name)]
+    program = "PEGASUS_PROGRAM=./scripts/run"
+    screen.start(["env", "-C", str(ROOT), *without, program, sys.executable, "-m", "pegasus", "--home", str(home)])
+    screen.wait_for(lambda text: ">" in text or "›" in text)
+    time.sleep(1)
+
+
 def main(arguments: Sequence[str]) -> None:
-    """Play the conversation, and write both pictures."""
+    """Play both sessions, and write the pictures."""
     if arguments:
         raise SystemExit(__doc__)
     TARGET.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        screen = Screen(f"pegasus-pictures-{os.getpid()}")
+        try:
+            draw_quick_start(Path(folder) / "home", screen)
+        finally:
+            screen.end()
     screen = Screen(f"pegasus-pictures-{os.getpid()}")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        home.mkdir(mode=0o700)
-        (home / "pegasus.toml").write_text("[gateway]\nport = 0\n")
-        (home / "pegasus.toml").chmod(0o600)
-        screen.start(
-            f"cd {ROOT} && env -u ANTHROPIC_API_KEY -u OPENAI_API_KEY {sys.executable} -m pegasus --home {home}"
-        )
         try:
-            screen.wait_for(lambda text: ">" in text or "›" in text)
-            time.sleep(1)
+            open_chat(home, screen)
             for message, answer in CONVERSATION:
                 before = screen.text().count(answer)
                 screen.type(message)
                 screen.wait_for(lambda text, before=before, answer=answer: text.count(answer) > before)
                 time.sleep(1.5)
-            (TARGET / "conversation.svg").write_text(draw_screen(screen.coloured(), "pegasus"))
+            save("conversation", screen.coloured())
             tree = json.loads(run_pegasus(home, "tree", "--json"))
             (TARGET / "tree.svg").write_text(draw_tree(tree))
             screen.tmux("send-keys", "C-d")
             time.sleep(3)
         finally:
-            subprocess.run(["tmux", "-L", screen.socket, "kill-server"], check=False, capture_output=True)
+            screen.end()
 
 
 if __name__ == "__main__":

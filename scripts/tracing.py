@@ -196,6 +196,7 @@ def run_daemon(folder: Path, base_url: str) -> Iterator[Daemon]:
         port = 0
         [models]
         default = "trace/model"
+        context_window = 128000
         [providers.trace]
         type = "openai"
         api_key = "none"

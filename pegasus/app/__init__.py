@@ -11,9 +11,10 @@ downward: `daemon`, `tree`, `services`. Nothing in the product imports this pack
 command that starts the daemon.
 """
 
-from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, TaskMethods, actor_json
+from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, actor_json
 from pegasus.app.daemon import run_daemon
 from pegasus.app.services import TASK_AGENT, Environment, build_services
+from pegasus.app.task_control import ConversationMethod, EventMethods, TaskMethods
 from pegasus.app.tree import (
     CHILD_BACKOFF,
     ROOT_INTENSITY,
@@ -29,7 +30,9 @@ __all__ = [
     "TASK_AGENT",
     "AgentTree",
     "ControlPlane",
+    "ConversationMethod",
     "Environment",
+    "EventMethods",
     "MemoryMethods",
     "PersonaMethods",
     "TaskMethods",

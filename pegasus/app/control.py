@@ -14,46 +14,29 @@ gateway bounds the call.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar, TypeVarTuple
+from collections.abc import Callable
 
 import attrs
 import trio
 
-from actors import ActorError, ActorInfo, Ref, Reply, Supervisor
+from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
-from pegasus.conversation import to_json
+from pegasus.app.params import bad_params_for, read_number, require_text
+from pegasus.app.task_control import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
 from pegasus.gateway import BadParams, Caller, Method, Params
 from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
-from pegasus.intake import is_owner
-from pegasus.main_agent import GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
 from pegasus.memory import Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ModelService
+from pegasus.policy import is_owner
 from pegasus.storage import JournalMessage, Waiting
-from pegasus.tasks import (
-    AgentMessage,
-    Cancel,
-    GetContext,
-    GetTask,
-    ListTasks,
-    Resume,
-    TaskError,
-    TaskView,
-    is_date,
-    wait_until_running,
-)
 from pegasus.tools import found_json
-from pegasus.wire import camel, to_wire
+from pegasus.wire import camel
 
-R = TypeVar("R")
-Args = TypeVarTuple("Args")
-
-ANSWER_TIMEOUT = 5.0
-"""Seconds an actor may take to report its state."""
+SETTLING = 1.0
+"""Seconds that a report waits for the search for a local model, so that a greeting names the model that will answer."""
 DEFAULT_CHANGES = 50
 """Changes that `memory.log` returns when the caller names no limit."""
 MAX_CHANGES = 200
@@ -61,121 +44,6 @@ MAX_CHANGES = 200
 a frame."""
 DEFAULT_HITS = 8
 """Passages that `memory.search` returns when the caller names no limit."""
-
-
-# ------------------------------------------------------------------ params
-
-
-def require_text(params: Params, key: str, allowed: str = "a text") -> str:
-    """Return a text that is not empty. `allowed` completes the message of the BadParams that is raised otherwise."""
-    value = params.get(key)
-    if not isinstance(value, str) or not value:
-        raise BadParams(f"{key}: found {value!r}, allowed: {allowed}")
-    return value
-
-
-def read_number(params: Params, key: str, default: int) -> int:
-    """Return a whole number from 0, or `default` where the key is missing. Raises BadParams."""
-    value = params.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadParams(f"{key}: found {value!r}, allowed: a whole number from 0")
-    return value
-
-
-@contextmanager
-def bad_params_for(*refusals: type[Exception], key: str = "") -> Iterator[None]:
-    """Turn errors of these types into BadParams within the block. key: the param that their texts are about."""
-    try:
-        yield
-    except refusals as error:
-        raise BadParams(f"{key}: {error}" if key else str(error)) from None
-
-
-# ------------------------------------------------------------------ tasks
-
-
-@attrs.frozen(eq=False)
-class TaskMethods:
-    """Tasks: `tasks.list`, `tasks.show`, `tasks.replay`, `tasks.cancel`, `tasks.resume`.
-
-    The task system starts behind the ready line, so each method waits until it runs (the gateway's deadline for calls
-    bounds that wait).
-
-        tasks = TaskMethods(root.ref(TASK_AGENT))
-        await tasks.cancel(caller, {"taskId": "t-42"})
-    """
-
-    agent: Ref[AgentMessage]
-    """The orchestrator of the task system."""
-
-    async def list(self, caller: Caller, params: Params) -> Json:
-        """Return the tasks in memory or, with `date` (YYYY-MM-DD, UTC), those that were created on that day.
-
-        Tasks of an earlier day are read from the task log, so this takes as long as reading that day's file.
-        """
-        date = params.get("date")
-        if date is not None and not (isinstance(date, str) and is_date(date)):
-            raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
-        return {"tasks": [task_json(task) for task in await self._ask(ListTasks, date)]}
-
-    async def show(self, caller: Caller, params: Params) -> Json:
-        """Return the state and result of the task `taskId`.
-
-        Tasks that have ended are found too, as long as their log is kept.
-        """
-        task_id = _task_id(params)
-        task = await self._ask(GetTask, task_id)
-        if task is None:
-            raise BadParams(f"taskId: there is no task {task_id!r}")
-        return task_json(task)
-
-    async def replay(self, caller: Caller, params: Params) -> Json:
-        """Return the whole conversation of the task `taskId`."""
-        task_id = _task_id(params)
-        context = await self._ask(GetContext, task_id)
-        if context is None:
-            raise BadParams(f"taskId: there is no task {task_id!r}")
-        return {"taskId": task_id, "messages": [to_json(entry) for entry in context.messages]}
-
-    async def cancel(self, caller: Caller, params: Params) -> Json:
-        """Cancel the task `taskId`, and return what was ended once nothing of it runs.
-
-        A task that does not exist or has ended already is a BadParams. Cancelling this call does not save the
-        task.
-        """
-        return to_wire(await self._ask(Cancel, _task_id(params), f"a control call ({caller.type})"))
-
-    async def resume(self, caller: Caller, params: Params) -> Json:
-        """Resume a suspended, completed or interrupted task, with `input` as a new message if there is one.
-
-        It returns as soon as the task is queued or running; the result comes to the Main Agent as a
-        notification.
-        """
-        task_id, text = _task_id(params), params.get("input", "")
-        if not isinstance(text, str):
-            raise BadParams("input: must be a text")
-        await self._ask(Resume, task_id, text)
-        return {"taskId": task_id, "status": "resumed"}
-
-    async def _ask(self, make: Callable[[Reply[R], *Args], AgentMessage], *args: *Args) -> R:
-        """Return the answer of the task system, once it runs. Raises BadParams for what it refuses."""
-        await wait_until_running(self.agent)
-        with bad_params_for(TaskError):
-            return await self.agent.ask(make, *args)
-
-
-def task_json(task: TaskView) -> Json:
-    """Return a task as it appears on the wire, where its state is a word.
-
-    Keys are the camelCase names of TaskView's fields; those with a default value are left out.
-    """
-    return {**to_wire(task), "state": task.state.value}
-
-
-def _task_id(params: Params) -> str:
-    return require_text(params, "taskId", "a task's id")
 
 
 # ------------------------------------------------------------------ memory
@@ -311,6 +179,8 @@ class ControlPlane:
     """Methods about memory, `memory.…` on the wire."""
     persona: PersonaMethods
     """Methods about the persona, `persona.…` on the wire."""
+    events: EventMethods
+    """Methods about events, `events.…` on the wire."""
 
     def methods(self) -> dict[str, Method]:
         """Return all methods by the names that they have on the wire."""
@@ -319,11 +189,14 @@ class ControlPlane:
             "usage": self.usage,
             "tree": self.tree,
             "stop": self.stop,
+            "conversation": ConversationMethod(self.tasks.agent, self.journal, self.clock).call,
             "tasks.list": self.tasks.list,
             "tasks.show": self.tasks.show,
             "tasks.replay": self.tasks.replay,
             "tasks.cancel": self.tasks.cancel,
             "tasks.resume": self.tasks.resume,
+            "tasks.log": self.tasks.log,
+            "events.subscribe": self.events.subscribe,
             "memory.list": self.memory.list,
             "memory.show": self.memory.show,
             "memory.log": self.memory.log,
@@ -339,25 +212,21 @@ class ControlPlane:
 
         The Main Agent and the journal must answer, otherwise ActorError becomes an error frame. Tasks are null
         instead, because the task system starts after the daemon has announced itself. Times are in seconds,
-        `startedAt` in ms since the epoch.
+        `startedAt` in ms since the epoch. The facts are those of the chat's /status.
         """
+        with trio.move_on_after(SETTLING):  # a chat that has started the agent asks before the first search has ended
+            await self.models.settle()
         agent = await self.main_agent.ask(GetStatus, timeout=ANSWER_TIMEOUT)
-        waiting = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
+        not_done = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
         usage = await self.models.usage_report()
-        thinking: Json = None
-        if agent.thinking_about is not None:
-            thinking = {"about": agent.thinking_about, "seconds": round(agent.thinking_for, 1)}
+        work = TaskDelegation(self.tasks.agent)
+        facts = await gather_status(agent, not_done, work, self.clock(), ANSWER_TIMEOUT)
         return {
             "agent": self.agent_name,
             "version": __version__,
             "startedAt": self.started_at,
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
-            "model": agent.model,
-            "thinking": thinking,
-            "waiting": waiting,
-            "tasks": await self._count_tasks(),
-            "handled": agent.turns,
-            "sessionEntries": agent.entries,
+            **status_json(facts),
             "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},
             "failingModels": [
                 {
@@ -369,21 +238,6 @@ class ControlPlane:
                 }
                 for model, status in self.models.breakers().items()
             ],
-        }
-
-    async def _count_tasks(self) -> Json:
-        """Return how many tasks are in which state; null while the task system is down or does not answer in time."""
-        if not self.tasks.agent.alive:
-            return None
-        try:
-            tasks = await self.tasks.agent.ask(ListTasks, timeout=ANSWER_TIMEOUT)
-        except ActorError:
-            return None
-        states = Counter(task.state.value for task in tasks)
-        return {
-            "working": states["reasoning"] + states["acting"],
-            "waiting": states["idle"],
-            "suspended": states["suspended"],
         }
 
     async def usage(self, caller: Caller, params: Params) -> Json:
@@ -407,7 +261,13 @@ class ControlPlane:
         Cancelling the call does not take the stop back.
         """
         ended = await self.main_agent.ask(Stop, f"a control call ({caller.type})")
-        return {"ended": [{"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2)} for work in ended]}
+        return {"ended": [_ended_json(work) for work in ended]}
+
+
+def _ended_json(work: EndedWork) -> Json:
+    """Return ended work on the wire. A thought has no number."""
+    number: dict[str, Json] = {"number": work.number} if work.number else {}
+    return {"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2), **number}
 
 
 def actor_json(info: ActorInfo) -> Json:

@@ -31,11 +31,15 @@ import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
-from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, TaskMethods
+from pegasus.app.completions import CompletionMethod
+from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods
 from pegasus.app.reload import Reloader
-from pegasus.app.services import TASK_AGENT, Environment
+from pegasus.app.services import TASK_AGENT, Environment, chat_commands
+from pegasus.app.task_control import EventMethods, TaskMethods
+from pegasus.app.task_signs import open_tasks
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.channels import AdapterMessage
+from pegasus.events import RecentEvents
 from pegasus.formatting import first_cause
 from pegasus.gateway import GatewayConfig, connections_within, open_listeners, run_gateway
 from pegasus.host import (
@@ -47,16 +51,17 @@ from pegasus.host import (
     ensure_token,
     forbid_inspection,
     handle_signals,
+    make_samples,
     own_home,
     print_error,
     raise_descriptor_limit,
     wall_clock,
 )
-from pegasus.identity import Persona, PersonaError, persona_at_start, persona_of_settings
+from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
 from pegasus.intake import Access, Intake
 from pegasus.main_agent import FolderArchives
 from pegasus.memory import memory_in
-from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker
+from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, stop_logging
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
@@ -136,10 +141,12 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         workspace=home.workspace,
         subagent_folders=(home.subagents,),
         skill_folders=(home.skills, home.workspace / "skills"),
+        files=WorkspaceFiles(home.workspace),
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         make_tools=partial(standard_tools, settings.tools, clock=wall_clock),
         archives=FolderArchives(home.data / "main"),
         secrets=reloader.secrets,
+        recent=RecentEvents(wall_clock()),
         switch=reloader,
     )
 
@@ -154,6 +161,8 @@ async def _daemon(world: _World) -> int:
     settings = world.settings
     usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
     models = ModelService(settings.models, settings.providers, rng=Random(), usage=usage)  # noqa: S311 jitter only
+    if models.client().name == OFFLINE and make_samples(world.home):
+        _log.info("sample files are in the workspace", folder=str(world.home.workspace))
     reloader = Reloader(world.home, settings, world.token, models)
     environment = _environment(world, models, reloader)
     listeners = await _listen(settings)
@@ -192,6 +201,7 @@ def _gateway_child(
     start on.
     """
     services = tree.services
+    tasks = TaskMethods(tree.root.ref(TASK_AGENT))
     control = ControlPlane(
         root=tree.root,
         journal=tree.journal,
@@ -200,11 +210,13 @@ def _gateway_child(
         started_at=wall_clock(),
         clock=wall_clock,
         models=models,
-        tasks=TaskMethods(tree.root.ref(TASK_AGENT)),
+        tasks=tasks,
         memory=MemoryMethods(services.memory),
         persona=PersonaMethods(services.evolution, world.persona, world.settings.agent.owners),
+        events=EventMethods(services.environment.recent, tasks),
     )
-    methods = {**control.methods(), "config.reload": reloader.call}
+    completions = CompletionMethod(chat_commands(services), services.agent.toolset.skills, models.choices)
+    methods = {**control.methods(), "config.reload": reloader.call, "completions": completions.call}
     access = Access({"cli": world.settings.channels.cli.allow_from})
     intake = Intake(tree.journal, access, world.settings.agent.owners)
     gateway = world.settings.gateway
@@ -216,7 +228,8 @@ def _gateway_child(
         # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
         max_connections=connections_within(raise_descriptor_limit()),
     )
-    return Child("gateway", run_gateway, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
+    unfinished = partial(open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
+    return Child("gateway", run_gateway, config, intake, listeners, methods, unfinished, backoff=CHILD_BACKOFF)
 
 
 async def _kill_when_late(signals: Signals, root: Supervisor) -> None:

@@ -6,8 +6,10 @@ takes part in a reload, because the objects that they were given follow the sett
 `ModelService` at each call.
 
 `/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
-`/model default` takes it back. A model that the command line names with `--set models.default=…` is newer than a choice of an
-earlier day and wins over it.
+`/model default` takes it back or a newer decision does. The newest decision wins: with the choice, the `models.default` of that moment
+is kept, and a choice is dropped when the settings (the file, by hand or by `config set`, or a variable) say something else, at a
+reload or at a start. A model that the command line names with `--set models.default=…` is always newer than a choice of an earlier
+run.
 
 Order of a reload: read and check everything, then let the models follow (they may still refuse, which leaves
 the old settings in force), then everything that cannot fail. A reload runs to its end without a checkpoint
@@ -38,7 +40,11 @@ RELOADABLE: Final = ("models.", "providers.", "log.", "budget.", "prices.")
 MODEL_KEYS: Final = ("models.", "providers.")
 """Prefixes of keys that the models follow."""
 CHOICE_FILE: Final = "models/choice.json"
-"""File of the chosen model below data/: `{"default": "<provider>/<model>"}`."""
+"""File of the chosen model below data/: `{"default": "<provider>/<model>", "insteadOf": "<models.default at that time>"}`."""
+DEFAULT_MODEL: Final = "models.default"
+"""Key of the settings that a choice stands in for."""
+
+_NEWER: Final = "the model of the settings is newer than the one chosen with /model, which is dropped"
 
 _log = get_logger("settings")
 
@@ -60,8 +66,8 @@ class Reloader:
         """Writes the chosen model to disk; known once the journal runs."""
         self._home = home
         self._token = token
-        self._former_secrets: frozenset[str] = frozenset()
-        """Secrets of settings that were in force before. Some are used until the next start, others may still be valid."""
+        self._secrets = frozenset(secrets_of(settings))
+        """Secrets of the settings in force and of those before. Some are used until the next start, others may still be valid."""
         self._requested = trio.Event()
         """Set by `request` and by a choice of a model; `run` waits for it. Several requests at once are one
         reload."""
@@ -71,7 +77,7 @@ class Reloader:
         """The SDK of a new model should be imported before the next message needs it."""
         self._configure_logs()
         if not _names_default_model(settings):
-            models.restore_choice(_read_choice(home))
+            models.restore_choice(_read_choice(home, settings.models.default))
 
     def request(self) -> None:
         """Ask for a reload. Returns at once, so a signal handler may call it.
@@ -110,21 +116,28 @@ class Reloader:
     async def reload(self) -> Json:
         """Read, check and apply the settings. Return the keys that changed now, and those that change after a restart.
 
-        Raises SettingsError and ModelConfigError; then nothing has changed. The files are read in a thread.
+        Raises SettingsError and ModelConfigError; then nothing has changed. StorageError: the settings are in force, but a choice of a
+        model that they replace is still on disk; a start drops it as well. The files are read in a thread.
         """
         new = await trio.to_thread.run_sync(load_settings, self.settings.source)
         changed = changed_keys(self.settings, new)
         now = [key for key in changed if key.startswith(RELOADABLE)]
         later = [key for key in changed if key not in now]
+        dropped = self.models.chosen if DEFAULT_MODEL in now else ""
         if any(key.startswith(MODEL_KEYS) for key in now):
             self.models.reload(new.models, new.providers)  # first, because it may raise
+            if dropped:
+                self.models.choose("")
             self._warm_up_soon()
-        self._former_secrets |= frozenset(secrets_of(self.settings))
+        self._secrets |= frozenset(secrets_of(new))
         self.settings = new
         if self.models.usage is not None:
             self.models.usage.configure(new.budget, PriceList(new.prices, new.providers))
         self._configure_logs()
         _log.info("settings reloaded", changed=now, after_restart=later)
+        if dropped:
+            _log.info(_NEWER, dropped=dropped)
+            await self._write_choice("")
         return {"changed": list(now), "afterRestart": list(later)}
 
     # ------------------------------------------------------------ the model of the conversation
@@ -139,6 +152,20 @@ class Reloader:
         """Model that was chosen at run time; "" if the settings decide."""
         return self.models.chosen
 
+    @property
+    def origin(self) -> str:
+        """Reason why that model answers, for people."""
+        return "chosen with /model" if self.chosen else self.models.origin
+
+    @property
+    def rules(self) -> Sequence[str]:
+        """Rules that send calls to other models, a line for each."""
+        return self.models.rules
+
+    async def look_around(self) -> None:
+        """Find out which local models there are now, also for an answer in place of the stand-in. Never raises."""
+        await self.models.look_around()
+
     def choices(self) -> Sequence[str]:
         """Return the models that can be chosen, those of the settings first."""
         return self.models.choices()
@@ -149,12 +176,17 @@ class Reloader:
         Raises ModelConfigError (the model cannot work) and StorageError (the choice cannot be written); then nothing has changed.
         """
         self.models.check_choice(spec)
-        if self.journal is not None:
-            await self.journal.ask(ReplaceFile, CHOICE_FILE, encode_line({"default": spec}))
+        await self._write_choice(spec)
         name = self.models.choose(spec)
         self._warm_up_soon()
         _log.info("model chosen", model=name, by="the settings" if not spec else "/model")
         return name
+
+    async def _write_choice(self, spec: str) -> None:
+        """Write a choice to disk, with the model of the settings that it stands in for. Raises StorageError."""
+        if self.journal is not None:
+            choice = {"default": spec, "insteadOf": self.settings.models.default}
+            await self.journal.ask(ReplaceFile, CHOICE_FILE, encode_line(choice))
 
     def _warm_up_soon(self) -> None:
         self._must_warm_up = True
@@ -162,11 +194,7 @@ class Reloader:
 
     def secrets(self) -> tuple[str, ...]:
         """Return the texts that no log and no result of a tool may show: token, keys of the settings and of the environment."""
-        return (
-            self._token,
-            *self._former_secrets.union(secrets_of(self.settings)),
-            *secrets_in_environment(os.environ),
-        )
+        return (self._token, *self._secrets, *secrets_in_environment(os.environ))
 
     def _configure_logs(self) -> None:
         log = self.settings.log
@@ -176,15 +204,23 @@ class Reloader:
 def _names_default_model(settings: Settings) -> bool:
     """Return whether the command line names the default model."""
     keys = (override.partition("=")[0].replace(" ", "") for override in settings.source.overrides)
-    return "models.default" in keys
+    return DEFAULT_MODEL in keys
 
 
-def _read_choice(home: Home) -> str:
-    """Return the model that was chosen before this start; "" if none was, or if the file cannot be read, which is logged."""
+def _read_choice(home: Home, default: str) -> str:
+    """Return the model that was chosen before this start; "" if none was, or if the file cannot be read, which is logged.
+
+    default: `models.default` of this start. A choice that was made instead of another one is older than the settings, and does not
+    count. Versions before 0.2 did not write what it was made instead of; such a choice counts.
+    """
     try:
-        spec = decode_object((home.data / CHOICE_FILE).read_bytes()).get("default")
+        choice = decode_object((home.data / CHOICE_FILE).read_bytes())
+        spec = choice.get("default")
         if not isinstance(spec, str):
             raise ValueError("there is no model in it")
+        if spec and choice.get("insteadOf", default) != default:
+            _log.info(_NEWER, dropped=spec)
+            return ""
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as error:

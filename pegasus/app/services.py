@@ -18,6 +18,7 @@ not keep the agent from starting.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -27,32 +28,47 @@ from typing import Any, Final, Protocol, TypeAlias
 import attrs
 import trio
 
-from actors import Ref
+from actors import ActorError, Ref
+from pegasus.app.task_signs import TaskSigns
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.events import BusMessage, EventMaker
-from pegasus.identity import ChannelNote, Evolution, Persona, main_prompt
-from pegasus.intake import is_owner
+from pegasus.events import BusMessage, EventMaker, RecentEvents
+from pegasus.formatting import truncate
+from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, WorkspaceFiles
 from pegasus.main_agent import (
-    REPLY,
     SPAWN_ALIAS,
+    TASKS,
     AgentServices,
     AgentToolset,
     Compactor,
     SessionArchives,
     SkillInvoker,
+    TaskCommand,
     TaskDelegation,
     archive_tool,
     delegation_tools,
+    describe_speech,
     find_open_tasks,
     persona_answer,
 )
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Address, ChannelInfo, InboundMessage
-from pegasus.models import Lane, LanguageModel, ModelRequest, ModelSwitch, UsageTracker, model_command
+from pegasus.models import (
+    SPEECHES,
+    Lane,
+    LanguageModel,
+    ModelClient,
+    ModelError,
+    ModelRequest,
+    ModelSwitch,
+    TraitStore,
+    UsageTracker,
+    model_command,
+)
 from pegasus.observe import get_logger
+from pegasus.policy import is_owner
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
-from pegasus.storage import Disk, JournalMessage, escape_field
+from pegasus.storage import Disk, JournalMessage, StorageError, Waiting, escape_field
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     AgentMessage,
@@ -68,8 +84,11 @@ from pegasus.tools import Tool, ToolExecutor, base_context, current_time, memory
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
+SWITCHBOARD = "channels/switchboard"
 """Paths of actors in the tree that others send to."""
 
+COMMANDS_WITHIN: Final = 10.0
+"""Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
 _MAX_CHANNEL_NAME: Final = 64
 """Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
 
@@ -83,8 +102,15 @@ class ModelSource(Protocol):
     def usage(self) -> UsageTracker | None:
         """Counts and limits calls; None: nothing does."""
 
+    @property
+    def traits(self) -> TraitStore:
+        """Knowledge about each model's manners."""
+
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         """Return a model that may be kept: it follows reloads and choices. Raises ModelConfigError."""
+
+    def assumes_window(self) -> bool:
+        """Return whether the default model's window is only assumed, and the model has not answered yet."""
 
     def context_window(self, role: str = "default") -> int:
         """Return how many tokens fit into the model of a role."""
@@ -128,6 +154,8 @@ class Environment:
     """Folders with SUBAGENT.md files beside the built-in types, the strongest last."""
     skill_folders: tuple[Path, ...] = ()
     """Folders with skills beside the built-in ones, the strongest last."""
+    files: WorkspaceFiles | None = None
+    """The owner's files that are part of the prompt; None: there are none."""
     open_memory: Callable[[Ref[JournalMessage]], Memory]
     """Opens the memory, which the journal writes. Called once."""
     make_tools: Callable[[Memory], Sequence[Tool]]
@@ -140,6 +168,8 @@ class Environment:
     """Changes the default model at run time (`/model`); None: nothing can."""
     reads_in_thread: bool = True
     """True if small files are read in threads. Tests in virtual time set False."""
+    recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(1))
+    """The last events, for programs that follow them."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
 
@@ -174,13 +204,15 @@ def build_services(
     find: Callable[[str], Ref[Any]],
     known: Sequence[Address],
 ) -> Services:
-    """Build everything that the actors need. Reads the files of skills and task types.
+    """Build everything that the actors need. Reads the files of skills, task types and the workspace.
 
     find: returns the address of an actor by its path in the tree; it need not run yet. known: addresses that wrote before this start.
 
     Blocks while it reads, some milliseconds at a start. Raises ModelConfigError if a model of the settings
     cannot work.
     """
+    if environment.files is not None:
+        environment.files.load()
     memory = environment.open_memory(journal)
     evolution = Evolution(journal, environment.base_persona, environment.clock)
     types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
@@ -193,7 +225,7 @@ def build_services(
         memory,
         evolution,
         _agent_services(environment, memory, evolution, types, agent, known),
-        _task_deps(environment, memory, types, agent, find(BUS)),
+        _task_deps(environment, journal, memory, types, agent, find),
     )
 
 
@@ -219,19 +251,28 @@ def _agent_services(
     waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
     """
     settings, models = environment.settings, environment.models
-    memory_index = partial(read_or_nothing, memory.index_message)
+    model = models.client("default", "conversation")
+
+    async def memory_index() -> str:
+        window = 0
+        with suppress(ModelError, ValueError):  # the model call that follows reports it
+            if isinstance(model, ModelClient):
+                await model.prepare()  # the window decides how much of the index there is room for
+            window = models.context_window("default")
+        return await read_or_nothing(partial(memory.index_message, window))
+
     compactor = Compactor(
         models.client("compact"),
         models.context_window,
         environment.clock,
         models.compare_tokens,
         threshold_share=settings.session.compact_threshold,
-        timeout=settings.models.timeout,
+        assumes_window=models.assumes_window,
         open_tasks=partial(find_open_tasks, task_agent),
         memory_index=memory_index,
     )
     return AgentServices(
-        model=models.client("default", "conversation"),
+        model=model,
         toolset=_toolset(environment, memory, evolution, types, task_agent, _channel_notes(settings, known)),
         clock=environment.clock,
         config=settings.agent,
@@ -239,6 +280,7 @@ def _agent_services(
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
         compactor=compactor,
+        traits=models.traits,
     )
 
 
@@ -270,15 +312,16 @@ def _toolset(
     # An empty list means all tools. Patterns are those of shells: `memory_*`.
     wanted = settings.agent.tools
     tools = [tool for tool in found if not wanted or any(fnmatchcase(tool.name, name) for name in wanted)]
-    prompt = main_prompt(
+    callable_skills = skills.all()
+    prompts = MainPrompts(
         environment.persona,
-        tools=(REPLY.name, *(tool.name for tool in tools if tool.name != SPAWN_ALIAS)),
-        channels=channels,
+        channels=tuple(channels),
         subagents=_descriptions(types),
-        skills=format_listing(skills.all(), environment.models.context_window("default")),
-        direct=settings.agent.speech == "direct",
+        skills=format_listing(callable_skills, environment.models.context_window("default")),
+        skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
+        files=environment.files,
     )
-    return AgentToolset(prompt, _executor(environment, tools), aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
+    return AgentToolset(prompts, _executor(environment, tools), aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
 
 
 def _executor(environment: Environment, tools: Iterable[Tool]) -> ToolExecutor:
@@ -310,27 +353,43 @@ def _is_plain(address: Address) -> bool:
 # ------------------------------------------------------------------ the task system
 
 
+async def _commands_done(journal: Ref[JournalMessage]) -> None:
+    """Wait until no command waits, for at most COMMANDS_WITHIN seconds: a /stop that was accepted before a crash is among them."""
+    with trio.move_on_after(COMMANDS_WITHIN), suppress(ActorError, StorageError):
+        while await journal.ask(Waiting, None, "control"):  # noqa: ASYNC110  the journal tells nobody that an item is done
+            await trio.sleep(0.02)
+
+
 def _task_deps(
-    environment: Environment, memory: Memory, types: TaskTypes, task_agent: Ref[AgentMessage], bus: Ref[BusMessage]
+    environment: Environment,
+    journal: Ref[JournalMessage],
+    memory: Memory,
+    types: TaskTypes,
+    task_agent: Ref[AgentMessage],
+    find: Callable[[str], Ref[Any]],
 ) -> TaskDeps:
     """Return what the task system works with.
 
     Its tools are those of the environment and those about tasks themselves.
     """
     settings = environment.settings
-    # Bounds of results and reflections follow the window of the model that works in tasks.
-    window = environment.models.context_window("subagent")
     executor = _executor(environment, (*environment.make_tools(memory), *task_tools(task_agent)))
+    bus: Ref[BusMessage] = find(BUS)
     return TaskDeps(
         bus=bus,
         events=EventMaker(environment.clock, environment.random),
         clock=environment.clock,
         types=types,
-        thinker=Thinker(environment.persona, environment.clock),
-        reflector=Reflector(environment.persona, window),
+        thinker=Thinker(environment.persona, environment.clock, environment.files),
+        reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
         toolbox=executor,
         model_for=environment.models.client,
-        context=base_context(environment.workspace, settings.tools.allowed_paths, window),
+        context_window=environment.models.context_window,
+        context=base_context(
+            environment.workspace, settings.tools.allowed_paths, environment.models.context_window("subagent")
+        ),
+        owners=settings.agent.owners,
+        traits=environment.models.traits,
         memory=memory,
         limits=TaskLimits(
             max_active=settings.tasks.max_active,
@@ -340,6 +399,8 @@ def _task_deps(
             timeout=settings.tasks.timeout,
             recovery=settings.tasks.recovery,
         ),
+        observe=TaskSigns(find(SWITCHBOARD), environment.clock).observe,
+        before_resuming=partial(_commands_done, journal),
     )
 
 
@@ -350,7 +411,7 @@ CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
 
 
 def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
-    """Return the answers to the commands that need more than the Main Agent has: `/usage`, `/model` and `/persona`.
+    """Return the answers to the commands that need more than the Main Agent has, such as `/usage` and `/tasks`.
 
     The Main Agent recognises a command by the first word of a message and lists these names in `/help`; it answers `/stop`,
     `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees the settings and the model in
@@ -362,15 +423,52 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
     async def usage(message: InboundMessage) -> str:
         return await environment.models.usage_text(message.channel)
 
+    async def wait_for_local_model() -> None:
+        """Wait until it is known whether a local model answers: right after the start it is still being looked for."""
+        if isinstance(services.agent.model, ModelClient):
+            with suppress(ModelError):  # the settings name a model that cannot work; its name is shown all the same
+                await services.agent.model.prepare()
+
     async def model(message: InboundMessage) -> str:
         """Show the model or, for an owner, change it. Without a switch (in tests) only the name is shown."""
+        await wait_for_local_model()
         if environment.switch is None:
-            return f"I use {services.agent.model.name}."
-        _, *argument = sanitize_for_prompt(message.text).split(None, 1)
-        return await model_command("".join(argument), environment.switch, owner=is_owner(message.channel, owners))
+            return f"I use {services.agent.model.name}.\n{how_it_speaks()}"
+        argument, is_by_owner = argument_of(message), is_owner(message.channel, owners)
+        answer = await model_command(argument, environment.switch, owner=is_by_owner)
+        # A paragraph of its own: the answer may end with a list, whose last item a text behind it would belong to.
+        return f"{answer}\n\n{how_it_speaks()}" if is_by_owner or not argument.strip() else answer
+
+    async def speech(message: InboundMessage) -> str:
+        """Show how the model speaks or, for an owner, choose it."""
+        await wait_for_local_model()
+        wanted = argument_of(message).strip().lower()
+        usage = f"/speech {' | '.join(SPEECHES)} changes it for this model."
+        if not wanted:
+            return f"{services.agent.model.name}: {how_it_speaks()}\n{usage}"
+        if not is_owner(message.channel, owners):
+            return "Only my owner may change how I speak."
+        if wanted not in SPEECHES:
+            return f"/speech: found {truncate(wanted, 40)!r}; allowed: {', '.join(SPEECHES)}."
+        await environment.models.traits.choose_speech(services.agent.model.name, wanted)
+        return f"{services.agent.model.name}: {how_it_speaks()}"
+
+    def how_it_speaks() -> str:
+        return describe_speech(
+            environment.settings.agent.speech, environment.models.traits.get(services.agent.model.name)
+        )
 
     async def persona(message: InboundMessage) -> str:
         """Show the persona and its proposals or, for an owner, decide about them."""
         return await persona_answer(services.evolution, environment.persona, owners, message.text, message.channel)
 
-    return {"/usage": usage, "/model": model, "/persona": persona}
+    answers: dict[str, CommandAnswer] = {"/usage": usage, "/model": model, "/speech": speech, "/persona": persona}
+    if services.agent.work is not None:
+        answers[TASKS] = TaskCommand(services.agent.work.agent, environment.clock, owners).answer
+    return answers
+
+
+def argument_of(message: InboundMessage) -> str:
+    """Return the text behind the command of a message."""
+    _, *argument = sanitize_for_prompt(message.text).split(None, 1)
+    return "".join(argument)

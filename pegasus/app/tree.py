@@ -47,9 +47,9 @@ from actors import (
     open_supervisor,
     supervisor,
 )
-from pegasus.app.services import BUS, TASK_LISTENER, Environment, Services, build_services, chat_commands
+from pegasus.app.services import BUS, SWITCHBOARD, TASK_LISTENER, Environment, Services, build_services, chat_commands
 from pegasus.channels import AdapterMessage, run_switchboard
-from pegasus.events import event_bus
+from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher
 from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
@@ -105,6 +105,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     if (usage := environment.models.usage) is not None:
         keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
+    await environment.models.traits.load(journal, environment.clock)
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
@@ -119,7 +120,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
     environment, journal = services.environment, services.journal
     run = partial(
         main_agent,
-        announce=root.ref("channels/switchboard"),
+        announce=root.ref(SWITCHBOARD),
         publish=message_publisher(root.ref(BUS), environment.clock, environment.random),
         answers=chat_commands(services),
     )
@@ -132,15 +133,17 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
 def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     """Return the task system as a child of the root.
 
-    Order of its children: the persister writes, the bus distributes events, the agent uses both.
+    Order of its children: the persister writes, the bus distributes events, the last of which are kept, the agent uses both.
     """
     # The type of a reference by path cannot be known; the actors behind these paths are started below.
     persister: Ref[Any] = root.ref("tasks/persister")
     listener: Ref[Notify] = root.ref(TASK_LISTENER)
+    bus: Ref[BusMessage] = root.ref(BUS)
     agent = partial(task_agent, deps=services.tasks, archive=TaskLogs(persister), listener=listener)
     children: list[Child[Any]] = [
         Child("persister", task_persister, services.journal, services.environment.clock, mailbox=TASK_MAILBOX),
         Child("bus", event_bus, mailbox=TASK_MAILBOX),
+        Child("recent", keep_events, bus, services.environment.recent, mailbox=TASK_MAILBOX),
         Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
     ]
     return Child("tasks", run_task_system, services.environment.may_work, children, shutdown=TASK_SHUTDOWN)

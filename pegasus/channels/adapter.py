@@ -28,7 +28,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.intake import report_undelivered
-from pegasus.messages import OutboundMessage, Progress, Typing
+from pegasus.messages import OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged
 
 GOODBYE: Final = 1.0
@@ -47,7 +47,7 @@ class CatchUp:
     """Ask the journal for `Unacknowledged`: some replies could not be handed over, because the adapter's mailbox was full."""
 
 
-AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | CatchUp
+AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | TaskProgress | CatchUp
 
 
 class ReplyRefused(Exception):
@@ -87,7 +87,13 @@ class Adapter:
         """Show that the agent thinks, or has stopped; by default nothing. May be lost."""
 
     async def show_draft(self, draft: Progress) -> None:
-        """Show a reply while it is written; by default nothing. Each draft is the whole text so far."""
+        """Show a reply while it is written; by default nothing. Each draft is the whole text so far; "" withdraws it.
+
+        A service may take a second for it. Drafts that have got old by then are left out.
+        """
+
+    async def show_task(self, task: TaskProgress) -> None:
+        """Show what a background task of this channel is doing; by default nothing. The newest of a task replaces the others."""
 
     async def confirm(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
         """Acknowledge a delivered reply, so that the journal may forget it."""
@@ -110,6 +116,7 @@ class Adapter:
     async def _serve(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         await self._catch_up(journal)
         async for message in inbox:
+            message = _skip_old_drafts(message, inbox)
             match message:
                 case DeliverReply(reply):
                     if reply.seq > self._last(reply) + 1:
@@ -119,6 +126,8 @@ class Adapter:
                     await self.show_typing(message)
                 case Progress():
                     await self.show_draft(message)
+                case TaskProgress():
+                    await self.show_task(message)
                 case CatchUp():
                     await self._catch_up(journal)
 
@@ -145,3 +154,13 @@ class Adapter:
 
     def _last(self, reply: OutboundMessage) -> int:
         return self._delivered.get(reply.channel.channel_id, 0)
+
+
+def _skip_old_drafts(message: AdapterMessage, inbox: Inbox[AdapterMessage]) -> AdapterMessage:
+    """Return the next message that is worth handling: a draft is not if another message waits already, unless it withdraws."""
+    while isinstance(message, Progress) and not message.is_withdrawal:
+        try:
+            message = inbox.receive_nowait()
+        except (trio.WouldBlock, trio.EndOfChannel):
+            break
+    return message

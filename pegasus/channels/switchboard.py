@@ -14,13 +14,14 @@ The crash of an adapter is not noticed here. Its supervisor restarts it, and it 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TypeAlias
 
 import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.channels.adapter import AdapterMessage, CatchUp, DeliverReply
-from pegasus.messages import OutboundMessage, Progress, Typing
+from pegasus.messages import OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, NextReplies, StorageError
 
@@ -29,7 +30,7 @@ FULL_MAILBOX_TIME = 1.0
 RETRY_DELAY = 1.0
 """Seconds before a journal that could not read its outbox, or an adapter that refuses messages, is tried again."""
 
-SwitchboardMessage: TypeAlias = Typing | Progress
+SwitchboardMessage: TypeAlias = Typing | Progress | TaskProgress
 """Replies are not sent to the switchboard. It pulls them from the journal's outbox, where they are safe until acknowledged."""
 
 _log = get_logger("switchboard")
@@ -41,7 +42,7 @@ async def run_switchboard(
     adapters: Mapping[str, Ref[AdapterMessage]],
     default: Ref[AdapterMessage] | None = None,
 ) -> None:
-    """Route replies from the journal, and the typing signs and drafts that are sent to this actor.
+    """Route replies from the journal, and the typing signs, drafts and states of tasks that are sent to this actor.
 
     adapters: by channel type. default: for all other types, which is the gateway; None: their replies wait.
     Cancelled, stopped or crashed: what was not confirmed to the journal is handed out again.
@@ -95,9 +96,18 @@ class _Routing:
             self._nursery.start_soon(self._send_catch_up, adapter)
 
     async def show(self, sign: SwitchboardMessage) -> None:
-        """Hand a sign to its adapter, unless that is behind. It may be lost."""
+        """Hand a sign to its adapter, unless that is behind. It may be lost.
+
+        A draft that withdraws nothing is lost at once if the adapter's mailbox is full: the next one makes up for it, and the drafts
+        of other channels must not wait.
+        """
         adapter = self._adapters.get(sign.channel.type, self._default)
-        if adapter is not None and adapter not in self._behind:
+        if adapter is None or adapter in self._behind:
+            return
+        if isinstance(sign, Progress) and not sign.is_withdrawal:
+            with suppress(ActorError):
+                adapter.tell_nowait(sign)
+        else:
             await self._offer(adapter, sign)
 
     async def _offer(self, adapter: Ref[AdapterMessage], message: AdapterMessage) -> bool:

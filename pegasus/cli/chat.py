@@ -1,4 +1,4 @@
-"""`pegasus chat`, `pegasus send`, and `pegasus` on a terminal: conversations, and the daemon that is started for one.
+"""`pegasus chat`, and `pegasus` on a terminal: conversations, and the daemon that is started for one.
 
 **Chat.** On a terminal, `pegasus` joins the daemon of its home if one runs, and starts one otherwise. That daemon is a child process
 in a session of its own: Ctrl-C in the terminal does not reach it, a chat that hangs cannot hold it up, and kill -9 of the
@@ -17,17 +17,6 @@ a suspended chat (Ctrl-Z), a slow ssh connection, a paste of several megabytes.
 What an end leaves behind: after a normal end, a signal, or an error of the chat, the daemon that was started here is stopped
 as `systemctl stop` would, so that accepted messages are on disk and tasks can go on. After kill -9 of the chat the daemon
 runs on without a parent; `pegasus status` finds it, and SIGTERM stops it.
-
-**Send.** The command ends when the turn of its message has ended: the agent has stopped thinking about it, with replies or in silence.
-A reply that arrives later, such as the result of a background task, waits in the conversation for the next client. Replies
-that were waiting from before are printed on stderr, so that a script does not take them for answers.
-
-What is old is decided by numbers: the gateway's welcome names the last reply of the conversation, the message is sent after it,
-and every reply with a larger number is new. Two commands that use the same conversation at the same time may see each other's
-replies, which is why `--channel` exists.
-
-The message may have been accepted although the command fails (no reply in time, or a lost connection). Then the agent handles
-it, and its reply waits in the conversation; running the command again sends another message.
 """
 
 from __future__ import annotations
@@ -45,23 +34,22 @@ from typing import Final, cast
 import click
 import trio
 
-from pegasus.cli.control import ask_daemon, describe_refusal, find_daemon, print_text, report_failure
-from pegasus.cli.program import pegasus
-from pegasus.client import (
-    ClientError,
-    Conversation,
-    FindEndpoint,
-    NotConnected,
-    Offline,
-    Online,
-    open_conversation,
-)
-from pegasus.formatting import plural
+from pegasus.cli.control import ask_daemon, find_daemon
+from pegasus.cli.program import pegasus, program_name
+from pegasus.client import ClientError
+from pegasus.formatting import GOES_ON, plural
 from pegasus.host import Home, print_error, read_daemon
-from pegasus.messages import ChannelInfo, OutboundMessage
+from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
-from pegasus.skills import BUILT_IN, SkillCatalog
-from pegasus.terminal import ChatConfig, DaemonGone, Turn, neutralise, restore_terminal, run_chat
+from pegasus.terminal import (
+    ChatConfig,
+    DaemonGone,
+    Leave,
+    LeaveRules,
+    has_screen,
+    restore_terminal,
+    run_chat,
+)
 
 COMES_BACK_SECONDS: Final = 10.0
 """Seconds to wait for another daemon after the one of this chat has ended: enough for a restart by hand or by systemd."""
@@ -125,6 +113,8 @@ class _Chat:
         """Number of the first signal, None before it."""
         self._own: DaemonProcess | None = None
         """Daemon that leaving must stop; None if it was there before, or has ended and another one was joined."""
+        self._agent = "Pegasus"
+        """Name of the agent."""
         self._lost: int | None = None
         """Exit code of that daemon, if it has ended and no other was started."""
 
@@ -166,19 +156,33 @@ class _Chat:
 
     async def _talk(self) -> int:
         """Run the chat; return its exit code. A daemon that is gone for good is reported on stderr."""
+        status = await self._status()
+        self._agent = str(status.get("agent", self._agent))
         config = ChatConfig(
             ChannelInfo("cli", self._channel),
             self._home.history,
             self._settings.gateway.max_frame_bytes,
-            model=str((await self._status()).get("model", "")),
-            stops_agent=self._own is not None,
-            skills=partial(_skill_descriptions, self._home),
+            model=str(status.get("model", "")),
+            speech=str(status.get("speech", "")),
+            leave_rules=lambda: LeaveRules(self._own is not None, self._settings.tasks.recovery == "resume"),
         )
         try:
-            return await run_chat(partial(find_daemon, self._home, self._settings), config, Random())  # noqa: S311
+            end = await run_chat(partial(find_daemon, self._home, self._settings), config, Random())  # noqa: S311
         except DaemonGone as error:
             print_error(f"pegasus: {error}")
             return 1
+        if end.leave is Leave.KEEP:
+            self._keep_daemon()
+        elif self._own is None and has_screen():
+            print_error(f"{self._agent} goes on; {program_name()} joins it again.")
+        return end.code
+
+    def _keep_daemon(self) -> None:
+        """Leave the daemon running that was started for this chat, and print how to find it again."""
+        self._own = None
+        daemon = read_daemon(self._home)
+        ends = f", and `kill {daemon.pid}` ends it" if daemon is not None else ""
+        print_error(f"{self._agent} goes on in the background. `{program_name()}` joins it again{ends}.")
 
     async def _status(self) -> Mapping[str, object]:
         """Return the daemon's answer to `status`, {} if there is none in time; the chat works without it."""
@@ -192,13 +196,14 @@ class _Chat:
         A stop may take as long as `run.shutdown_grace`; a prompt that is gone without a word would look like a hang.
         """
         status = await self._status()
-        print_error(f"Stopping {status.get('agent', 'the agent')}; Ctrl-C ends it at once.")
+        print_error(f"Stopping {self._agent}; Ctrl-C ends it at once.")
         tasks = status.get("tasks")
         running = sum(tasks[key] for key in ("working", "waiting")) if isinstance(tasks, Mapping) else 0
         if running:
             verb = "is" if running == 1 else "are"
             if self._settings.tasks.recovery == "resume":
-                outcome = f"{'it goes' if running == 1 else 'they go'} on at the next start"
+                they_go = "it goes" if running == 1 else "they go"
+                outcome = f"{they_go} {GOES_ON}"
             else:
                 outcome = "the next start reports a failure"
             print_error(f"{plural(running, 'task')} {verb} running; {outcome}.")
@@ -239,6 +244,9 @@ class _Chat:
         self._own = None
         print_error(f"pegasus: the agent has ended with exit code {code}; waiting for it to come back")
         if not await self._comes_back():
+            print_error(
+                f"pegasus: it did not come back; {program_name()} starts it again, and tasks that were running go on"
+            )
             self._lost = code
             scope.cancel()
 
@@ -251,48 +259,6 @@ class _Chat:
         return False
 
 
-def _skill_descriptions(home: Home) -> Mapping[str, str]:
-    """Return name and description of the skills that a person may call, for completion in the prompt.
-
-    The files are read for each completion: there are few of them, and a skill that was just written is offered at once.
-    """
-    skills = SkillCatalog(BUILT_IN, home.skills, home.workspace / "skills").all()
-    return {skill.name: skill.description for skill in skills if skill.by_user}
-
-
-# ------------------------------------------------------------------ send
-
-
-@pegasus.declare(
-    "send",
-    click.Argument(["text"]),
-    click.Option(["--channel"], default="send", metavar="ID", show_default=True, help="Conversation."),
-    click.Option(["--wait"], default=60.0, metavar="SECONDS", show_default=True, help="Longest time to wait."),
-)
-def run_send(home: Home, settings: Settings, *, text: str, channel: str, wait: float) -> int:
-    """Send TEXT to the running agent and print its replies.
-
-    "-" stands for the text on stdin. The exit code is 0 if there was at least one reply. The command returns when the
-    agent has finished with the message. Replies to earlier messages of this conversation go to stderr.
-    """
-    check_channel(channel)
-    if not 0 <= wait <= 86400:
-        raise click.BadParameter(f"found {wait}; allowed: 0 to 86400 seconds", param_hint="--wait")
-    text = sys.stdin.read().strip() if text == "-" else text
-    if not text.strip():
-        raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
-    try:
-        turn = trio.run(_send, partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, wait)
-    except NotConnected as error:
-        return report_failure(describe_refusal(error, "send"))
-    # A turn may have replies and no end yet, when the time is over: what was printed counts.
-    if turn.replied:
-        return 0
-    if turn.over:
-        return report_failure("the agent has finished with the message and said nothing")
-    return report_failure(f"no reply within {wait:g} s; it will wait in the conversation cli:{channel}")
-
-
 def check_channel(channel: str) -> None:
     """Raise BadParameter for a channelId that cannot be one.
 
@@ -300,46 +266,6 @@ def check_channel(channel: str) -> None:
     """
     if not channel or not channel.isprintable():
         raise click.BadParameter(f"found {channel!r}; allowed: printable text", param_hint="--channel")
-
-
-async def _send(find: FindEndpoint, channel: ChannelInfo, text: str, wait: float) -> Turn:
-    """Return the turn, over or not. Raises NotConnected if the daemon cannot be reached or refuses the message.
-
-    A conversation would wait for a daemon that does not run. A script wants to know at once, so that it is looked up first.
-    wait: seconds until the turn is returned as it is.
-    """
-    find()
-    turn = Turn(text)
-    async with open_conversation(find, channel, random=Random()) as conversation:  # noqa: S311
-        with trio.move_on_after(wait):
-            await _print_turn(conversation, text, turn)
-    return turn
-
-
-async def _print_turn(conversation: Conversation, text: str, turn: Turn) -> None:
-    """Send the text on the first connection, and print replies until the turn is over.
-
-    Before the first connection any failure is final. Later ones are not: the conversation connects again, and a reply that
-    was missed comes then.
-    """
-    before: int | None = None  # seq of the last reply before the message
-    async for event in conversation:
-        match event:
-            case Online(seq=seq) if before is None:
-                before = seq
-                await conversation.send(text)
-            case Offline() if before is None or event.retry_in is None:
-                raise NotConnected(event.reason)
-            case OutboundMessage(text=reply, seq=seq) if before is not None and seq <= before:
-                print_error(neutralise(reply))
-                continue
-            case OutboundMessage(text=reply):
-                print_text(reply)
-        turn.handle(event)
-        if turn.rejected is not None:
-            raise NotConnected(f"the gateway refused the message: {turn.rejected.message}")
-        if turn.over:
-            break
 
 
 # ------------------------------------------------------------------ the daemon's process

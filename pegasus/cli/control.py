@@ -28,7 +28,7 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TextIO, TypeAlias, TypeVar
 
 import click
 import trio
@@ -40,7 +40,7 @@ from pegasus.host import Home, HomeError, own_home, print_error, read_daemon, re
 from pegasus.messages import ChannelInfo, Json
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
-from pegasus.terminal import neutralise
+from pegasus.terminal import is_utf8, neutralise
 from pegasus.wire import camel
 
 T = TypeVar("T")
@@ -49,6 +49,8 @@ Answer: TypeAlias = Mapping[str, Any]
 """JSON object that a method of the control plane returns. `pegasus … --json` prints it as it is."""
 ANSWER_SECONDS: Final = 30.0
 """Seconds the daemon may take to answer: as many as a method may take (`pegasus.gateway`)."""
+STATE_SECONDS: Final = 10.0
+"""Seconds it may take to answer what it is doing. A daemon that takes longer is not healthy."""
 
 
 # ------------------------------------------------------------------ the running daemon
@@ -66,7 +68,7 @@ def find_daemon(home: Home, settings: Settings) -> Endpoint:
     """
     daemon = read_daemon(home)
     if daemon is None:
-        raise NotConnected(f"no daemon is running in {home}; start one with: {program_name()} run")
+        raise NotConnected(f"no agent is running in {home}; start one with: {program_name()} run")
     try:
         return Endpoint(daemon.ws, read_token(home, settings.gateway.token))
     except HomeError as error:
@@ -151,8 +153,11 @@ def show(
     refusals: tuple[type[Exception], ...] = (),
     *,
     timeout: float = ANSWER_SECONDS,
+    is_neutral: bool = False,
 ) -> int:
     """Print an answer, or on stderr why there is none; return the exit code. `query` explains the parameters.
+
+    is_neutral: `render` has neutralised the parts of its text, which may have colours and is printed as it is.
 
     A daemon that runs and does not answer is an error: what the files say may be older than what it knows.
     """
@@ -165,7 +170,10 @@ def show(
             answer = trio.run(ask_daemon, find_daemon(home, settings), str(method), params, timeout)
     except expected as error:
         return report_failure(describe_refusal(error, str(method), params))
-    print_text(render(answer), always=render is not json_line)
+    if is_neutral:
+        print(render(answer), flush=True)
+    else:
+        print_text(render(answer), always=render is not json_line)
     return 0
 
 
@@ -201,12 +209,17 @@ def json_line(answer: Answer) -> str:
     return json.dumps(answer, ensure_ascii=False)
 
 
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return True for an open stream on a terminal. A standard stream that was closed before the start is None."""
+    return stream is not None and stream.isatty()
+
+
 def print_text(text: str, *, always: bool = True) -> None:
     """Print text that strangers may have written, neutralised.
 
     always: also where stdout is no terminal. Without it programs get the text as it is.
     """
-    print(neutralise(text) if always or sys.stdout.isatty() else text, flush=True)
+    print(neutralise(text) if always or is_terminal(sys.stdout) else text, flush=True)
 
 
 def fit_terminal(row: str) -> str:
@@ -216,7 +229,10 @@ def fit_terminal(row: str) -> str:
     table, and `show` prints each text in full.
     """
     width = shutil.get_terminal_size().columns
-    return row if len(row) <= width or not sys.stdout.isatty() else f"{row[: width - 1]}…"
+    if len(row) <= width or not is_terminal(sys.stdout):
+        return row
+    mark = "…" if is_utf8(sys.stdout.encoding) else "..."
+    return row[: width - len(mark)] + mark
 
 
 def report_failure(message: str) -> int:

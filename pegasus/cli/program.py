@@ -57,7 +57,15 @@ import attrs
 import click
 
 from pegasus import __version__
-from pegasus.host import Home, HomeError, fill_standard_streams, print_error, resolve_home, silence_stream
+from pegasus.host import (
+    Home,
+    HomeError,
+    fill_standard_streams,
+    print_error,
+    read_daemon,
+    resolve_home,
+    silence_stream,
+)
 from pegasus.observe import get_logger, stop_logging
 from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
 
@@ -65,16 +73,16 @@ F = TypeVar("F", bound=Callable[..., int])
 
 MODULES: Final[Mapping[str, str]] = {
     "chat": "chat",
-    "send": "chat",
-    "init": "setup",
+    "send": "send",
+    "init": "init",
     "status": "status",
     "tree": "status",
     "tasks": "tasks",
-    "config": "setup",
+    "config": "config",
     "memory": "memory",
     "skills": "files",
     "sessions": "files",
-    "persona": "setup",
+    "persona": "persona",
 }
 """Module of `pegasus.cli` that declares each command, in the order of the help."""
 
@@ -83,6 +91,8 @@ JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="One JSON o
 
 _HELP: Final = {"help_option_names": ["-h", "--help"]}
 """click's context settings of every command: `-h` beside `--help`."""
+_MEANT: Final = {"model": "init", "models": "init", "setup": "init", "settings": "config", "start": "run"}
+"""Commands that people look for under another name."""
 _EPILOG: Final = "Global options (pegasus --help) may stand here too."
 """Last line of the help of every command but the main one."""
 
@@ -147,16 +157,27 @@ class Options:
     def shell_options(self) -> str:
         """Return the options that lead to this home again, for a command line that is shown to the person.
 
-        Quoted for a shell and with a blank in front; "" for the default home.
+        Quoted for a shell and with a blank in front; "" for the default home. A folder is written in full, since the person may
+        type the command in another one.
         """
         if self.profile is not None:
             return f" --profile {self.profile}"
-        return "" if self.home_name is None else f" --home {shlex.quote(self.home_name)}"
+        if self.home_name is None:
+            return ""
+        return f" --home {shlex.quote(str(Path(self.home_name).expanduser().absolute()))}"
 
 
 def program_name() -> str:
-    """Return the command that starts Pegasus here, for hints: ./scripts/run passes its own name in PEGASUS_PROGRAM."""
-    return os.environ.get("PEGASUS_PROGRAM") or "pegasus"
+    """Return the command that leads to this home again, for hints, with the options of this command line that name the home.
+
+    ./scripts/run passes its own name in PEGASUS_PROGRAM. Outside of a command, where the options are not known, only the name.
+
+    Example: `pegasus --profile work`.
+    """
+    context = click.get_current_context(silent=True)
+    options = context.find_object(Options) if context is not None else None
+    name = os.environ.get("PEGASUS_PROGRAM") or "pegasus"
+    return name if options is None else f"{name}{options.shell_options()}"
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
@@ -263,6 +284,21 @@ class CommandGroup(click.Group):
         """Return the names in the order of declaration."""
         return list(self.commands)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant. Raises NoSuchCommand, which suggests one of a similar name or purpose.
+
+        click knows only the commands whose module has been imported.
+        """
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            known, meant = self.list_commands(ctx), _MEANT.get(error.command_name, "")
+            if meant in known:
+                raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
+            raise click.NoSuchCommand(error.command_name, error.message, known, ctx) from None
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands before the options, so that they are on the first screen."""
         self.format_commands(ctx, formatter)
@@ -297,14 +333,22 @@ pegasus = _MainGroup(
 @pegasus.declare(
     "run", click.Option(["--no-cli"], is_flag=True, help="No chat, also if this is a terminal."), options_only=True
 )
-def run_agent(options: Options, *, no_cli: bool = False) -> int:
+def run_agent(options: Options, *, no_cli: bool = False, joins: bool = False) -> int:
     """Run the agent until it is stopped; with a chat, on a terminal."""
+    # joins: an agent that runs already is chatted with, on a terminal; `run` must start one, and fails.
     # The settings are checked in this process first: a mistake is reported on the terminal, not in the log of a child.
     home, settings = options.load()
+    # For commands that the stand-in shows; it knows nothing of command lines.
+    os.environ["PEGASUS_COMMAND"] = program_name()
     check_settings_in_use(home, settings)
     if not no_cli and settings.channels.cli.enabled and os.isatty(0):
         from pegasus.cli.chat import run_with_chat
 
+        if not joins and (daemon := read_daemon(home)) is not None:
+            already = f"an agent runs here already (process {daemon.pid})"
+            raise HomeError(
+                f"{home}: {already}; `{program_name()}` joins it, --home or --profile names another", exit_code=75
+            )
         return run_with_chat(home, settings, options.arguments())
     from pegasus.app import run_daemon
 
@@ -314,7 +358,7 @@ def run_agent(options: Options, *, no_cli: bool = False) -> int:
 @click.pass_context
 def _run_without_command(ctx: click.Context) -> int | None:
     """Run the agent for `pegasus` alone; click calls this before every command, too."""
-    return run_agent(ctx.ensure_object(Options)) if ctx.invoked_subcommand is None else None
+    return run_agent(ctx.ensure_object(Options), joins=True) if ctx.invoked_subcommand is None else None
 
 
 pegasus.callback = _run_without_command
@@ -370,8 +414,9 @@ def report(error: BaseException, *, debug: bool = False) -> int:
             print_error(error.format_message())
             return 2
         case click.UsageError():
-            command = error.ctx.command_path if error.ctx else "pegasus"
-            print_error(f"pegasus: {error.format_message().rstrip('.')} (see {command} --help)")
+            _, *names = error.ctx.command_path.split() if error.ctx else ("pegasus",)
+            command = " ".join((program_name(), *names, "--help"))
+            print_error(f"pegasus: {error.format_message().rstrip('.')} (see {command})")
             return 2
         case click.ClickException():
             print_error(f"pegasus: {error.format_message()}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import click
@@ -18,6 +18,7 @@ import trio
 from actors import ActorInfo
 from actors.text import TreeView, render
 from pegasus.cli.control import (
+    STATE_SECONDS,
     Answer,
     ask_client,
     describe_refusal,
@@ -31,15 +32,15 @@ from pegasus.cli.program import JSON, pegasus
 from pegasus.client import ClientError, Endpoint
 from pegasus.formatting import format_duration, plural
 from pegasus.host import Home
+from pegasus.main_agent import doing_text, model_text, task_line
+from pegasus.messages import TaskProgress
 from pegasus.models import amount_text, budget_text
 from pegasus.settings import Settings
 from pegasus.terminal import neutralise
-from pegasus.wire import camel
+from pegasus.wire import camel, from_wire
 
 WATCH_SECONDS = 1.0
 """Seconds between two pictures of --watch: changes are visible soon, and the load on the daemon is negligible."""
-ANSWER_SECONDS = 10.0
-"""Seconds the daemon may take to answer. Less than for other commands: a daemon that takes longer is not healthy."""
 
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 """Escape sequences: cursor to the upper left corner, erase the rest of the line, erase the rest of the screen."""
@@ -49,7 +50,7 @@ _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
     """Show what the running agent is doing."""
     render = json_line if as_json else status_text
-    return show(home, settings, "status", {}, render, lambda: None, timeout=ANSWER_SECONDS)
+    return show(home, settings, "status", {}, render, lambda: None, timeout=STATE_SECONDS)
 
 
 @pegasus.declare(
@@ -64,7 +65,8 @@ def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> i
     """
     render = json_line if as_json else tree_text
     if not watch:
-        return show(home, settings, "tree", {}, render, lambda: None, timeout=ANSWER_SECONDS)
+        is_neutral = not as_json
+        return show(home, settings, "tree", {}, render, lambda: None, timeout=STATE_SECONDS, is_neutral=is_neutral)
     try:
         try:
             trio.run(_watch_tree, find_daemon(home, settings), render)
@@ -84,18 +86,18 @@ async def _watch_tree(daemon: Endpoint, render: Callable[[Answer], str]) -> None
     first = True
     async with open_caller(daemon, "tree") as client:
         while True:
-            _write(render(await ask_client(client, "tree", {}, ANSWER_SECONDS)), screen=screen, first=first)
+            text = render(await ask_client(client, "tree", {}, STATE_SECONDS))
+            _write(neutralise(text) if render is json_line else text, screen=screen, first=first)
             first = False
             await trio.sleep(WATCH_SECONDS)
 
 
 def _write(text: str, *, screen: bool, first: bool = False) -> None:
-    """Print, neutralised; on a watched screen in place of the picture before, and not more than fits.
+    """Print text that has been neutralised; on a watched screen in place of the picture before, and not more than fits.
 
     Nothing is cleared before it is written: each line is overwritten and only its rest erased. Clearing the screen first
     would show an empty one for a moment, which looks like flicker. first: the first picture, which clears what was there.
     """
-    text = neutralise(text)
     if screen:
         rows = shutil.get_terminal_size().lines
         lines = text.split("\n")
@@ -121,21 +123,25 @@ def status_text(status: Answer) -> str:
 
     Rows about models appear only where there is something to show: no usage, no row.
     """
-    thinking = status.get("thinking")
-    doing = (
-        f"thinking about “{thinking['about']}” for {format_duration(thinking['seconds'])}" if thinking else "nothing"
-    )
     rows = {
         "Agent": f"{status['agent']} {status['version']}, up for {format_duration(status['uptime'])}",
-        "Model": status["model"],
-        "Doing": doing,
-        "Waiting": plural(status["waiting"], "message"),
-        "Tasks": _tasks_text(status.get("tasks")),
+        "Model": model_text(status["model"], status.get("speech") or "", status.get("window") or 0),
+        "Doing": _doing(status),
+        "Waiting": plural(max(0, status["waiting"] - status.get("inHand", 0)), "message"),
+        "Tasks": _tasks_text(status.get("tasks"), status.get("running", ())),
         "Handled": plural(status["handled"], "message") + " since the start",
         "Session": plural(status["sessionEntries"], "entry", "entries"),
         **_usage_rows(status),
     }
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
+
+
+def _doing(status: Answer) -> str:
+    """Return what the agent is doing, in the words of the chat's /status; "nothing" if it is idle."""
+    thinking, tasks = status.get("thinking") or {}, status.get("tasks")
+    working = tasks["working"] + tasks["waiting"] if tasks else 0
+    doing = doing_text(thinking.get("about"), thinking.get("seconds", 0.0), working, is_known=tasks is not None)
+    return "nothing" if doing == "idle" else doing
 
 
 def _usage_rows(status: Answer) -> dict[str, str]:
@@ -150,11 +156,12 @@ def _usage_rows(status: Answer) -> dict[str, str]:
     return rows
 
 
-def _tasks_text(tasks: Answer | None) -> str:
-    """Return how many tasks are in which state; "not started yet" while the daemon starts its task agent."""
+def _tasks_text(tasks: Answer | None, running: Sequence[Answer]) -> str:
+    """Return how many tasks are in which state, and a line for each; "not started yet" while the daemon starts its task agent."""
     if tasks is None:
         return "not started yet"
-    return ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
+    counts = ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
+    return "\n         ".join([counts, *(task_line(from_wire(task, TaskProgress)) for task in running)])
 
 
 _TASK_WORDS = {"working": "at work", "waiting": "waiting", "suspended": "waiting for an answer"}
@@ -162,16 +169,20 @@ _TASK_WORDS = {"working": "at work", "waiting": "waiting", "suspended": "waiting
 
 
 def tree_text(root: Answer) -> str:
-    """Return the tree with a line for each actor, in the form that suits stdout."""
+    """Return the tree with a line for each actor, in the form that suits stdout: with colours on a terminal.
+
+    Each name and text is neutralised before it is coloured, since afterwards the colours would be neutralised, too.
+    """
     return render(TreeView(actor_info(root)))
 
 
 def actor_info(node: Answer) -> ActorInfo:
     """Return one actor of the answer as the object that actors.text renders.
 
-    Daemon and command may be of different versions: fields that only one of the two knows are left out.
+    Daemon and command may be of different versions: fields that only one of the two knows are left out. Texts are neutralised.
     """
     names = {field.name: camel(field.name) for field in attrs.fields(ActorInfo)}
     known = {name: node[key] for name, key in names.items() if node.get(key) is not None}
+    known = {name: neutralise(value) if isinstance(value, str) else value for name, value in known.items()}
     children = tuple(map(actor_info, known.pop("children", ())))
     return ActorInfo(**{"path": "", **known}, children=children)

@@ -1,11 +1,13 @@
 """`pegasus tasks …`: background tasks, from the running daemon or, while none runs, from their logs.
 
 `list`, `show` and `replay` only read, so that they work without a daemon. `cancel` and `resume` need one, because only the
-daemon may change a task: its log has one writer.
+daemon may change a task: its log has one writer. `follow` shows the log of a task as it grows (`follow`).
+
+A task is named by its number or its id.
 
 A task that was at work when the daemon ended is shown in the state that its log ends with. That is what the next start finds
 as well, so that a person sees here what will be continued. Logs lie in one folder for each day (UTC), which is why the list
-without a daemon is that of a day: reading all days would take longer with each of them.
+without a daemon is that of two days: reading all days would take longer with each of them.
 """
 
 from __future__ import annotations
@@ -15,18 +17,30 @@ import time
 
 import click
 
-from pegasus.cli.control import Answer, fit_terminal, query
+from pegasus.cli.control import Answer, find_daemon, fit_terminal, query
+from pegasus.cli.follow import follow_task, print_log
 from pegasus.cli.program import JSON, pegasus
 from pegasus.conversation import to_json
+from pegasus.events import event_json
 from pegasus.formatting import format_duration, format_time
-from pegasus.host import Home
+from pegasus.host import Home, read_daemon
 from pegasus.settings import Settings
-from pegasus.tasks import ReplayedTask, is_date, read_task, read_tasks_of_day, task_view
+from pegasus.tasks import (
+    LATELY,
+    ReplayedTask,
+    TaskError,
+    is_date,
+    read_events,
+    read_numbers,
+    read_task,
+    read_tasks_of_day,
+    task_view,
+)
 from pegasus.wire import to_wire
 
 TASKS = pegasus.subgroup("tasks", "List, show and end background tasks.")
 
-_ID = click.Argument(["task_id"], metavar="ID")
+_ID = click.Argument(["task_id"], metavar="N")
 _STATES = {"idle": "waiting"}
 """Words for states whose own name would mislead: an idle task is one that waits for its turn."""
 
@@ -35,12 +49,16 @@ _STATES = {"idle": "waiting"}
 
 
 def list_text(answer: Answer) -> str:
-    """Return a line for each task, the newest last, as wide as the terminal: id, state, type, time of creation, subject."""
+    """Return a line for each task, the newest last, as wide as the terminal: number, state, type, time of creation, subject.
+
+    A task without a number is named by its id.
+    """
     tasks = sorted(answer["tasks"], key=lambda task: task["createdAt"])
     if not tasks:
         return "No tasks."
+    width = max(len(_name(task)) for task in tasks)
     rows = [
-        f"{task['taskId']}  {_state(task):<10} {task['taskType']:<9} {_when(task['createdAt'])}  {_about(task)}"
+        f"{_name(task):>{width}}  {_state(task):<10} {task['taskType']:<9} {_when(task['createdAt'])}  {_about(task)}"
         for task in tasks
     ]
     return "\n".join(map(fit_terminal, rows))
@@ -52,9 +70,11 @@ def show_text(task: Answer) -> str:
     Texts are printed in full: this is the command for the task that `list` has shortened.
     """
     rows = {
-        "Task": f"{task['taskId']} ({task['taskType']})",
+        "Task": f"{_name(task)} ({task['taskType']})",
+        **({"Id": str(task["taskId"])} if task.get("number") else {}),
         "About": _about(task),
         "State": _state(task) + (f", at {task['doing']}" if task.get("doing") else ""),
+        **({"Commands": "; ".join(task["commands"])} if task.get("commands") else {}),
         "Created": _when(task["createdAt"]),
         "Last change": f"{_when(task['updatedAt'])} (after {format_duration((task['updatedAt'] - task['createdAt']) / 1000)})",
         "Rounds": str(task.get("iteration", 0)),
@@ -91,7 +111,12 @@ def replay_text(answer: Answer) -> str:
 def cancelled_text(answer: Answer) -> str:
     """Return what was ended."""
     doing = f", which was at {answer['doing']}" if answer.get("doing") else ""
-    return f"Stopped task {answer['taskId']}{doing}."
+    return f"Stopped task {_name(answer)}{doing}."
+
+
+def _name(task: Answer) -> str:
+    """Return the name by which a person can call a task: its number, or its id if it has none."""
+    return str(task.get("number") or task["taskId"])
 
 
 def _state(task: Answer) -> str:
@@ -123,7 +148,7 @@ _DATE = click.Option(
     ["--date"],
     metavar="YYYY-MM-DD",
     callback=_check_date,
-    help="Those of a day (UTC) instead of those in memory.",
+    help="Those of a day (UTC) instead of the unfinished and latest ones.",
 )
 
 
@@ -131,16 +156,19 @@ _DATE = click.Option(
 def run_list(home: Home, settings: Settings, *, date: str | None) -> Answer:
     """List background tasks, the newest last.
 
-    Those in memory, or those of a day; where no daemon runs, those of today.
+    The unfinished ones and those of the last 24 hours, or those of a day; where no daemon runs, only the last 24 hours.
     """
-    day = date or time.strftime("%Y-%m-%d", time.gmtime())
-    return {"tasks": [_stored(found) for found in read_tasks_of_day(home.data, day) if found.task is not None]}
+    since = 0.0 if date else time.time() - LATELY / 1000
+    days = [date] if date else [time.strftime("%Y-%m-%d", time.gmtime(at)) for at in (since, since + LATELY / 1000)]
+    found = [task for day in days for task in read_tasks_of_day(home.data, day) if task.task is not None]
+    tasks = [_stored(home, task) for task in found]
+    return {"tasks": [task for task in tasks if task["updatedAt"] >= since * 1000]}
 
 
 @query(TASKS, "show", _ID, JSON, method="tasks.show", text=show_text)
 def run_show(home: Home, settings: Settings, *, task_id: str) -> Answer:
     """Show the state of a task and its result."""
-    return _stored(_found(home, task_id))
+    return _stored(home, _found(home, task_id))
 
 
 @query(TASKS, "replay", _ID, JSON, method="tasks.replay", text=replay_text)
@@ -148,7 +176,7 @@ def run_replay(home: Home, settings: Settings, *, task_id: str) -> Answer:
     """Show the whole conversation of a task."""
     task = _found(home, task_id).task
     messages = [to_json(entry) for entry in task.context.messages] if task is not None else []
-    return {"taskId": task_id, "messages": messages}
+    return {"taskId": task.task_id if task is not None else task_id, "messages": messages}
 
 
 @query(TASKS, "cancel", _ID, method="tasks.cancel", text=cancelled_text)
@@ -166,13 +194,32 @@ def run_resume(home: Home, settings: Settings, *, task_id: str, input: str) -> N
 
 def _found(home: Home, task_id: str) -> ReplayedTask:
     """Return a task from its log. Raises ClickException if there is none, or none of its log can be read."""
-    found = read_task(home.data, task_id)
+    try:
+        found = read_task(home.data, task_id)
+    except TaskError as error:
+        raise click.ClickException(str(error)) from None
     if found is None or found.task is None:
         raise click.ClickException(f"there is no task {task_id!r}")
     return found
 
 
-def _stored(found: ReplayedTask) -> Answer:
+def _stored(home: Home, found: ReplayedTask) -> Answer:
     """Return a task from its log in the form of the daemon's answer, so that one function prints both."""
     task = found.task
-    return {} if task is None else {**to_wire(task_view(task)), "state": task.state.value}
+    if task is None:
+        return {}
+    number = read_numbers(home.data, (task.task_id,)).get(task.task_id, 0)
+    return {**to_wire(task_view(task, number=number)), "state": task.state.value}
+
+
+@TASKS.declare("follow", _ID, click.Option(["--json", "as_json"], is_flag=True, help="One JSON object a line."))
+def run_follow(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
+    """Show the log of a task as it grows, until it has ended.
+
+    The exit code is 0 when the task has completed and 1 when it has failed. Ctrl-C leaves the task running.
+    """
+    if read_daemon(home) is None:
+        found = _found(home, task_id)
+        events = [event_json(event) for event in read_events(home.data, found.task.task_id if found.task else "")]
+        return print_log(_stored(home, found), events, as_json=as_json)
+    return follow_task(find_daemon(home, settings), task_id, as_json=as_json)

@@ -28,6 +28,7 @@ from pegasus.client.conversation import (
     Online,
     open_conversation,
 )
+from pegasus.protocol import EventFrame
 
 __all__ = [
     "Client",
@@ -36,6 +37,7 @@ __all__ = [
     "Conversation",
     "ConversationEvent",
     "Endpoint",
+    "EventFrame",
     "FindEndpoint",
     "MessageAccepted",
     "MessageRejected",

@@ -29,7 +29,7 @@ import trio
 from outcome import Error, Outcome, Value
 from trio_websocket import ConnectionClosed
 
-from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
+from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.protocol import (
     SUBPROTOCOL,
     AcceptedFrame,
@@ -38,6 +38,7 @@ from pegasus.protocol import (
     CallFrame,
     ClientChannel,
     ErrorFrame,
+    EventFrame,
     HelloFrame,
     MessageFrame,
     ResultFrame,
@@ -101,8 +102,8 @@ class MessageAccepted:
     """The id that the message was sent with."""
 
 
-ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | MessageAccepted | Refused
-"""Iteration over a Client yields these; Refused only for what is not a call."""
+ClientEvent: TypeAlias = OutboundMessage | Typing | Progress | TaskProgress | EventFrame | MessageAccepted | Refused
+"""Iteration over a Client yields these; EventFrame after a call of `events.subscribe`, Refused only for what is not a call."""
 
 
 @asynccontextmanager
@@ -196,15 +197,14 @@ class Client:
         """
         self._calls += 1
         id = f"c{self._calls}"
-        call = self._running[id] = (
-            _Call()
-        )  # before the frame is written: the result may arrive before the write returns
+        # Before the frame is written: the result may arrive before the write returns.
+        call = self._running[id] = _Call()
         try:
             with trio.move_on_after(timeout):
                 await self._write(CallFrame(id, method, params or {}))
                 await call.done.wait()
                 return call.outcome.unwrap()
-            raise NotConnected(f"no answer to call {id!r} within {timeout:g} s")
+            raise NotConnected(f"the agent did not answer within {timeout:g} s")
         finally:
             del self._running[id]
 
@@ -226,7 +226,9 @@ class Client:
         except ConnectionClosed as error:
             reason = describe_close(error)
         except BadFrame as error:
-            reason = f"the gateway sent something that is not {SUBPROTOCOL}: {error}"
+            reason = (
+                f"the agent sent something that this program does not understand; is it of another version? ({error})"
+            )
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             reason = "the connection was closed on this side"
         finally:
@@ -259,7 +261,7 @@ class Client:
                 await self._events_in.send(Refused(code, message, id))
             case AcceptedFrame(id):
                 await self._events_in.send(MessageAccepted(id))
-            case OutboundMessage() | Progress() | Typing():
+            case OutboundMessage() | Progress() | TaskProgress() | EventFrame() | Typing():
                 await self._events_in.send(frame)
             case WelcomeFrame() | None:  # None: a type that only a later version of the protocol has
                 pass
@@ -289,7 +291,7 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[ClientSocket]:
         with trio.fail_after(timeout):
             stream = await _open_stream(parts)
     except (OSError, ValueError, trio.TooSlowError) as error:
-        raise NotConnected(f"no gateway answers at {url} ({error or 'too slow'})") from None
+        raise NotConnected(f"no agent answers at {url} ({error or 'too slow'})") from None
     try:
         path = parts.path or "/"
         socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol=SUBPROTOCOL, max_bytes=MAX_FRAME_BYTES)
@@ -297,7 +299,7 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[ClientSocket]:
             with trio.move_on_after(timeout):
                 await socket.wait_open()
             if not socket.is_open:
-                raise NotConnected(f"no gateway answers at {url} (no WebSocket there)")
+                raise NotConnected(f"no agent answers at {url}, but another program")
             try:
                 yield socket
             finally:
@@ -308,7 +310,7 @@ async def _connected(url: str, timeout: float) -> AsyncIterator[ClientSocket]:
 
 
 async def _open_stream(parts: SplitResult) -> trio.abc.Stream:
-    """Connect with TCP, or TLS for wss. Raises OSError, and ValueError for an address that is none."""
+    """Connect with TCP, or TLS for wss. Raises OSError, and ValueError for a malformed address."""
     if parts.hostname is None or parts.scheme not in ("ws", "wss"):
         raise ValueError("found no address of the form ws://host:port")
     if parts.scheme == "ws":

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from random import Random
@@ -26,7 +26,8 @@ import attrs
 import trio
 
 from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused, background, open_client
-from pegasus.messages import ChannelInfo, Metadata, OutboundMessage, Progress, Typing
+from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.protocol import EventFrame
 
 MAX_UNACCEPTED = 1000
 """Messages that a conversation keeps for a daemon that is away; then `send` waits."""
@@ -89,7 +90,7 @@ class MessageRejected:
 
 
 ConversationEvent: TypeAlias = (
-    OutboundMessage | Typing | Progress | MessageAccepted | MessageRejected | Online | Offline
+    OutboundMessage | Typing | Progress | TaskProgress | MessageAccepted | MessageRejected | Online | Offline
 )
 
 
@@ -102,6 +103,7 @@ class _Draft:
     text: str
     channel: ChannelInfo
     metadata: Metadata
+    media: tuple[Media, ...] = ()
 
 
 class Conversation:
@@ -136,6 +138,8 @@ class Conversation:
         """Notified when a draft is no longer kept."""
         self._client: Client | None = None
         """The present connection."""
+        self._drafted: ChannelInfo | None = None
+        """Channel of the draft that was passed on and is not ended yet."""
         self._unacked: int | None = None
         """The last reply that was yielded, until it is acknowledged."""
         self._events_in, self._events = trio.open_memory_channel[ConversationEvent](1)
@@ -146,7 +150,19 @@ class Conversation:
         """The number of messages that were handed over and not yet accepted."""
         return len(self._drafts)
 
-    async def send(self, text: str, *, metadata: Metadata | None = None, reply_to: str | None = None) -> str:
+    @property
+    def unaccepted_texts(self) -> tuple[str, ...]:
+        """Their texts, in the order in which they were handed over."""
+        return tuple(draft.text for draft in self._drafts.values())
+
+    async def send(
+        self,
+        text: str,
+        *,
+        media: Sequence[Media] = (),
+        metadata: Metadata | None = None,
+        reply_to: str | None = None,
+    ) -> str:
         """Hand over a message and return its id; MessageAccepted or MessageRejected with that id comes among the events.
 
         Works offline too: the message is sent when the daemon is back. Waits only while MAX_UNACCEPTED messages are not
@@ -157,11 +173,24 @@ class Conversation:
                 await self._room.wait()
         self._count += 1
         channel = attrs.evolve(self.channel, reply_to=reply_to) if reply_to is not None else self.channel
-        draft = _Draft(f"{self._id_prefix}-{self._count}", text, channel, metadata or {})
+        draft = _Draft(f"{self._id_prefix}-{self._count}", text, channel, metadata or {}, tuple(media))
         self._drafts[draft.id] = draft
         self._unposted.append(draft)
         self._news.set()
         return draft.id
+
+    def is_own(self, id: str) -> bool:
+        """Return whether a message with this id was sent by this conversation, and not by another client of its address."""
+        return id.startswith(f"{self._id_prefix}-")
+
+    async def call(self, method: str, params: Mapping[str, Json] | None = None, *, timeout: float = 10.0) -> Json:
+        """Return the result of a method of the control plane, over the present connection. timeout: seconds.
+
+        Raises ClientError: Refused for what the daemon refuses, NotConnected while there is no connection or when it is lost.
+        """
+        if self._client is None:
+            raise NotConnected("there is no connection to the agent at present")
+        return await self._client.call(method, params, timeout=timeout)
 
     def __aiter__(self) -> Conversation:
         return self
@@ -222,6 +251,9 @@ class Conversation:
                         seen = await self._pass_on(event, seen)
             finally:
                 self._client = None
+        if self._drafted is not None:  # nobody else could withdraw it
+            await self._events_in.send(Progress(self._drafted, ""))
+            self._drafted = None
         return client.closed or "the connection was closed"
 
     async def _post_all(self, client: Client) -> None:
@@ -232,7 +264,9 @@ class Conversation:
                     await trio.sleep_until(self._pause_until)
                     draft = self._unposted.popleft()
                     self._unanswered[draft.id] = None
-                    await client.post(draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata)
+                    await client.post(
+                        draft.text, id=draft.id, channel=draft.channel, metadata=draft.metadata, media=draft.media
+                    )
                 self._news = trio.Event()
                 await self._news.wait()
 
@@ -245,6 +279,8 @@ class Conversation:
             case Refused():
                 await self._handle_refusal(event)
                 return seen
+            case EventFrame():  # a conversation asks for none
+                return seen
             case MessageAccepted(id):
                 self._unanswered.pop(id, None)
                 await self._forget(id)
@@ -252,6 +288,11 @@ class Conversation:
                 if seq <= seen:
                     return seen
                 seen = seq
+                self._drafted = None
+            case Typing(active=False):
+                self._drafted = None
+            case Progress(channel=channel):
+                self._drafted = None if event.is_withdrawal else channel
         await self._events_in.send(event)
         return seen
 

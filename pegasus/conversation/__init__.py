@@ -5,6 +5,7 @@ The Main Agent's session and the conversation of each task have this form:
     log          its entries (something said, thought, called or returned), and the alternating turns that every provider accepts
     sanitize     the form in which text from outside enters the log
     media        attached files: pictures the model can see, texts it can read
+    plain_turns  its turns without tool calls, for a model that has no tools
     repair       a log that a crash has cut off, made well-formed again
 
 Except for `keep_media` and `Pictures.load`, which read and write files through the journal, everything here is pure.
@@ -19,7 +20,8 @@ times, no authors, no place for notes, and it differs between providers, while a
 """
 
 from pegasus.conversation.log import BadEntry, Entry, Pictures, Projection, decode, encode, to_json
-from pegasus.conversation.media import KeptMedia, keep_media
+from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, keep_media
+from pegasus.conversation.plain_turns import without_calls
 from pegasus.conversation.repair import (
     OpenCall,
     cancelled_result,
@@ -37,6 +39,8 @@ from pegasus.conversation.sanitize import (
 )
 
 __all__ = [
+    "LONGEST_TEXT",
+    "LONGEST_TEXTS",
     "BadEntry",
     "Entry",
     "KeptMedia",
@@ -57,4 +61,5 @@ __all__ = [
     "to_json",
     "user_content",
     "with_unique_ids",
+    "without_calls",
 ]

@@ -5,6 +5,7 @@ The bus lets one part of the program see what another does, without either impor
 
     event     the event, its types, and the maker of events
     bus       the actor and its messages: subscriptions, order, backlogs
+    recent    the last events with numbers, for programs that follow them
 
 Example:
     await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_COMPLETED}))
@@ -23,6 +24,7 @@ from pegasus.events.bus import (
     event_bus,
 )
 from pegasus.events.event import Event, EventMaker, EventType
+from pegasus.events.recent import NumberedEvent, RecentEvents, event_json, keep_events
 
 __all__ = [
     "BusMessage",
@@ -33,7 +35,11 @@ __all__ = [
     "EventMaker",
     "EventType",
     "GetBusStatus",
+    "NumberedEvent",
+    "RecentEvents",
     "Subscribe",
     "Unsubscribe",
     "event_bus",
+    "event_json",
+    "keep_events",
 ]

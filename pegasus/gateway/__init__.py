@@ -9,6 +9,7 @@ Read the files in this order; each uses only those before it:
     config        the bounds, and the methods that a client may call
     send_queue    the bounded queue of one client
     requests      what a client may say, and what is done about it
+    cursor        the place of a client in the replies of one address
     delivery      which reply goes to whom and when
     connection    one client, from its first byte to its last
     server        the actor: accepts connections and serves them
@@ -16,16 +17,28 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
-from pegasus.gateway.config import BadParams, Caller, GatewayConfig, Method, Methods, Params, connections_within
+from pegasus.gateway.config import (
+    BadParams,
+    Caller,
+    EventStream,
+    GatewayConfig,
+    Method,
+    Methods,
+    Params,
+    PushEvent,
+    connections_within,
+)
 from pegasus.gateway.server import open_listeners, run_gateway
 
 __all__ = [
     "BadParams",
     "Caller",
+    "EventStream",
     "GatewayConfig",
     "Method",
     "Methods",
     "Params",
+    "PushEvent",
     "connections_within",
     "open_listeners",
     "run_gateway",

@@ -11,7 +11,7 @@ descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIP
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 
 import attrs
@@ -90,6 +90,23 @@ class BadParams(Exception):
     """Raised by a method for parameters that it does not take. str() says what was found and what is allowed."""
 
 
+PushEvent: TypeAlias = Callable[[int, Params], Awaitable[None]]
+"""Sends an `event` frame with this number and this event to the caller; waits while the caller has too much to read."""
+
+
+@attrs.frozen(eq=False)
+class EventStream:
+    """A method's result that is followed by `event` frames, over the same connection and for as long as that lasts.
+
+    A stream counts as a running call, so one connection has at most as many of both as it may have calls.
+    """
+
+    result: Json
+    """The JSON object of the `result` frame, which comes before all events."""
+    run: Callable[[PushEvent], Awaitable[None]]
+    """Sends the events. It is cancelled when the client has gone; if it ends by itself, the stream is over."""
+
+
 class Method(Protocol):
     """A method of the control plane.
 
@@ -101,8 +118,11 @@ class Method(Protocol):
             return {"pong": caller.type}
     """
 
-    async def __call__(self, caller: Caller, params: Params) -> Json:
-        """Return a JSON object. May raise BadParams. It is cancelled after CALL_TIMEOUT, and when its client has gone."""
+    async def __call__(self, caller: Caller, params: Params) -> Json | EventStream:
+        """Return a JSON object, or a stream that begins with one.
+
+        May raise BadParams. It is cancelled after CALL_TIMEOUT, and when its client has gone.
+        """
 
 
 Methods: TypeAlias = Mapping[str, Method]

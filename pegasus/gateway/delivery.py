@@ -1,28 +1,8 @@
-"""Delivery of what comes from the agent: to whom a reply goes (`Hub`, `Routes`), and when (`ReplyFeed`, `Cursor`).
+"""Delivery of what comes from the agent: to whom a reply goes (`Hub`, `Routes`), and when (`ReplyFeed`; `cursor` decides).
 
 **Routes.** A reply goes to all clients that greeted with its exact address. If there are none it goes to the bridges of its
 channel type. Dictionaries make this cost the same with one client and with thousands. The hub never waits for a client, so
 one that is slow delays nobody.
-
-**Cursor.** A client must get each reply of its address once, in order, and without gaps. Replies reach its connection in two
-ways. They are *pushed* by the switchboard as they are made, and they are *read* from the journal: at the hello everything
-that nobody has acknowledged, and later whatever a gap in the numbers shows to be missing (the switchboard drops replies for an
-adapter whose mailbox is full, and after a crash it pushes some twice). The two ways race with each other. One cursor for each
-address settles the race by numbers alone:
-
-* `sent` is the last number that was queued for this client. A push with a smaller number is dropped, the next number is
-  queued at once, and a larger number means that something is missing: the push is *kept*, and the journal is to be read.
-* While the journal is being read, pushes are kept and drafts are dropped. Afterwards the pushes are queued behind what was
-  read; what was read already is dropped by its number.
-* Before each reading the last assigned number is asked for. What is not found up to that number was acknowledged by somebody,
-  so it is not owed any more, and the gap is closed. A kept push beyond that number may have a real gap before it, so the journal
-  is read once more.
-
-For example, 3 was sent and a push of 6 comes. It is kept. The journal says that 6 is the last number, and the reading finds only
-4 and 6. So somebody has acknowledged 5. 4 and 6 are queued, and the kept push of 6 is dropped by its number. A push of 8 that came
-during this reading stays kept, because 7 may be missing: the journal is read again.
-
-A frame that must not overtake replies (the end of a turn) is *held* until they are queued.
 
 **Feed.** One task for each connection (`ReplyFeed.run`) does all reading, so the readings of a bridge's addresses follow one
 another. Reading waits for room in the queue, so a client with a long backlog gets it at its own speed. It waits *before* the
@@ -34,28 +14,34 @@ when it connects again. Cancelled, nothing has to be undone: the journal knows w
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Collection
-from enum import Enum
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeAlias
 
 import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.gateway.cursor import Cursor, PushDecision
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
-from pegasus.messages import Address, ChannelInfo, OutboundMessage, Progress, Typing
+from pegasus.messages import Address, ChannelInfo, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
 from pegasus.storage import Connected, Disconnected, JournalMessage, LastSeq, StorageError, Unacknowledged
 
-MAX_KEPT = 100
-"""Pushes that are kept while the journal is read. Older ones are dropped beyond that, and read from the journal afterwards."""
 PAGE = 200
 """Replies asked for in one question. Each further question asks for twice as many from the start of the backlog, because a
 question for those *after* a number would acknowledge that number."""
 
+OpenTasks: TypeAlias = Callable[[], Awaitable[Sequence[TaskProgress]]]
+"""Returns the present state of all unfinished tasks, () if the task system does not answer. Raises nothing."""
+
 _log = get_logger("gateway")
+
+
+async def _no_tasks() -> Sequence[TaskProgress]:
+    """Return no tasks: there is no task system."""
+    return ()
 
 
 class Hub:
@@ -65,9 +51,11 @@ class Hub:
     was pushed and not acknowledged is read from the journal when its client greets.
     """
 
-    def __init__(self, journal: Ref[JournalMessage]) -> None:
+    def __init__(self, journal: Ref[JournalMessage], open_tasks: OpenTasks | None = None) -> None:
+        """Prepare. open_tasks: returns the unfinished tasks of all conversations; None: there are none."""
         self._journal = journal
         self._routes = Routes()
+        self._open_tasks = open_tasks or _no_tasks
 
     async def join(self, hello: HelloFrame, queue: SendQueue) -> ReplyFeed:
         """Return a new feed for a client that has greeted. From now on it is given what is for its channel.
@@ -109,7 +97,21 @@ class Hub:
         """Show a reply while it is written."""
         frame = encode_frame(draft)
         for feed in self._routes.recipients(draft.channel.type, draft.channel.channel_id):
-            feed.send_draft(draft.channel.channel_id, frame)
+            feed.send_draft(draft.channel.channel_id, frame, is_withdrawal=draft.is_withdrawal)
+
+    def task(self, task: TaskProgress) -> None:
+        """Show what a task is doing."""
+        frame = encode_frame(task)
+        for feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
+            feed.show_task(task.task_id, frame)
+
+    async def show_open_tasks(self, feed: ReplyFeed) -> None:
+        """Show a client that was welcomed the unfinished tasks of its conversations. A state that was pushed meanwhile is newer."""
+        tasks = await self._open_tasks()
+        for task in tasks:
+            if feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
+                feed.show_task(task.task_id, encode_frame(task), is_old=True)
+        feed.tasks_shown()
 
     def catch_up(self) -> None:
         """Have every feed read the journal: some replies were not handed over."""
@@ -183,6 +185,8 @@ class ReplyFeed:
         """Whether the welcome is queued; until then no other frame may be."""
         self._is_caught_up = False
         """Whether a bridge's first reading is over; until then the cursor of a new address keeps all pushes."""
+        self._shown: set[str] | None = set()
+        """Tasks whose state was pushed since the welcome, until the unfinished ones were shown; None afterwards."""
         self._to_read_in, self._to_read = trio.open_memory_channel[str](math.inf)
         """ChannelIds to be read. Bounded by the cursors: an address is read or queued here at most once at a time."""
         if hello.channel.channel_id is not None:
@@ -199,10 +203,26 @@ class ReplyFeed:
         after = seq if self._is_welcomed else math.inf
         self._follow(self._cursor(channel_id).hold(after, frame), channel_id, frame)
 
-    def send_draft(self, channel_id: str, frame: str) -> None:
-        """Send a draft. Dropped before the welcome, and while replies are missing."""
-        if not self._cursor(channel_id).is_reading:
-            self._queue.push_draft(frame)
+    def send_draft(self, channel_id: str, frame: str, *, is_withdrawal: bool = False) -> None:
+        """Send a draft in place of one that waits. Dropped before the welcome and, unless it withdraws, while replies are missing."""
+        if self._is_welcomed and (is_withdrawal or not self._cursor(channel_id).is_reading):
+            self._queue.push_draft(channel_id, frame, is_withdrawal=is_withdrawal)
+
+    def show_task(self, task_id: str, frame: str, *, is_old: bool = False) -> None:
+        """Send the state of a task in place of one that waits.
+
+        Nothing that is pushed is sent before the welcome, which all unfinished tasks follow. is_old: the state is one of these; a
+        newer one may have been pushed since.
+        """
+        if task_id in (self._shown or ()) if is_old else not self._is_welcomed:
+            return
+        if self._shown is not None:
+            self._shown.add(task_id)
+        self._queue.push_state(task_id, frame)
+
+    def tasks_shown(self) -> None:
+        """Note that all unfinished tasks were shown."""
+        self._shown = None
 
     def catch_up(self, channel_id: str | None = None) -> None:
         """Read what may have been missed at this address; None: at all addresses that were seen here."""
@@ -330,130 +350,3 @@ class ReplyFeed:
         if cursor is None:
             cursor = self._cursors[channel_id] = Cursor(0, is_reading=not self._is_caught_up)
         return cursor
-
-
-class PushDecision(Enum):
-    """The answer of a cursor: what the caller does with a pushed frame."""
-
-    SEND = 1
-    """Queue it now; the cursor counts a reply as sent."""
-    SKIP = 2
-    """Nothing: it was sent already, or it is kept and the journal is being read."""
-    READ = 3
-    """It is kept. Read the journal, then queue what `next_kept` returns, then call `finish_reading`."""
-
-
-class Cursor:
-    """The place of one connection in the replies of one address. Pure: numbers and frames in, decisions out.
-
-    Example::
-
-        cursor = Cursor(sent=3)
-        cursor.offer(4, frame_4)  # SEND
-        cursor.offer(6, frame_6)  # READ: 5 is missing, 6 is kept
-        cursor.take(5)            # True: read from the journal, to be queued
-        cursor.next_kept(last=6)  # frame_6
-        cursor.finish_reading(6)  # []: no frames were held
-    """
-
-    __slots__ = ("_held", "_kept", "_read_again", "is_reading", "sent")
-
-    def __init__(self, sent: int, *, is_reading: bool = False) -> None:
-        self.sent = sent
-        """The number of the last reply that was queued for this client, or is not owed to it."""
-        self.is_reading = is_reading
-        """The journal is being read for this address, so pushes are kept. It is set when a reading is asked for."""
-        self._read_again = False
-        """Something happened during a reading that this reading may not have seen."""
-        self._kept: deque[tuple[int, str]] = deque()
-        """Pushes (number and frame) that wait for the end of a reading, in the order in which they came."""
-        self._held: list[str] = []
-        """Frames that wait behind replies, in order."""
-
-    @property
-    def is_holding(self) -> bool:
-        """A frame waits behind replies."""
-        return bool(self._held)
-
-    def offer(self, seq: int, frame: str) -> PushDecision:
-        """Decide about a pushed reply. SEND counts it as sent."""
-        if seq <= self.sent:
-            return PushDecision.SKIP
-        if seq == self.sent + 1 and not self.is_reading:
-            self.sent = seq
-            return PushDecision.SEND
-        if len(self._kept) >= MAX_KEPT:
-            self._kept.popleft()
-            self._read_again = True
-        self._kept.append((seq, frame))
-        return self._start_reading()
-
-    def hold(self, seq: float, frame: str) -> PushDecision:
-        """Decide about a frame that must not overtake the replies up to `seq`, nor a frame that waits already."""
-        if self.sent >= seq and not self._held:
-            return PushDecision.SEND
-        self._held.append(frame)
-        return self._start_reading()
-
-    def take(self, seq: int) -> bool:
-        """Return whether a reply read from the journal is to be queued; if so, count it as sent."""
-        is_new = seq > self.sent
-        self.skip_to(seq)
-        return is_new
-
-    def skip_to(self, seq: int) -> None:
-        """Count everything up to `seq` as sent, because it is not owed."""
-        self.sent = max(self.sent, seq)
-
-    def next_kept(self, last: int) -> str | None:
-        """Return the next kept push to be queued, after the journal was read when `last` was the last assigned number.
-
-        None when there is no more, or when a reply before it was neither read nor pushed: then the journal is to be read again.
-        """
-        while self._kept:
-            seq, frame = self._kept[0]
-            if seq - 1 > max(self.sent, last):
-                self._read_again = True
-                return None
-            self._kept.popleft()
-            if self.take(seq):
-                return frame
-        return None
-
-    def note_gap(self) -> bool:
-        """Note that replies may have been missed. Return whether to start reading the journal.
-
-        False means that it is being read already, and will be read once more.
-        """
-        self._read_again = self.is_reading
-        return self._start_reading() is PushDecision.READ
-
-    def must_read_again(self) -> bool:
-        """Return whether the last reading was not enough, and forget it."""
-        again, self._read_again = self._read_again, False
-        return again
-
-    def finish_reading(self, last: int) -> list[str]:
-        """Let pushes through again: the journal was read when `last` was the last assigned number.
-
-        Return the held frames, which the caller queues behind the replies.
-        """
-        self.is_reading = False
-        self.skip_to(last)
-        held, self._held = self._held, []
-        return held
-
-    def stop_reading(self) -> list[str]:
-        """End a reading because the address has clients of its own, which get its replies instead of this bridge.
-
-        Kept pushes are dropped, since the journal has them. `sent` stays where it is: if those clients leave, the next push to this
-        bridge has a larger number than `sent` + 1, and what is missing is read. Return the held frames.
-        """
-        self._read_again = False
-        self._kept.clear()
-        return self.finish_reading(self.sent)
-
-    def _start_reading(self) -> PushDecision:
-        """Note that the journal is being read. SKIP if it was so already: one reading at a time is enough."""
-        was_reading, self.is_reading = self.is_reading, True
-        return PushDecision.SKIP if was_reading else PushDecision.READ

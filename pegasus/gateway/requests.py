@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from actors import ActorError, Answer
-from pegasus.gateway.config import BadParams, Methods
+from pegasus.gateway.config import BadParams, EventStream, Methods, Params
 from pegasus.gateway.send_queue import Entry, SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT, NAME_RULE, Denied, Intake, InvalidMessage, is_attachment_label, is_name
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
@@ -34,6 +34,7 @@ from pegasus.protocol import (
     ClientChannel,
     ClientFrame,
     ErrorFrame,
+    EventFrame,
     HelloFrame,
     MessageFrame,
     ResultFrame,
@@ -114,13 +115,24 @@ class Requests:
         return partial(_acceptance, message.id, answer)
 
     async def _run_call(self, call: CallFrame) -> None:
-        """Run a call and queue its answer. Cancelled when the client has gone; the method then ends where it waits."""
+        """Run a call and queue its answer, and the events that may follow it.
+
+        Cancelled when the client has gone; the method then ends where it waits.
+        """
         try:
-            await self._queue.answer(await self._answer_to(call))
+            answer = await self._answer_to(call)
+            await self._queue.answer(answer if isinstance(answer, str) else answer.frame)
+            if isinstance(answer, _StreamBegun):
+                await answer.stream.run(partial(self._push_event, call.id))
         finally:
             self._calls -= 1
 
-    async def _answer_to(self, call: CallFrame) -> str:
+    async def _push_event(self, id: str, n: int, event: Params) -> None:
+        """Queue an event of a stream when there is room for it. id: that of the call that has asked for it."""
+        await self._queue.wait_for_room()
+        self._queue.push(encode_frame(EventFrame(id, n, event)))
+
+    async def _answer_to(self, call: CallFrame) -> str | _StreamBegun:
         """Run a method and return its result, or its error, as the text of a frame. Raises nothing.
 
         Errors keep code and message apart: a program decides by the code, and the message can be shown to a person as it is.
@@ -133,15 +145,27 @@ class Requests:
         try:
             with trio.move_on_after(CALL_TIMEOUT):
                 result = await method(self._own, call.params)
+                stream = result if isinstance(result, EventStream) else None
+                result = stream.result if stream is not None else result
                 if not isinstance(result, Mapping):
                     raise TypeError(f"a result must be a JSON object, found {type(result).__name__}")
-                return encode_frame(ResultFrame(call.id, result))
+                frame = encode_frame(ResultFrame(call.id, result))
+                return frame if stream is None else _StreamBegun(frame, stream)
         except BadParams as error:
             return error_frame("bad_frame", str(error), call.id)
         except Exception as error:
             _log.exception("a control-plane method failed", error=error, method=call.method)
             return error_frame("internal", f"{call.method} failed: {error}; the log has the details", call.id)
         return error_frame("internal", f"{call.method} took longer than {CALL_TIMEOUT:g} s and was ended", call.id)
+
+
+@attrs.frozen(eq=False)
+class _StreamBegun:
+    """The answer to a call that began a stream."""
+
+    frame: str
+    """The result frame."""
+    stream: EventStream
 
 
 async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:

@@ -1,11 +1,13 @@
 """The bounded queue between everybody who has a frame for a client and the one task that writes to that client.
 
-Four kinds of traffic are bounded in four ways, because their senders can do different things about a client that is slow:
+Five kinds of traffic are bounded in five ways, because their senders can do different things about a client that is slow:
 
 * *Pushes* (replies, typing) come from the agent, which must not wait for one client. If the queue is full the client is
   disconnected. Nothing is lost: its replies stay in the outbox until somebody acknowledges them.
-* *Drafts* are left out while the queue is more than half full. Each draft is the whole text so far, so the next one, or the
-  reply, makes up for it.
+* *Drafts* replace each other: of each conversation only the newest waits, behind the replies before it. Each draft is the whole text
+  so far, so nothing is missing. They do not count for the bounds of the others, and are left out while the queue is more than half
+  full or MAX_DRAFTS of them wait. A withdrawal is never left out.
+* *States* of tasks replace each other: the newest of each task waits, however slow the client is, for at most MAX_STATES tasks.
 * *Answers* are caused by the client's own frames. While ANSWERS of them are outstanding the client is not read, and TCP
   slows it down.
 * *Backlog* (replies read from the journal) waits until the queue is at most half full.
@@ -19,6 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+import attrs
 import trio
 
 from pegasus.observe import get_logger
@@ -27,6 +30,11 @@ from pegasus.protocol import TRY_LATER
 ANSWERS = 64
 """Answers that one connection may have outstanding. So many messages share a sync of the disk; the next is not read before."""
 
+MAX_DRAFTS = 16
+"""Conversations of a bridge whose drafts may wait for it. The agent works on few at the same time."""
+MAX_STATES = 256
+"""Tasks whose newest state may wait for a client. There are never so many unfinished ones in one conversation."""
+
 _log = get_logger("gateway")
 
 Entry: TypeAlias = str | Callable[[], Awaitable[str]]
@@ -34,8 +42,16 @@ Entry: TypeAlias = str | Callable[[], Awaitable[str]]
 itself within a bounded time, and may not raise."""
 
 
+@attrs.frozen(eq=False)
+class WaitingDraft:
+    """Draft that waits in a queue."""
+
+    channel_id: str
+    frame: str
+
+
 class SendQueue:
-    """The frames that wait for one client; see the top of this file for its four kinds of traffic.
+    """The frames that wait for one client; see the top of this file for its five kinds of traffic.
 
     Example::
 
@@ -54,8 +70,12 @@ class SendQueue:
         """Set by `close`."""
         self._max_frames = max_frames
         self._max_bytes = max_bytes
-        self._entries: deque[tuple[Entry, bool]] = deque()
+        self._entries: deque[tuple[Entry | WaitingDraft, bool]] = deque()
         """Each entry, and whether it is an answer."""
+        self._drafts: dict[str, WaitingDraft] = {}
+        """The drafts among the entries, by channelId."""
+        self._states: dict[str, str] = {}
+        """The newest frame about each task, by its id, behind the entries."""
         self._bytes = 0
         """Bytes of the frames that wait, or a little more. Answers that are not known yet count as nothing; they are few."""
         self._answers = 0
@@ -67,9 +87,14 @@ class SendQueue:
         return len(self._entries)
 
     @property
+    def _counted(self) -> int:
+        """Number of entries that count for the bounds."""
+        return len(self._entries) - len(self._drafts)
+
+    @property
     def is_behind(self) -> bool:
         """More than half of what may wait for the client waits."""
-        return len(self._entries) > self._max_frames // 2 or self._bytes > self._max_bytes // 2
+        return self._counted > self._max_frames // 2 or self._bytes > self._max_bytes // 2
 
     def put(self, entry: Entry, *, is_answer: bool = False) -> None:
         """Queue a frame whatever waits already: the welcome, or the last error before a close."""
@@ -81,15 +106,31 @@ class SendQueue:
 
     def push(self, frame: str) -> None:
         """Queue a frame of the agent. If the queue is full, close it instead; the last frame may be of any size."""
-        if self.closing is None and (len(self._entries) >= self._max_frames or self._bytes >= self._max_bytes):
+        if self.closing is None and (self._counted >= self._max_frames or self._bytes >= self._max_bytes):
             _log.warning("a client does not read; it is disconnected", client=self.client, queued=len(self._entries))
             self.close(TRY_LATER, "you do not read; the replies are kept for you", flush=False)
         self.put(frame)
 
-    def push_draft(self, frame: str) -> None:
-        """Queue a draft, unless the client is behind."""
-        if not self.is_behind:
-            self.push(frame)
+    def push_draft(self, channel_id: str, frame: str, *, is_withdrawal: bool = False) -> None:
+        """Queue the draft of a conversation, instead of the one that waits, if one does."""
+        waiting = self._drafts.get(channel_id)
+        is_full = self.is_behind or (waiting is None and len(self._drafts) >= MAX_DRAFTS)
+        if self.closing is not None or (is_full and not is_withdrawal):
+            return
+        if waiting is not None:
+            self._entries.remove((waiting, False))  # a reply may stand between the two: the new one comes behind it
+        draft = self._drafts[channel_id] = WaitingDraft(channel_id, frame)
+        self._entries.append((draft, False))
+        self._changed.unpark_all()
+
+    def push_state(self, task_id: str, frame: str) -> None:
+        """Queue the state of a task instead of the one that waits, if one does."""
+        if self.closing is None:
+            self._states.pop(task_id, None)
+            self._states[task_id] = frame
+            if len(self._states) > MAX_STATES:
+                del self._states[next(iter(self._states))]
+            self._changed.unpark_all()
 
     async def answer(self, entry: Entry) -> None:
         """Queue an answer, then wait until the writer has taken enough of them. Cancelled in this wait, it is queued."""
@@ -110,6 +151,8 @@ class SendQueue:
             self.closing = (code, reason)
             if not flush:
                 self._entries.clear()
+                self._drafts.clear()
+                self._states.clear()
                 self._bytes = self._answers = 0
             self.closed.set()
             self._changed.unpark_all()
@@ -122,21 +165,31 @@ class SendQueue:
         queue of a client that reads as fast as it can.
         """
         while not self._entries:
+            if self._states:
+                return self._pop_states()
             if self.closing is not None:
                 return []
             await self._changed.park()
         entry = self._pop()
         frames = [entry if isinstance(entry, str) else await entry()]
-        while self._entries and isinstance(self._entries[0][0], str):
+        while self._entries and isinstance(self._entries[0][0], str | WaitingDraft):
             frames.append(str(self._pop()))
-        return frames
+        return frames + self._pop_states() if self._states and not self._entries else frames
 
     def _pop(self) -> Entry:
         entry, is_answer = self._entries.popleft()
+        if isinstance(entry, WaitingDraft):
+            del self._drafts[entry.channel_id]
+            return entry.frame
         self._bytes -= _size(entry)
         self._answers -= is_answer
         self._changed.unpark_all()
         return entry
+
+    def _pop_states(self) -> list[str]:
+        frames = list(self._states.values())
+        self._states.clear()
+        return frames
 
 
 def _size(entry: Entry) -> int:

@@ -24,9 +24,9 @@ from actors import Inbox
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
 from pegasus.gateway.connection import Connection, GatewayServices, NewcomerPlace
-from pegasus.gateway.delivery import Hub
+from pegasus.gateway.delivery import Hub, OpenTasks
 from pegasus.intake import Intake
-from pegasus.messages import Progress, Typing
+from pegasus.messages import Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.protocol import GOING_AWAY
 
@@ -63,12 +63,14 @@ async def run_gateway(
     intake: Intake,
     listeners: Sequence[trio.SocketListener],
     methods: Methods,
+    open_tasks: OpenTasks | None = None,
 ) -> None:
     """Serve WebSocket clients on the listeners, which stay open when this ends.
 
+    open_tasks: returns the unfinished tasks, which a client is shown after its welcome; None: there are none.
     Stopped: accepts no more, closes all connections (GOODBYE_TIME seconds), ends. Cancelled: cuts all connections.
     """
-    hub = Hub(intake.journal)
+    hub = Hub(intake.journal, open_tasks)
     server = Server(GatewayServices(config, intake, hub, methods))
     async with trio.open_nursery() as nursery:
         accepting = trio.CancelScope()
@@ -82,6 +84,8 @@ async def run_gateway(
                     hub.typing(message)
                 case Progress():
                     hub.progress(message)
+                case TaskProgress():
+                    hub.task(message)
                 case CatchUp():
                     hub.catch_up()
         accepting.cancel()

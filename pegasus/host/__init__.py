@@ -24,6 +24,7 @@ from pegasus.host.process import (
     silence_stream,
     wall_clock,
 )
+from pegasus.host.samples import make_samples
 from pegasus.host.signals import Signals, handle_signals
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "fill_standard_streams",
     "forbid_inspection",
     "handle_signals",
+    "make_samples",
     "own_home",
     "print_error",
     "raise_descriptor_limit",

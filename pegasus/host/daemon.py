@@ -124,6 +124,11 @@ class DaemonInfo:
         """The line on stdout by which a service manager knows that everything listens."""
         return f"pegasus ready ws={self.ws} http={self.http or '-'} pid={self.pid}"
 
+    @property
+    def greeting(self) -> str:
+        """The same for a person at a terminal."""
+        return f"Pegasus is running (process {self.pid}, {self.ws}). Ctrl-C stops it; `pegasus chat` in another window talks with it."
+
 
 @contextmanager
 def announced(
@@ -141,7 +146,8 @@ def announced(
     info = DaemonInfo(os.getpid(), ws, None, __version__, clock())
     write_private(home.daemon, encode_line(to_wire(info)).decode())
     try:
-        print_line(info.ready_line)
+        # Programs wait for the ready line; a person who sits there gets a sentence instead.
+        print_line(info.greeting if os.isatty(1) else info.ready_line)
         notifier.ready(info.ready_line)
         yield info
     finally:

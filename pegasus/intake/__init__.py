@@ -12,7 +12,8 @@ It stands above `storage`, to which it hands the message, and below `main_agent`
 priorities for the queue items that it makes itself.
 """
 
-from pegasus.intake.access import Access, Denied, Priority, is_owner, priority_of
+from pegasus.intake.access import Access, Denied, Priority, priority_of
+from pegasus.intake.commands import describe_unknown, find_unknown
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
     JOURNAL_TIMEOUT,
@@ -39,10 +40,11 @@ __all__ = [
     "Priority",
     "check_message",
     "command_of",
+    "describe_unknown",
+    "find_unknown",
     "is_attachment_label",
     "is_internal",
     "is_name",
-    "is_owner",
     "lane_of",
     "priority_of",
     "report_undelivered",

@@ -1,9 +1,8 @@
 """Senders: who may talk to the agent, and whose messages go first.
 
 Both questions are answered from the settings alone, by comparing names. An entry of `channels.<type>.allow_from` is a userId
-or a channelId of that type. An entry of `agent.owners` is a channel type, or `type:channelId`, or `type:userId`. Names are
-compared as they are: lower and upper case differ, and there are no patterns. What a sender says about itself is believed
-here; a client has shown the gateway's token before.
+or a channelId of that type. Who is an owner is decided by `pegasus.policy`. Names are compared as they are: lower and upper case
+differ, and there are no patterns. What a sender says about itself is believed here; a client has shown the gateway's token before.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from enum import IntEnum
 import attrs
 
 from pegasus.messages import ChannelInfo
+from pegasus.policy import is_owner
 
 
 class Priority(IntEnum):
@@ -57,15 +57,6 @@ class Access:
         allowed = self.allow_from.get(channel.type)
         if allowed and channel.user_id not in allowed and channel.channel_id not in allowed:
             raise Denied(f"channels.{channel.type}.allow_from of the settings names neither this user nor this channel")
-
-
-def is_owner(channel: ChannelInfo, owners: Iterable[str]) -> bool:
-    """Return whether this channel or its user is the owner's. owners: the entries of `agent.owners`."""
-    for entry in owners:
-        type, _, name = entry.partition(":")
-        if type == channel.type and (not name or name in (channel.channel_id, channel.user_id)):
-            return True
-    return False
 
 
 def priority_of(channel: ChannelInfo, owners: Iterable[str]) -> Priority:

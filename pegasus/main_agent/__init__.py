@@ -7,14 +7,16 @@ packages import from here only.
 The way of a message through the files, from the queue to the reply:
 
     actor               takes the item from the journal; /stop and /status run beside it
-    think_loop          decides about each next step, and carries out the calls of the model's answers
-    queue_items         the item as an entry of the session; the actor that puts reports of tasks into the queue
+    think_loop          decides about each next step of a turn; writes the answer, posts its replies and carries out its calls
+    asking              calls the model, as its manner wants it (`speech`), until there is an answer to act on
+    drafts              shows a reply while the model is still writing it
+    queue_items         the item as an entry of the session, and the turn that it belongs to; reports of tasks for the queue
     session             the durable log, and the progress of each item; loaded and repaired by `session_loading`
     compaction          makes the session shorter when it comes near the model's window
-    replies             reply calls as posts for the outbox; endings of items that the model could not end
+    replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
 
-Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `chat_commands` (texts of /help and others) and
-`services` (what the composition root hands in).
+Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `chat_commands` (texts of /help and others), `status`
+(/status and /tasks), and `services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
@@ -40,14 +42,28 @@ from pegasus.main_agent.chat_commands import (
     GetStatus,
     MainAgentMessage,
     Stop,
+    describe_commands,
     persona_answer,
 )
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
-from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications
+from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.services import AgentServices, AgentToolset, message_publisher
 from pegasus.main_agent.skill_invocation import SkillInvoker
+from pegasus.main_agent.speech import describe_speech
+from pegasus.main_agent.status import (
+    TASKS,
+    StatusFacts,
+    TaskCommand,
+    doing_text,
+    gather_status,
+    model_text,
+    status_json,
+    task_line,
+    task_name,
+    task_progress,
+)
 
 __all__ = [
     "CURRENT",
@@ -55,6 +71,7 @@ __all__ = [
     "NOTIFICATION_BATCH",
     "REPLY",
     "SPAWN_ALIAS",
+    "TASKS",
     "AgentServices",
     "AgentStatus",
     "AgentToolset",
@@ -66,18 +83,30 @@ __all__ = [
     "MainAgentMessage",
     "SessionArchives",
     "SkillInvoker",
+    "StatusFacts",
     "Stop",
+    "TaskCommand",
     "TaskDelegation",
     "archive_names",
     "archive_tool",
     "delegation_tools",
+    "describe_commands",
+    "describe_speech",
+    "doing_text",
     "find_open_tasks",
     "forward_notifications",
+    "gather_status",
     "is_archive",
     "line_text",
     "main_agent",
     "message_publisher",
+    "model_text",
     "open_archive",
+    "origin_of",
     "page_of",
     "persona_answer",
+    "status_json",
+    "task_line",
+    "task_name",
+    "task_progress",
 ]

@@ -39,25 +39,28 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.conversation import Entry
 from pegasus.formatting import truncate
-from pegasus.intake import command_of, is_internal
+from pegasus.intake import CONTROL_COMMANDS, command_of, describe_unknown, find_unknown, is_internal
 from pegasus.main_agent.chat_commands import (
     AgentStatus,
     EndedWork,
     GetStatus,
     MainAgentMessage,
     Stop,
+    describe_commands,
     help_text,
-    status_text,
     stop_text,
 )
+from pegasus.main_agent.queue_items import AgentTurn
 from pegasus.main_agent.replies import apologise, close_stopped_item, reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import NextStep, Session, is_begun_by, stopped_thoughts, until_written
 from pegasus.main_agent.session_loading import load_session
-from pegasus.main_agent.think_loop import AgentTurn, ThinkLoop
+from pegasus.main_agent.speech import manner_of
+from pegasus.main_agent.status import gather_status, seen_by, status_text
+from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Waiting
+from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
 
 _log = get_logger("main_agent")
 
@@ -75,7 +78,7 @@ STOP_PATIENCE: Final = 5.0
 All commands that arrive meanwhile wait behind it. Most work ends within milliseconds; a tool that runs a process may take seconds.
 """
 TASKS_PATIENCE: Final = 2.0
-"""Seconds that /status waits for the list of running tasks. After that it answers as if there were none."""
+"""Seconds that /status waits for the list of tasks. After that it answers that the task system does not."""
 
 
 async def main_agent(
@@ -156,45 +159,81 @@ class _MainAgent:
     async def main_lane(self) -> None:
         """Take one item after the other and work on it, until cancelled.
 
-        The first item is the one that the session shows as unfinished, so that a restart continues with it even if messages of a
-        higher priority have arrived meanwhile. After that the journal decides. A /stop cancels the scope around the work on an item
-        and nothing else, so that the steps that must follow (closing the session, `Done`) are not interrupted by it.
+        The first items are those that the session shows, so that a restart continues with the unfinished one even if messages of a
+        higher priority have arrived meanwhile. After that the journal decides.
+        """
+        for item in await self._items_of_session():
+            await self._take(item)
+        while True:
+            await self._take(await self._journal.ask(NextItem, "main"))
+
+    async def _items_of_session(self) -> list[Item]:
+        """Return the items of the session that are not done for the journal, the oldest first.
+
+        These are the unfinished one, and those whose `Done` a crash has lost, the newest ones always. They come before all others:
+        a compaction meanwhile would take away the entries which show that they are finished, and they would be answered again.
+        """
+        items: list[Item] = []
+        for number in reversed(self._session.item_numbers()):
+            item = await self._journal.ask(Take, number)
+            if item is None:
+                break
+            items.insert(0, item)
+        return items
+
+    async def _take(self, item: Item) -> None:
+        """Work on an item until it is done, and tell the journal.
+
+        A /stop cancels the scope around the work on an item and nothing else, so that the steps that must follow (closing the
+        session, `Done`) are not interrupted by it. An item that needs more work after a /stop is handed out again by the journal.
 
         `ended` is set in a `finally`, so a /stop that waits for it also returns when the actor crashes or is cancelled.
         """
-        prefer = self._session.unfinished()
-        while True:
-            item = await self._journal.ask(NextItem, "main", prefer)
-            prefer = None
-            turn = self._running = AgentTurn([item])
-            self._session.replies = {}
-            self._show_typing(item, active=True)
-            try:
-                with turn.scope:
-                    await self._work_on(item, turn)
-                if turn.scope.cancelled_caught and not await self._close_stopped(turn):
-                    continue  # the journal hands the item out again
-                for done in turn.items:
-                    await self._journal.tell(Done(done.n))
-                    self._turns += 1
-                    self._publish_message(done)
-            finally:
-                self._running = None
-                turn.ended.set()
-                self._show_typing(item, active=False)
+        turn = self._running = AgentTurn(item)
+        self._session.replies = {}
+        self._show_typing(item, active=True)
+        try:
+            with turn.scope:
+                await self._work_on(item, turn)
+            if turn.scope.cancelled_caught and not await self._close_stopped(turn):
+                return
+            for done in turn.items:
+                await self._journal.tell(Done(done.n))
+                self._turns += 1
+                self._publish_message(done)
+        finally:
+            self._running = None
+            turn.ended.set()
+            self._show_typing(item, active=False)
 
     async def _work_on(self, item: Item, turn: AgentTurn) -> None:
-        """Do all that an item needs: an apology after too many crashes, /new, or the think loop.
+        """Do all that an item needs: an apology after too many crashes, /new, the refusal of a command, or the think loop.
 
         The attempts are checked only if the item still needs something. An item that was finished right before the last crash lacks
         only its `Done`, and an apology would contradict the reply that its sender has already received.
         """
-        if item.attempt > MAX_ATTEMPTS and self._next_step(item) is not NextStep.NOTHING:
+        progress = self._session.progress(item.n, item.message.id)
+        if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
         elif _begins_session(item):
             await self._begin_session(item)
+        elif progress.next is NextStep.RECORD and (refusal := await self._refuse_unknown(item)):
+            await self._session.commit((), (reply_to_sender(item, refusal, COMMAND),))
         else:
-            await self._loop.run(turn)
+            await self._loop.run(turn, progress)
+
+    async def _refuse_unknown(self, item: Item) -> str:
+        """Return the answer to a command that does not exist, "" for any other message. It does not enter the session."""
+        text, skills = item.message.text, self._services.toolset.skills
+        if not text.startswith("/") or is_internal(item.message):
+            return ""
+        known = {*CONTROL_COMMANDS, *describe_commands(self._answers)}
+        if not find_unknown(text, known):
+            return ""
+        if skills is not None:
+            known |= {f"/{skill.name}" for skill in await skills.by_people()}
+        name = find_unknown(text, known)
+        return describe_unknown(name, known) if name else ""
 
     async def _close_stopped(self, turn: AgentTurn) -> bool:
         """End the item that a /stop has cut short. Return False if it is to be worked on again.
@@ -203,16 +242,13 @@ class _MainAgent:
         not show that it came and was stopped. Runs outside the cancelled scope, so a second /stop does not interrupt it.
         """
         item = turn.item
-        if self._next_step(item) is NextStep.RECORD and not _begins_session(item):
+        progress = self._session.progress(item.n, item.message.id)
+        if progress.next is NextStep.RECORD and not _begins_session(item):
             await self._loop.record(item)
         now, elsewhere = self._services.clock(), turn.stopped_elsewhere
         return await close_stopped_item(
             self._session, item, now, turn.stopped_by, turn.stop_facts, from_elsewhere=elsewhere
         )
-
-    def _next_step(self, item: Item) -> NextStep:
-        """Return the step that an item needs next, as the session shows it."""
-        return self._session.progress(item.n, item.message.id).next
 
     async def _begin_session(self, item: Item) -> None:
         """Carry out /new: archive the session and answer with the archive's name.
@@ -259,7 +295,8 @@ class _MainAgent:
         """Carry out a command and return its answer.
 
         The control lane waits for it, so everything here is bounded: /stop by its deadline, /status by TASKS_PATIENCE. The functions
-        that answer the other commands must not wait for a model or the network.
+        that answer the other commands must not wait for an answer of a model; /model and /speech wait for local servers, a few seconds
+        at most.
         """
         message = item.message
         match command_of(message.text):
@@ -272,10 +309,11 @@ class _MainAgent:
                 ended, still_ending = await self._stop(by, message.channel, item.n, deadline)
                 return stop_text(ended, await self._count_waiting(), still_ending)
             case "/status":
-                waiting = await self._count_waiting()
-                in_hand = len(self._running.items) if self._running else 0
-                uptime = trio.current_time() - self._started
-                return status_text(self.status(), await self._running_tasks(), max(0, waiting - in_hand), uptime)
+                waiting, now = await self._count_waiting(), self._services.clock()
+                facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
+                turn, owners = self._running, self._services.config.owners
+                facts = seen_by(facts, message.channel, owners, turn.item.message.channel if turn else None)
+                return status_text(facts, trio.current_time() - self._started)
             case "/help":
                 skills = self._services.toolset.skills
                 return help_text(self._answers, await skills.help() if skills is not None else "")
@@ -291,13 +329,6 @@ class _MainAgent:
     async def _count_waiting(self) -> int:
         """Return how many messages are not done, without the command that is being answered."""
         return max(0, await self._journal.ask(Waiting) - 1)
-
-    async def _running_tasks(self) -> tuple[str, ...]:
-        """Return descriptions of the running tasks; () if the task system does not answer in time."""
-        work = self._services.work
-        with trio.move_on_after(TASKS_PATIENCE):
-            return await work.running() if work is not None else ()
-        return ()
 
     # ------------------------------------------------------------------ stop and status
 
@@ -368,13 +399,17 @@ class _MainAgent:
 
     def status(self) -> AgentStatus:
         """Return the status of the agent at this moment. Never waits, so it also answers while a model call hangs."""
-        turn = self._running
+        turn, services = self._running, self._services
+        manner = manner_of(services.config.speech, services.traits.get(services.model.name))
         return AgentStatus(
-            model=self._services.model.name,
+            model=services.model.name,
             entries=len(self._session.entries),
             turns=self._turns,
             thinking_about=_about(turn) if turn else None,
             thinking_for=trio.current_time() - turn.since if turn else 0.0,
+            in_hand=len(turn.items) if turn else 0,
+            speech=manner.speech,
+            window=services.compactor.context_window("default") if services.compactor is not None else 0,
         )
 
     # ------------------------------------------------------------------ observers and typing signs

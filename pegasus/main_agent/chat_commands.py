@@ -33,8 +33,8 @@ from pegasus.identity import (
     format_persona,
     persona_view,
 )
-from pegasus.intake import is_owner
 from pegasus.messages import ChannelInfo
+from pegasus.policy import is_owner
 from pegasus.storage import StorageError
 
 PERSONA: Final = "/persona"
@@ -44,16 +44,16 @@ _HELP: Final = {
     "/stop": "end what I am working on right now, and say what was ended",
     "/new": "put this conversation aside (it is archived) and begin a fresh one",
     "/status": "what I am doing, and with which model",
+    "/tasks": "my background tasks; /tasks show N tells more about one, /tasks cancel N ends it",
     "/usage": "what my model calls have used, and what is left of the budgets",
     "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
+    "/speech": "how the model speaks; my owner can choose: /speech auto, monologue or direct",
     PERSONA: "who I am, and what I propose to change about that (for my owner to accept or reject)",
     "/help": "this list",
 }
 """By command, its line in /help, in the order of the list. Commands that nobody answers in this installation are left out."""
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
 """Commands that the actor answers itself."""
-_LISTED_TASKS: Final = 3
-"""Running tasks that /status names. Of the others only the number is shown."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
 _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
 
@@ -71,6 +71,8 @@ class EndedWork:
     """Short description: the beginning of the message, or what the task is about."""
     seconds: float
     """How long it had run."""
+    number: int = 0
+    """Number of a task, 0 for a thought."""
 
 
 @attrs.frozen
@@ -96,6 +98,12 @@ class AgentStatus:
     """Beginning of the message that is being thought about; None if there is none."""
     thinking_for: float
     """Seconds since that began, 0 if there is none."""
+    in_hand: int = 0
+    """Messages that are being worked on: more than one if messages of a chat were taken together."""
+    speech: str = ""
+    """How the model speaks: "monologue" or "direct"; "" if that is not known."""
+    window: int = 0
+    """Tokens that fit into the model; 0 if that is not known."""
 
 
 @attrs.frozen
@@ -111,13 +119,20 @@ MainAgentMessage: TypeAlias = Stop | GetStatus
 # ------------------------------------------------------------------ texts
 
 
+def describe_commands(answered: Collection[str]) -> dict[str, str]:
+    """Return the line of each command that is answered in this installation, in the order of /help.
+
+    answered: commands that functions of the composition root answer; those of the actor itself are always there.
+    """
+    return {command: text for command, text in _HELP.items() if command in _OWN or command in answered}
+
+
 def help_text(answered: Collection[str], skills: str = "") -> str:
     """Return the answer to /help.
 
-    answered: commands that functions of the composition root answer; the others of the list are left out. skills: a line for each
-    skill that can be called, "" for none.
+    answered: as for `describe_commands`. skills: a line for each skill that can be called, "" for none.
     """
-    lines = [f"{command} — {text}" for command, text in _HELP.items() if command in _OWN or command in answered]
+    lines = [f"{command} — {text}" for command, text in describe_commands(answered).items()]
     lines.append("Anything else you write is a message to me.")
     if skills:
         lines += ["", "Skills:", skills]
@@ -130,40 +145,16 @@ def stop_text(ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[s
     ended: work that does not run any more. waiting: messages that are still in the queue; /stop does not remove them, because they
     were accepted and their senders wait. still_ending: descriptions of the work that was cancelled and still runs.
     """
-    lines = [f"- {work.kind}: {work.what} (ran {format_duration(work.seconds)})" for work in ended]
+    lines = [
+        f"- {work.kind}{f' {work.number}' if work.number else ''}: {work.what} (ran {format_duration(work.seconds)})"
+        for work in ended
+    ]
     lines.insert(0, "Stopped:" if ended or still_ending else "Nothing was running.")
     lines += [f"- still ending: {description}" for description in still_ending]
     if waiting:
         verb = "is" if waiting == 1 else "are"
         lines.append(f"{plural(waiting, 'message')} {verb} still waiting and will be taken up next.")
     return "\n".join(lines)
-
-
-def status_text(status: AgentStatus, tasks: Sequence[str], waiting: int, uptime: float) -> str:
-    """Return the answer to /status.
-
-    status: state of the actor. tasks: descriptions of the running tasks, short ones. waiting: messages in the queue, without those
-    that are being worked on. uptime: seconds since the actor was started, which is less than the process's after a crash.
-    """
-    if status.thinking_about:
-        activity = f"thinking about “{status.thinking_about}” for {format_duration(status.thinking_for)}"
-    elif tasks:
-        activity = f"waiting for {plural(len(tasks), 'background task')}"
-    else:
-        activity = "idle"
-    lines = [f"I am {activity}.", f"Model: {status.model}"]
-    if tasks:
-        named = ", ".join(f"“{task}”" for task in tasks[:_LISTED_TASKS])
-        more = f" and {len(tasks) - _LISTED_TASKS} more" if len(tasks) > _LISTED_TASKS else ""
-        lines.append(f"Running: {plural(len(tasks), 'task')} ({named}{more})")
-    return "\n".join(
-        [
-            *lines,
-            f"Waiting: {plural(waiting, 'message')}",
-            f"Session: {plural(status.entries, 'entry', 'entries')}",
-            f"Up for {format_duration(uptime)}, {plural(status.turns, 'message')} handled",
-        ]
-    )
 
 
 # ------------------------------------------------------------------ /persona

@@ -7,7 +7,7 @@ Each call carries a key made of queue item and call, and the task system derives
 the same call twice, of the Main Agent or of the task system, and still there is one task.
 
 The task system may be down when it is asked: it is started a moment after the daemon, and again after a crash. Every function here
-but `running` waits for it for a bounded time (`wait_until_running`). If it is still down then, a tool call ends with an error that
+but `unfinished` waits for it for a bounded time (`wait_until_running`). If it is still down then, a tool call ends with an error that
 the model reads, and /stop answers as if no task were running, because in that state none is.
 
 The process may end while a task is being submitted. The task may have been begun then, without a result of the call in the session.
@@ -21,6 +21,7 @@ once: the key is stored with the message that resumed the task, which lets a res
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -28,10 +29,10 @@ import attrs
 
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
-from pegasus.formatting import truncate
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.policy import ROLE, Principal, Role
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
@@ -43,8 +44,8 @@ from pegasus.tasks import (
     Resume,
     Submit,
     TaskError,
-    TaskState,
     TaskView,
+    is_visible,
     task_id_of,
     wait_until_running,
 )
@@ -61,11 +62,6 @@ USE_SKILL: Final = "use_skill"
 """Tool that follows a skill (see `skill_invocation`). Its name is here because a forked skill becomes a task as well."""
 SUBMIT_ATTEMPTS: Final = 3
 """How often a task is submitted to a task system that crashes over it, before the call fails."""
-DESCRIPTION_LENGTH: Final = 60
-"""Characters of a task's description in /status."""
-
-_RESTING: Final = frozenset({TaskState.IDLE, TaskState.SUSPENDED, TaskState.COMPLETED, TaskState.FAILED})
-"""States of a task that nobody is working on."""
 
 
 def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
@@ -121,7 +117,7 @@ async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCon
     """Begin a task and return the result of the call, which names the task's id. Raises ToolError."""
     task_type, description = str(arguments.get("type") or DEFAULT_TASK_TYPE), str(arguments["description"])
     task_id = await submit_task(agent, context, str(arguments["input"]), task_type, description)
-    return _spawned(task_id, task_type, description)
+    return _spawned(task_id, task_type, description, await number_of_begun(agent, task_id))
 
 
 async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
@@ -129,9 +125,9 @@ async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCo
     await wait_until_running(agent)
     try:
         task = await agent.ask(GetTask, str(arguments["taskId"]))
-    except (ActorError, StorageError) as error:
+    except (TaskError, ActorError, StorageError) as error:
         raise ToolError(str(error)) from error
-    if task is None:
+    if task is None or not is_visible(task.metadata, context.principal):
         raise ToolError(f"there is no task {arguments['taskId']!r}; task_list shows the tasks of a day")
     return {key: value for key, value in to_wire(task).items() if key != "metadata"}
 
@@ -141,10 +137,20 @@ async def _resume(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCo
     task_id = str(arguments["taskId"])
     await wait_until_running(agent)
     try:
+        await _check_resume(agent, task_id, context.principal)
         await agent.ask(Resume, task_id, str(arguments["input"]), context.key)
     except (TaskError, ActorError, StorageError) as error:
         raise ToolError(str(error)) from error
     return _resumed(task_id)
+
+
+async def _check_resume(agent: Ref[AgentMessage], task_id: str, principal: Principal) -> None:
+    """Raise ToolError if this person must not continue the task: what a guest says may not be done with the rights of an owner."""
+    if principal.is_owner:
+        return
+    task = await agent.ask(GetTask, task_id)
+    if task is not None and (task.metadata.get(ROLE) != Role.GUEST or not is_visible(task.metadata, principal)):
+        raise ToolError(f"task {task_id!r} belongs to somebody else; only they, or an owner, can continue it")
 
 
 async def submit_task(
@@ -168,7 +174,9 @@ async def submit_task(
     Raises ToolError if the task is refused, if it cannot be stored, or if the task system crashes SUBMIT_ATTEMPTS times. Cancelled:
     the task may have been begun; calling again with the same key returns its id.
     """
-    metadata: dict[str, Json] = {"channel": to_wire(context.origin)} if context.origin is not None else {}
+    metadata: dict[str, Json] = {ROLE: context.principal.role}
+    if context.origin is not None:
+        metadata["channel"] = to_wire(context.origin)
     request = partial(
         Submit,
         text=text,
@@ -193,6 +201,14 @@ async def submit_task(
     raise AssertionError("the last attempt returns or raises")
 
 
+async def number_of_begun(agent: Ref[AgentMessage], task_id: str) -> int:
+    """Return the number of a task that has just begun; 0 if the task system does not say, which must not fail the call."""
+    task = None
+    with suppress(TaskError, ActorError, StorageError):
+        task = await agent.ask(GetTask, task_id)
+    return task.number if task is not None else 0
+
+
 # ------------------------------------------------------------------ results
 
 
@@ -204,9 +220,13 @@ def skill_task_result(task_id: str, skill: str) -> dict[str, Json]:
     return {"taskId": task_id, "status": "spawned", "skill": skill}
 
 
-def _spawned(task_id: str, task_type: str, description: str) -> dict[str, Json]:
-    """Return the result of a call that has begun a task, the same for the call itself and for its repair after a crash."""
-    return {"taskId": task_id, "status": "spawned", "type": task_type, "description": description}
+def _spawned(task_id: str, task_type: str, description: str, number: int) -> dict[str, Json]:
+    """Return the result of a call that has begun a task, the same for the call itself and for its repair after a crash.
+
+    number: the one by which people name the task, so that the agent can tell it to them; 0 if it is not known.
+    """
+    known: dict[str, Json] = {"number": number} if number else {}
+    return {"taskId": task_id, "status": "spawned", "type": task_type, "description": description, **known}
 
 
 def _resumed(task_id: str) -> dict[str, Json]:
@@ -242,24 +262,20 @@ class TaskDelegation:
             )
         except ActorError:  # it does not run, and so no task does
             return ()
-        return tuple(EndedWork("task", task.what, task.seconds) for task in stopped)
+        return tuple(EndedWork("task", task.what, task.seconds, task.number) for task in stopped)
 
-    async def running(self) -> tuple[str, ...]:
-        """Return a short description of each task that is being worked on; () while the task system does not run.
+    async def unfinished(self) -> tuple[TaskView, ...] | None:
+        """Return the tasks that are at work, wait or are suspended, oldest first; None while the task system does not run.
 
         It does not wait for the task system to start, unlike the other methods: it only serves /status.
         """
         if not self.agent.alive:
-            return ()
+            return None
         try:
             tasks = await self.agent.ask(ListTasks, None)
         except (ActorError, StorageError):
-            return ()
-        return tuple(
-            truncate(task.description or task.input_text, DESCRIPTION_LENGTH)
-            for task in tasks
-            if task.state not in _RESTING
-        )
+            return None
+        return tuple(sorted((task for task in tasks if not task.is_over), key=lambda task: task.created_at))
 
     async def result_of(self, open_call: OpenCall, key: str) -> str | None:
         """Return the true result (JSON) of a call that a crash interrupted; None if no task was begun or resumed by it.
@@ -287,4 +303,4 @@ def _begun_result(open_call: OpenCall, task: TaskView) -> dict[str, Json]:
     """Return the result that a call which has begun this task would have had without the crash: each tool has its own form."""
     if open_call.call.name == USE_SKILL:
         return skill_task_result(task.task_id, str(open_call.call.arguments.get("skill")).removeprefix("/"))
-    return _spawned(task.task_id, task.task_type, task.description)
+    return _spawned(task.task_id, task.task_type, task.description, task.number)

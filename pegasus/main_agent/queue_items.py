@@ -1,4 +1,4 @@
-"""Queue items: how notifications of tasks come into the queue, and how each item of the queue stands in the session.
+"""Queue items: how notifications of tasks come into the queue, how each item stands in the session, and which are worked on together.
 
 Three kinds of items come in one queue. A person's message is its metadata line and its text. A notification of a task, and the report
 that a reply reached nobody, are internal: nobody on a channel has written them. They carry the metadata line of the channel that the
@@ -23,13 +23,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+import attrs
 import trio
 
 from actors import Answer, Inbox, Ref
 from pegasus.conversation import Entry, KeptMedia, escape_imitations, metadata_line, sanitize_for_prompt, user_content
-from pegasus.intake import Priority
-from pegasus.messages import ChannelInfo, InboundMessage, Json
+from pegasus.intake import Priority, is_internal
+from pegasus.messages import ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
+from pegasus.policy import ROLE, Role
 from pegasus.storage import (
     INTERNAL_ID_PREFIX,
     UNDELIVERED_REPLY,
@@ -37,6 +39,7 @@ from pegasus.storage import (
     Accepted,
     Item,
     JournalMessage,
+    Newer,
     Overloaded,
     StorageError,
 )
@@ -98,16 +101,17 @@ def notification_item(notification: Notification) -> InboundMessage:
         "type": TASK_NOTIFY,
         "taskId": notification.task_id,
         "notification": notification.type,
+        ROLE: notification.metadata.get(ROLE, Role.OWNER if "channel" in notification.metadata else Role.GUEST),
     }
     text = notification.text if notification.result is None else encode_json(notification.result)
     item_id = f"{INTERNAL_ID_PREFIX}task/{notification.task_id}/{notification.n}"
-    return InboundMessage(text, _origin(notification), item_id, metadata=metadata)
+    return InboundMessage(text, origin_of(notification.metadata), item_id, metadata=metadata)
 
 
-def _origin(notification: Notification) -> ChannelInfo:
+def origin_of(metadata: Metadata) -> ChannelInfo:
     """Return the channel in a task's metadata; DEFAULT_CHANNEL if there is none that can be read."""
     try:
-        return from_wire(notification.metadata.get("channel"), ChannelInfo)
+        return from_wire(metadata.get("channel"), ChannelInfo)
     except WireError:
         return DEFAULT_CHANNEL
 
@@ -149,3 +153,81 @@ def internal_entry(item: Item, now: int) -> Entry:
         metadata = {"item": item.n, "type": TASK_NOTIFY, "taskId": facts.get("taskId")}
     text = escape_imitations(sanitize_for_prompt(message.text).strip())
     return Entry(now, "user", f"{metadata_line(message.channel)}\n{heading}\n{text}", metadata=metadata)
+
+
+# ------------------------------------------------------------------ items that are worked on together
+
+
+@attrs.define(eq=False)
+class AgentTurn:
+    """A queue item that is being worked on, and the earlier ones of the same chat that it was joined with.
+
+    The main lane of the actor creates it, and `ThinkLoop.run` adds the items that join it. A /stop writes the `stop…` attributes
+    before it cancels the scope. The main lane reads them only after the scope has ended, so it never sees half of them.
+
+    Example: `AgentTurn(item)`.
+    """
+
+    item: Item
+    """The item that is being worked on: the last one."""
+    earlier: list[Item] = attrs.field(factory=list)
+    """Those that it was joined with, in the order in which they stand in the session."""
+    since: float = attrs.field(factory=trio.current_time)
+    """Trio's clock (seconds) when it began."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    """Cancelled by /stop."""
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    """Set when no part of it runs any more, also after an error."""
+    stopped_by: str = ""
+    """Author of the /stop, as the session shows it; "" while there was none."""
+    stop_facts: dict[str, Json] = attrs.field(factory=dict)
+    """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
+    stopped_elsewhere: bool = False
+    """True if the /stop came from another chat than the message."""
+
+    @property
+    def items(self) -> list[Item]:
+        """All of them, in the order in which they stand in the session. Each needs a `Done`."""
+        return [*self.earlier, self.item]
+
+    def join(self, item: Item) -> None:
+        """Go on with another item, which is recorded behind the others."""
+        self.earlier.append(self.item)
+        self.item = item
+
+
+def may_join(item: Item, turn: AgentTurn) -> bool:
+    """Return whether an item may join a turn: the same person in the same thread, or a notice for it.
+
+    Commands and skills keep their place in the queue, since each begins something of its own.
+    """
+    ours, theirs = turn.item.message.channel, item.message.channel
+    if ours.reply_to != theirs.reply_to:
+        return False
+    if is_internal(item.message):
+        return True
+    return ours.user_id == theirs.user_id and not item.message.text.lstrip().startswith("/")
+
+
+def is_same_task(item: Item, turn: AgentTurn) -> bool:
+    """Return whether both are notifications of the same task."""
+    task_id = turn.item.message.metadata.get("taskId")
+    return (
+        is_internal(item.message)
+        and task_id is not None
+        and item.message.metadata.get("taskId") == task_id
+        and may_join(item, turn)
+    )
+
+
+async def find_newer(journal: Ref[JournalMessage], turn: AgentTurn, *, wait: bool) -> Item | None:
+    """Return the next waiting item of a turn's chat; None if there is none, or if the disk cannot be read.
+
+    wait: do not return before there is one. Cancelled while waiting: nothing has been taken from the queue, since `Newer` only looks
+    at it.
+    """
+    try:
+        return await journal.ask(Newer, turn.item.message.channel.address, turn.item.n, wait)
+    except StorageError as error:  # it cannot be read now, so it is taken in its turn
+        _log.warning("cannot read the next message of this chat", error=str(error))
+        return None

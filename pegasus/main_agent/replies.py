@@ -18,22 +18,30 @@ cancel while the disk refuses to write leaves neither. A power failure may leave
 last; the next start then posts the text of the note again (`repeat_replies`). The texts are short. They give the reason in the
 words of the provider or the tool that failed, and say what the sender can do about it, if there is anything. They are not written
 by a model, because the model is what has just failed.
+
+A model may also repeat the same call, or fail in the same way, again and again. Each repetition costs a model call and brings nothing
+new. Three in a row end the work on an item: the same call with the same arguments, whether it fails or not, or three answers whose
+calls all fail for the same reason. Calls of one answer that fail alike count once, since the model has not seen a result between
+them. What was called, and how it ended, is read from the session alone, so a restart comes to the same conclusion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+
+import attrs
 
 from pegasus.conversation import Entry, cancelled_result
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import is_internal
 from pegasus.main_agent.session import ItemProgress, NextStep, Session
-from pegasus.messages import Json, OutboundMessage
+from pegasus.messages import Json, Metadata, OutboundMessage
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
-from pegasus.storage import Item, Post, PostResult
+from pegasus.storage import Item, Post, PostResult, escape_field
 from pegasus.tools import prepare_arguments
 from pegasus.wire import encode_json
 
@@ -45,24 +53,31 @@ REPLY: Final = ToolSpec(
     {
         "type": "object",
         "properties": {
-            "text": {"type": "string", "description": "What to say"},
             "channelId": {"type": "string", "description": "The id from the message's metadata line"},
             "channelType": {"type": "string", "description": "The channel type from the metadata line"},
             "replyTo": {"type": "string", "description": "The thread from the metadata line, if there is one"},
+            "text": {"type": "string", "description": "What to say"},
         },
-        "required": ["text", "channelId"],
+        "required": ["channelId", "text"],
     },
 )
-"""The tool as the model is shown it."""
+"""The tool as the model is shown it. The address comes before the text, and `channelId` is required, so that a draft can be addressed
+early; a call without it is accepted all the same (see `parse_reply`)."""
+_ACCEPTED: Final[Metadata] = {**REPLY.parameters, "required": ["text"]}
+"""Schema that calls of `reply` are checked against."""
 STOPPED_ELSEWHERE: Final = (
     "I was stopped from another chat while I was thinking about your message. Send it again if it still matters."
 )
 """Text for the sender of a message whose thought was ended from another chat."""
 MODEL_DECLINED: Final = "Sorry, the model that thinks for me declined to answer this."
 """Text for the sender of a message that the provider's safety filter refused. Asking again would be refused again."""
+QUESTION_LENGTH: Final = 200
+"""Characters of a message that its replies repeat in their metadata, enough for people to recognise it."""
 ERROR_LENGTH: Final = 200
 """Characters of a tool's error that the sender of a message is shown."""
 
+_TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
+"""Text for the model. The setting `agent.max_replies` protects people from a model that sends the same reply again and again."""
 _NOTE_PREFIX: Final = "(I told the user: "
 """Beginning of a note's content. It stands in session files, so `repeat_replies` depends on it after an update as well."""
 _HINTS: Final[Mapping[str, str]] = {
@@ -70,8 +85,22 @@ _HINTS: Final[Mapping[str, str]] = {
     "request": "Sending the same again will not help; /new begins a fresh conversation.",
     "overflow": "The conversation has become too long for the model; /new begins a fresh one.",
     "budget": "",
+    "silent": "",
+    "window": "",
+    "tools": "",
 }
 """By kind of ModelError, what the sender can do about it."""
+
+MOST_IN_A_ROW: Final = 3
+"""Calls in a row that are the same, or fail for the same reason, before the work on an item ends."""
+
+_VARIABLE: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”|\d+")
+"""Parts of a reason that differ although it is the same reason: names, ids, positions."""
+_MALFORMED: Final = "not valid JSON"
+"""Words after which a reason only says where in the arguments the mistake is."""
+_NOT_CARRIED_OUT: Final = '{"cancelled"'
+"""Beginning of the result of a call that a restart or a /stop has ended. It says nothing about the call."""
+
 
 # ------------------------------------------------------------------ posts
 
@@ -82,20 +111,43 @@ def reply_key(item: int | None, call_id: str) -> str:
 
 
 def parse_reply(call: ToolCall, item: Item) -> Post | str:
-    """Return the post for a reply call, or why there is none, in words for the model: missing, wrong or empty arguments.
+    """Return the post for a reply call, or why there is none, in words for the model: wrong or empty arguments.
 
-    item: the message being worked on. Its channel decides between channels of the same id.
+    item: the message being worked on. Its channel decides between channels of the same id, and gets a reply without a channelId.
     """
     if call.error:
         return call.error
-    arguments, problem = prepare_arguments(REPLY.parameters, call.arguments)
+    arguments, problem = prepare_arguments(_ACCEPTED, call.arguments)
     if problem is not None:
         return problem
     text = str(arguments["text"])
     if not text.strip():
         return "text is empty"
-    kind, thread = (str(arguments.get(name) or "") or None for name in ("channelType", "replyTo"))
-    return _post(item, text, call.id, str(arguments["channelId"]), kind, thread)
+    channel_id, kind, thread = (
+        str(arguments.get(name) or "").strip() or None for name in ("channelId", "channelType", "replyTo")
+    )
+    source = item.message.channel
+    if channel_id is None and kind not in (None, source.type, escape_field(source.type)):
+        return f"channelId is missing, and channelType {kind!r} is not that of the message"
+    if channel_id is None:
+        return _post(item, text, call.id, source.channel_id, source.type, source.reply_to)
+    return _post(item, text, call.id, channel_id, kind, thread)
+
+
+def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | str]:
+    """Return the posts that the reply calls want, by call id; at most `room` of them are valid.
+
+    They are parsed before the thought is written, since posts and thought go into one durable step.
+    """
+    parsed: dict[str, Post | str] = {}
+    for call in calls:
+        if call.name == REPLY.name:
+            post = parse_reply(call, item)
+            if isinstance(post, Post):
+                post = post if room > 0 else _TOO_MANY_REPLIES
+                room -= 1
+            parsed[call.id] = post
+    return parsed
 
 
 def reply_to_sender(item: Item, text: str, purpose: str) -> Post:
@@ -117,8 +169,17 @@ def direct_reply(text: str, item: Item, thought: int) -> Post | None:
 
 
 def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: str | None, reply_to: str | None) -> Post:
-    """Return a post about an item. Its metadata names the message that it answers; an internal item is nobody's message."""
+    """Return a post about an item. Its metadata names the message that it answers; an internal item is nobody's message.
+
+    In the conversation of that message, the metadata has its beginning as well: only one of the clients there has sent it, and the
+    others could not tell what is being answered. No other conversation is told.
+    """
     message = item.message
+    metadata: dict[str, Json] = {} if is_internal(message) else {"inReplyTo": message.id}
+    given = tuple(map(escape_field, (channel_id, channel_type or message.channel.type)))
+    is_same = given == (escape_field(message.channel.channel_id), escape_field(message.channel.type))
+    if metadata and is_same and (question := truncate(message.text[: 4 * QUESTION_LENGTH], QUESTION_LENGTH)):
+        metadata["question"] = question
     return Post(
         key=reply_key(item.n, purpose),
         text=text,
@@ -126,7 +187,7 @@ def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: st
         source=message.channel,
         channel_type=channel_type,
         reply_to=reply_to,
-        metadata={} if is_internal(message) else {"inReplyTo": message.id},
+        metadata=metadata,
     )
 
 
@@ -232,21 +293,37 @@ async def close_stopped_item(
     return ends
 
 
-async def give_up(item: Item, session: Session, now: int, progress: ItemProgress) -> None:
-    """End an item that has had all the thoughts it may have. progress: of the item.
+async def end_if_stuck(
+    item: Item,
+    session: Session,
+    entries: Sequence[Entry],
+    progress: ItemProgress,
+    max_thoughts: int,
+    clock: Callable[[], int],
+) -> bool:
+    """End an item whose calls go in circles, or that has had all the thoughts it may have. Return whether it has ended.
 
-    A sender who got no reply gets an apology with the last error of a tool. A sender who got a reply gets nothing more: the note in
-    the session is for the model, which sees in later requests why it stopped.
+    entries, progress: of the item. clock: returns the wall clock, ms. A sender who got no reply gets an apology with the reason. A
+    sender who got one gets nothing more: the note in the session is for the model, which sees in later requests why it stopped.
     """
     thoughts = progress.thoughts
-    _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
-    if progress.replies:
-        note = f"({thoughts} thoughts about one message: stopped here.)"
+    if (circle := find_circle(entries)) is not None:
+        _log.warning("calls go in circles", item=item.n, tool=circle.tool, reason=circle.reason)
+        was_heard, note, text = circle.was_heard, f"({circle.text})", circle.text
+    elif thoughts >= max_thoughts or is_cut_again_and_again(entries):
+        _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
+        error = _last_error(entries)
+        reason = f"; the last one failed with: {error}" if error else " without coming to an end."
+        was_heard, note = bool(progress.replies), f"({thoughts} thoughts about one message: stopped here.)"
+        text = f"I gave up after {thoughts} attempts{reason}"
+    else:
+        return False
+    now = clock()
+    if was_heard:
         await session.commit((Entry(now, "assistant", note, metadata={"type": "limit", "ends": True}),))
-        return
-    error = _last_error(session.of_item(item.n))
-    reason = f"; the last one failed with: {error}" if error else " without coming to an end."
-    await apologise(item, session, now, f"I gave up after {thoughts} attempts{reason}")
+    else:
+        await apologise(item, session, now, text)
+    return True
 
 
 def _last_error(entries: Sequence[Entry]) -> str:
@@ -262,4 +339,99 @@ def _last_error(entries: Sequence[Entry]) -> str:
 def model_failure(error: ModelError) -> str:
     """Return the text for the sender of a message that the model did not answer."""
     hint = _HINTS.get(error.kind, "Please send it again in a while.")
+    if str(error).endswith("]"):  # its text says what to do: about a key, an unknown model, an account without credit
+        hint = ""
     return f"The model did not answer: {error}. {hint}".rstrip()
+
+
+# ------------------------------------------------------------------ calls that go in circles
+
+
+@attrs.frozen
+class Circle:
+    """The end of a circle.
+
+    Example: `Circle("current_time", "was called 3 times in a row with the same arguments.")`.
+    """
+
+    tool: str
+    reason: str
+    """Rest of a sentence about the tool."""
+    was_heard: bool = False
+    """The repeated call is a reply that went out, so the person has an answer."""
+
+    @property
+    def text(self) -> str:
+        """Text for the person whose message ends here."""
+        return f"I gave up: the tool {self.tool} {self.reason}"
+
+
+def find_circle(entries: Sequence[Entry]) -> Circle | None:
+    """Return the circle that the calls of an item end in; None if they do not.
+
+    entries: those of the item. Calls count in the order in which they were carried out, over all answers.
+    """
+    answers = _answers(entries)
+    calls = [pair for answer in answers for pair in answer]
+    begin = len(calls)
+    while begin and _signature(calls[begin - 1][0]) == _signature(calls[-1][0]):
+        begin -= 1
+    if len(calls) - begin >= MOST_IN_A_ROW:
+        call, result = calls[begin]  # those from the third one on were not carried out
+        if result.failed:
+            return _failed(call, result)
+        reason = f"was called {MOST_IN_A_ROW} times in a row with the same arguments."
+        return Circle(call.name, reason, was_heard=call.name == REPLY.name)
+    last = [pair for answer in answers[-MOST_IN_A_ROW:] for pair in answer]
+    is_failing = len(answers) >= MOST_IN_A_ROW and all(result.failed for _, result in last)
+    if is_failing and len({_reason(result) for _, result in last}) == 1:
+        return _failed(*last[-1])
+    return None
+
+
+def _failed(call: ToolCall, result: Entry) -> Circle:
+    error = truncate(result.content.removeprefix("Error: "), ERROR_LENGTH)
+    return Circle(call.name, f"failed {MOST_IN_A_ROW} times in a row: {error}")
+
+
+def _answers(entries: Sequence[Entry]) -> list[list[tuple[ToolCall, Entry]]]:
+    """Return the calls of each answer with their results; only those behind the last call that was not carried out."""
+    results = {entry.call_id: entry for entry in entries if entry.role == "tool"}
+    answers: list[list[tuple[ToolCall, Entry]]] = []
+    for entry in entries:
+        pairs = [(call, results[call.id]) for call in entry.calls if call.id in results]
+        if any(result.content.startswith(_NOT_CARRIED_OUT) for _, result in pairs):
+            answers.clear()
+        elif pairs:
+            answers.append(pairs)
+    return answers
+
+
+def is_cut_again_and_again(entries: Sequence[Entry]) -> bool:
+    """Return whether the last three answers for an item were all cut off at the token limit: the model would write for ever."""
+    reasons = [entry.metadata.get("stopReason") for entry in entries if entry.role == "assistant"]
+    return reasons[-MOST_IN_A_ROW:] == ["length"] * MOST_IN_A_ROW
+
+
+def first_surplus(entries: Sequence[Entry], calls: Sequence[ToolCall]) -> int:
+    """Return the index of the call that is the third of its kind in a row; the number of calls if there is none.
+
+    entries: those of the item so far. calls: those of a new answer, which are not carried out from that index on.
+    """
+    before = [_signature(call) for answer in _answers(entries) for call, _ in answer][-MOST_IN_A_ROW:]
+    row = [*before, *map(_signature, calls)]
+    for index in range(len(before), len(row)):
+        if index + 1 >= MOST_IN_A_ROW and len(set(row[index + 1 - MOST_IN_A_ROW : index + 1])) == 1:
+            return index - len(before)
+    return len(calls)
+
+
+def _signature(call: ToolCall) -> str:
+    """Return a text that is the same for the same call with the same arguments, and also for the same broken arguments."""
+    return f"{call.name} {call.error or sorted(call.arguments.items(), key=str)}"
+
+
+def _reason(result: Entry) -> str:
+    """Return the reason of a failure without the parts that vary."""
+    head, mark, _ = result.content.partition(_MALFORMED)
+    return re.sub(_VARIABLE, "…", head + mark)

@@ -158,10 +158,10 @@ class Session:
         start = self._starts.get(item)
         return () if start is None else self.entries[start:]
 
-    def unfinished(self) -> int | None:
-        """Return the item that was being worked on when the file ended, if it needs another thought."""
-        last = next(reversed(self._starts), None)
-        return last if last is not None and self.progress(last).next is NextStep.THINK else None
+    def item_numbers(self) -> list[int]:
+        """Return the items that the session shows, the oldest first: the /new that began it, and those that are recorded."""
+        closes = self.entries[0].metadata.get("closes") if self.entries else None
+        return [*([closes] if type(closes) is int else []), *self._starts]
 
     def is_shared(self, channel: ChannelInfo) -> bool:
         """Return whether somebody else than the writer on this channel was seen in the same conversation."""

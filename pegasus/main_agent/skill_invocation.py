@@ -27,11 +27,20 @@ import attrs
 from actors import Ref
 from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
 from pegasus.formatting import truncate
-from pegasus.main_agent.delegation import SPAWN, SPAWN_ALIAS, USE_SKILL, skill_task_result, submit_task
+from pegasus.main_agent.delegation import (
+    SPAWN,
+    SPAWN_ALIAS,
+    USE_SKILL,
+    number_of_begun,
+    skill_task_result,
+    submit_task,
+)
 from pegasus.main_agent.replies import REPLY, note_of, reply_key, reply_to_sender
 from pegasus.main_agent.session import Session
+from pegasus.main_agent.status import task_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
+from pegasus.policy import Principal
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import AgentMessage
@@ -180,8 +189,8 @@ class SkillInvoker:
     async def resolve(self, text: str) -> SkillInvocation | None:
         """Return the skill that a message calls.
 
-        None for an ordinary message, also if it names an unknown skill or one that people may not call: then the model reads the
-        message as text. The skills are read again before, so that a skill which was just installed can be called at once.
+        None for any other message, also if it names an unknown skill or one that people may not call. The skills are read
+        again before, so that a skill which was just installed can be called at once.
         """
         call = parse_skill_call(text)
         if call is None:
@@ -196,26 +205,35 @@ class SkillInvoker:
             text += f"\n\n(The skill {name} is in force. It says:)\n\n{await self._body(skill, arguments)}"
         return SkillInvocation(skill, arguments, text, self._model_problem(skill))
 
-    async def start(self, invocation: SkillInvocation, item: Item, session: Session, now: int) -> None:
+    async def start(
+        self, invocation: SkillInvocation, item: Item, principal: Principal, session: Session, now: int
+    ) -> None:
         """Begin the task of a forked skill, tell the person, and end the item, whose user entry must be there.
 
-        A skill that has a problem ends its item with an answer that names it. now: wall clock, ms. Called again after a crash, it
-        makes no second task and no second answer: the task has the key of the item, and answer and note are one durable step.
-        Cancelled: the task may run already; the /stop that cancels the item also ends the tasks of its chat.
+        principal: the person that the task works for. now: wall clock, ms. A skill that has a problem ends its item with an answer
+        that names it. Called again after a crash, it makes no second task and no second answer: the task has the key of the item,
+        and answer and note are one durable step. Cancelled: the task may run already; the /stop that cancels the item also ends
+        the tasks of its chat.
         """
-        context = ToolContext(key=reply_key(item.n, SKILL_NOTE), origin=item.message.channel)
+        context = ToolContext(key=reply_key(item.n, SKILL_NOTE), principal=principal, origin=item.message.channel)
         metadata: dict[str, Json] = {"type": SKILL_NOTE, "ends": True}
         name = invocation.skill.name
         try:
             if invocation.problem:
                 raise ToolError(invocation.problem)
             task_id = await self._fork(invocation.skill, invocation.arguments, context)
-            text = f"/{name} runs as task {task_id}. You will hear what comes of it."
+            task = task_name(await number_of_begun(self.agent, task_id), task_id)
+            text = f"/{name} runs as task {task}. You will hear what comes of it."
             metadata["taskId"] = task_id
         except ToolError as error:
             text = f"/{name} could not be started: {error}"
         note = Entry(now, "assistant", note_of(text), metadata=metadata)
         await session.commit((note,), (reply_to_sender(item, text, SKILL_NOTE),))
+
+    async def by_people(self) -> list[Skill]:
+        """Return the skills that people may call. Reads the folders of skills again before."""
+        await self.catalog.refresh()
+        return [skill for skill in self.catalog.all() if skill.by_user]
 
     async def help(self) -> str:
         """Return a line for each skill that people may call; "" if there is none. Reads the folders of skills again before."""

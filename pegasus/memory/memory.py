@@ -41,6 +41,7 @@ from pegasus.memory.pages import (
     find,
     fit_lines,
     format_file,
+    index_limit,
     index_message,
     marked_page,
     not_found,
@@ -260,12 +261,14 @@ class Memory:
 
     # ------------------------------------------------------------------ for tasks
 
-    async def index_message(self) -> str:
+    async def index_message(self, context_window: int) -> str:
         """Return the message that a task gets before its first thought; "" if memory is empty.
 
-        It comes from the folder alone, so that no task waits for the journal.
+        context_window: the model's, in tokens; in a small one the index names the most important files only. It comes from the
+        folder alone, so that no task waits for the journal.
         """
-        return index_message(tuple(map(describe_file, await self._folder.scan())))
+        files = tuple(map(describe_file, await self._folder.scan()))
+        return index_message(files, index_limit(context_window))
 
     async def for_reflection(self) -> str:
         """Return the facts in full and the summaries of episodes, newest first. Large facts are named only."""

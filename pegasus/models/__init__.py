@@ -2,15 +2,25 @@
 
 `ModelService` is made from the settings and hands out a `ModelClient` for each role; everything else follows from there:
 
-    base.py             the vocabulary: turns, request, response, errors, the `LanguageModel` protocol
-    service.py          `ModelService`: clients by role, reloads, `/model`; what is made from the settings
-    roles.py            from settings to models: `PROVIDERS`, roles, `/model`
-    client.py           one call: `ModelClient`, `TextRelay` for streamed text, and its middleware; more of it in
-                        fallback.py and usage_tracker.py
-    http_model.py       a call over HTTP: connection, attempts, pauses, deadline, events
-    wire_format.py      interface of a provider's format; anthropic.py and openai.py implement it
-    tokens.py           sizes of prompts: estimate, exact counts
-    stand_in.py         fixed rules that answer where there is no model
+    base.py        the vocabulary: turns, request, response, errors, the `LanguageModel` protocol
+    service.py     `ModelService`: clients by role, reloads, `/model`; what is made from the settings
+    client.py      one call: `ModelClient` and its middleware; more of it in fallback.py and usage/tracker.py
+    roles.py       which role is which model, and the command `/model`
+    options.py     effort, times, headers … of a role and model, by the settings
+    tokens.py      sizes of prompts: estimate, exact counts
+    catalog.py     prices and windows of known models
+    traits.py      what is learned about each model's manners, kept on disk
+    errors.py      what a refusal means, and its text for people
+    json_text.py   JSON as models write it by hand
+    stand_in.py    fixed rules that answer where there is no model; stand_in_demo.py: its demonstration
+
+    formats/       wire formats of the providers
+    providers/     who they are, connections, calls over HTTP, servers on one's own machine
+    answers/       streamed pieces; calls and reasoning that were written as text
+    usage/         what calls cost, and budgets
+
+Each folder is entered through its `__init__`. Imports go down this list of levels: service → client, fallback, usage → answers,
+providers → formats → errors, json_text, base.
 
 To add a provider, see `PROVIDERS` and `docs/user/models.md`.
 
@@ -27,14 +37,21 @@ No SDK is imported before its provider is used: importing one takes long, and a 
 `pegasus.models` imports no room above storage and settings.
 """
 
+from pegasus.models.answers import find_calls, pieces_of
 from pegasus.models.base import (
     AssistantTurn,
+    CallBegun,
+    CallPiece,
     Image,
     Label,
     LanguageModel,
     ModelError,
     ModelRequest,
     ModelResponse,
+    OnPiece,
+    ReasoningPiece,
+    StreamPiece,
+    TextPiece,
     ToolCall,
     ToolResult,
     ToolSpec,
@@ -43,56 +60,77 @@ from pegasus.models.base import (
     UserTurn,
 )
 from pegasus.models.catalog import PriceList
-from pegasus.models.client import Lane, ModelClient
+from pegasus.models.client import Lane, ModelClient, PreparedModel
 from pegasus.models.fallback import BreakerStatus
-from pegasus.models.pictures import EXTENSIONS, MOST_PICTURES, picture_problem
-from pegasus.models.roles import (
-    OFFLINE,
+from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type, unfinished
+from pegasus.models.providers import (
+    LocalModel,
     ModelConfigError,
-    ModelSwitch,
+    ModelOffer,
+    find_local_models,
+    find_offers,
+    find_offers_at,
     find_providers,
-    model_command,
-    problems,
-    role_spec,
+    key_variable,
     split_spec,
 )
+from pegasus.models.roles import OFFLINE, ModelSwitch, model_command, problems, role_spec
 from pegasus.models.service import ModelService
 from pegasus.models.tokens import TokenCounter
-from pegasus.models.usage_report import amount_text, budget_text
-from pegasus.models.usage_tracker import UsageTracker, usage_keeper
-from pegasus.models.wire_format import unfinished
+from pegasus.models.traits import SPEECHES, TRAITS_FILE, ModelTraits, TraitStore
+from pegasus.models.usage import UsageTracker, amount_text, budget_text, usage_keeper
 
 __all__ = [
     "EXTENSIONS",
     "MOST_PICTURES",
     "OFFLINE",
+    "SPEECHES",
+    "TRAITS_FILE",
     "AssistantTurn",
     "BreakerStatus",
+    "CallBegun",
+    "CallPiece",
     "Image",
     "Label",
     "Lane",
     "LanguageModel",
+    "LocalModel",
     "ModelClient",
     "ModelConfigError",
     "ModelError",
+    "ModelOffer",
     "ModelRequest",
     "ModelResponse",
     "ModelService",
     "ModelSwitch",
+    "ModelTraits",
+    "OnPiece",
+    "PreparedModel",
     "PriceList",
+    "ReasoningPiece",
+    "StreamPiece",
+    "TextPiece",
     "TokenCounter",
     "ToolCall",
     "ToolResult",
     "ToolSpec",
+    "TraitStore",
     "Turn",
     "Usage",
     "UsageTracker",
     "UserTurn",
     "amount_text",
     "budget_text",
+    "find_calls",
+    "find_local_models",
+    "find_offers",
+    "find_offers_at",
     "find_providers",
+    "key_variable",
     "model_command",
     "picture_problem",
+    "picture_type",
+    "pieces_of",
     "problems",
     "role_spec",
     "split_spec",

@@ -1,8 +1,7 @@
 """Vocabulary of model calls: the conversation, the request, the response, the errors, and the `LanguageModel` protocol.
 
-Nothing in this file knows a provider. The rest of Pegasus speaks to models only in these values, and a provider's file
-(`anthropic.py`, `openai.py`) translates them to its wire format and back. So a conversation that began with one provider can go on
-with another one.
+Nothing in this file knows a provider. The rest of Pegasus speaks to models only in these values, and each wire format (`formats/`)
+translates them and back. So a conversation that began with one provider can go on with another one.
 
 A conversation is a tuple of turns that strictly alternate: user, assistant, user, … It begins and ends with a `UserTurn`. What
 happens between two answers of the model (results of its tool calls, messages that arrived meanwhile) is merged into one
@@ -15,12 +14,13 @@ happens between two answers of the model (results of its tool calls, messages th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol, TypeAlias
 
 import attrs
 
 from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.settings import ModelSettings
 
 
 @attrs.frozen
@@ -115,8 +115,84 @@ class Label:
 
 NO_LABEL = Label()
 
-OnText: TypeAlias = Callable[[str | None], None]
-"""Listener of streamed text: a piece of the answer, or None when everything streamed so far will not be part of the answer."""
+
+# ---------------------------------------------------------------- the answer while it is streamed
+
+
+@attrs.frozen
+class TextPiece:
+    """Piece of the answer's text. The pieces together are `ModelResponse.text`."""
+
+    text: str
+
+
+@attrs.frozen
+class ReasoningPiece:
+    """Piece of the model's reasoning. It is never part of the answer's text."""
+
+    text: str
+    """"" where the provider keeps the reasoning to itself and only shows that the model is at work."""
+
+
+@attrs.frozen
+class CallBegun:
+    """Begin of a tool call. Calls may be written at the same time, so pieces of several may alternate."""
+
+    number: int
+    """Place of the call in the answer, from 0."""
+    name: str
+    """The tool's own name, as in `ToolSpec`."""
+
+
+@attrs.frozen
+class CallPiece:
+    """Piece of a call's arguments. The pieces of a call together are the JSON text of its arguments, or nothing for none.
+
+    The model may write JSON that is broken or cut off, so a call counts only once it is in the response.
+    """
+
+    number: int
+    """Number of the call in its `CallBegun`, which always comes before."""
+    json: str
+
+
+StreamPiece: TypeAlias = TextPiece | ReasoningPiece | CallBegun | CallPiece
+"""Piece of an answer while it arrives."""
+OnPiece: TypeAlias = Callable[[StreamPiece | None], None]
+"""Listener of a streamed answer: a piece of it, or None when everything streamed so far is void."""
+
+
+# ---------------------------------------------------------------- request and response
+
+
+@attrs.frozen(repr=False)
+class CallOptions:
+    """Options that hold for one call. It has no repr, because headers may hold keys."""
+
+    effort: str = ""
+    """"low", "medium" or "high"; "" for what the provider decides."""
+    room_to_think: int = 0
+    """Tokens that an answer may have for thinking, beyond what the caller reads."""
+    temperature: float | None = None
+    """None for what the provider decides."""
+    max_tokens: int = 0
+    """Length of the answer at most, thinking included; 0 for what the request asks for."""
+    timeout: float = ModelSettings().timeout
+    """Seconds until the first token, retries included."""
+    silence_timeout: float = ModelSettings().silence_timeout
+    """Seconds between two tokens."""
+    context_window: int = 0
+    """Tokens that fit into the model; 0 for what is known of it."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """HTTP headers of the request, over those that the SDK sends."""
+    query: Mapping[str, str] = attrs.field(factory=dict)
+    """Query parameters of the request's address."""
+    extra_body: Mapping[str, Json] = attrs.field(factory=dict)
+    """Fields of the request's body, over those of the wire format."""
+
+
+NO_OPTIONS: Final = CallOptions()
+"""Options where no setting says anything."""
 
 
 @attrs.frozen
@@ -136,9 +212,11 @@ class ModelRequest:
     max_tokens: int = 8192
     """Upper limit of the answer's length, in tokens."""
     label: Label = NO_LABEL
-    on_text: OnText | None = None
-    """Receives the text while it is streamed. It must not block. If it raises, the error is logged and streaming to it ends; the
-    call goes on. After the last None the pieces together are the response's text."""
+    options: CallOptions = NO_OPTIONS
+    """Effort, times and additions of the settings. The client fills them in; callers leave them alone."""
+    on_piece: OnPiece | None = None
+    """Receives the answer while it is streamed. It must not block. If it raises, the error is logged and streaming to it ends; the
+    call goes on. What comes after the last None is the answer. A server that does not stream gives whole pieces."""
 
 
 @attrs.frozen
@@ -150,6 +228,8 @@ class Usage:
     completion_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    cache_hour_tokens: int = 0
+    """Part of `cache_write_tokens` that is kept for an hour, where the provider tells them apart. It costs more."""
 
 
 @attrs.frozen
@@ -165,12 +245,20 @@ class ModelResponse:
     thinking: tuple[Json, ...] = ()
     """As in `AssistantTurn`."""
     thinking_of: str | None = None
+    reasoning: str = ""
+    """Reasoning as plain text, for people. It is not sent back to the provider; `thinking` is."""
+    model: str = ""
+    """`<provider>/<model>` that answered, which a rule or a fallback may have chosen; "" if the model itself does not say."""
+    notice: str = ""
+    """Sentence for the owner about the model's server, to be shown once beside the answer: it has cut the prompt, say. Usually ""."""
 
 
 class ModelError(Exception):
     """A model call failed, after all retries that fit into its time. `str()` is one line for users and contains no secret."""
 
-    def __init__(self, message: str, *, kind: str, status: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, kind: str, status: int | None = None, partial: str = "", context_window: int = 0
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         """Class of the failure:
@@ -178,15 +266,24 @@ class ModelError(Exception):
         * "auth": the key was refused (401, 403).
         * "request": the same request would fail again (400, 402, 404, 422).
         * "overflow": the conversation is too long for the model (413, or the provider says so).
+        * "window": not even the shortest prompt fits into the model.
+        * "silent": the model has no way to speak, as the settings are.
+        * "tools": the server does not take tools with this model.
         * "budget": a limit of the settings; the call was not made.
         * "overloaded": 429, 503, 529.
         * "server": other 5xx.
         * "network": no connection, or it broke.
-        * "timeout": no answer within `models.timeout`.
+        * "timeout": no token within `models.timeout`, or none after another within `models.silence_timeout`.
         * "protocol": the answer could not be understood.
         """
+        self.model = ""
+        """`<provider>/<model>` that failed; "" if the call did not come that far."""
         self.status = status
         """HTTP status, if there was one."""
+        self.context_window = context_window
+        """Tokens that fit into the model, where a refusal of kind "overflow" names them; else 0."""
+        self.partial = partial
+        """The longest text that arrived in one attempt before it failed; "" if none did. It never holds reasoning or calls."""
 
 
 class LanguageModel(Protocol):
@@ -199,5 +296,5 @@ class LanguageModel(Protocol):
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the model's answer, after retries if needed.
 
-        Raises ModelError. On cancellation the connection is closed, and text that was streamed is retracted.
+        Raises ModelError. On cancellation the connection is closed, and what was streamed is retracted.
         """

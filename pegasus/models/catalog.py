@@ -51,6 +51,8 @@ class TokenPrice:
     """Factor of all input prices for such a call."""
     long_output: float = 1.0
     """Factor of the output price for such a call."""
+    cache_hour: float = _AS_INPUT
+    """Input that went into the cache for an hour; -1: as for the usual time."""
 
     def cost(self, usage: Usage) -> float:
         """Return the dollars for one call.
@@ -60,14 +62,16 @@ class TokenPrice:
         """
         read, write = usage.cache_read_tokens, usage.cache_write_tokens
         plain = max(0, usage.prompt_tokens - read - write)
-        prompt = plain * self.input + read * self._or_input(self.cache_read) + write * self._or_input(self.cache_write)
+        long = min(usage.cache_hour_tokens, write) if self.cache_hour >= 0 else 0
+        cached = (write - long) * self._or_input(self.cache_write) + long * self.cache_hour
+        prompt = plain * self.input + read * self._or_input(self.cache_read) + cached
         is_long = self.long_above and usage.prompt_tokens > self.long_above
         input_factor, output_factor = (self.long_input, self.long_output) if is_long else (1.0, 1.0)
         return (prompt * input_factor + usage.completion_tokens * self.output * output_factor) / _MILLION
 
     def at_most(self, prompt: int, completion: int) -> float:
         """Return the dollars for a call with at most so many tokens, whatever the cache does."""
-        highest = max(self.input, self.cache_write)
+        highest = max(self.input, self.cache_write, self.cache_hour)
         return attrs.evolve(self, input=highest).cost(Usage(prompt, completion))
 
     def _or_input(self, price: float) -> float:
@@ -79,8 +83,8 @@ FREE: Final = TokenPrice(0.0, 0.0)
 
 
 def _claude(input: float, output: float, cache_read: float) -> TokenPrice:
-    """Return a price of Anthropic's: writing to the cache for five minutes costs a quarter more than input."""
-    return TokenPrice(input, output, cache_read, 1.25 * input)
+    """Return a price of Anthropic's: the cache for five minutes costs a quarter more than input, for an hour twice as much."""
+    return TokenPrice(input, output, cache_read, 1.25 * input, cache_hour=2 * input)
 
 
 def _gpt(input: float, output: float, cache_read: float, cache_write: float = _AS_INPUT) -> TokenPrice:
@@ -101,10 +105,10 @@ PRICES: Final[Mapping[str, TokenPrice]] = {
     "claude-sonnet-5": _claude(2, 10, 0.2),
     **dict.fromkeys([f"claude-sonnet-{n}" for n in ("4-6", "4-5", "4")], _SONNET),
     **dict.fromkeys(["claude-3-7-sonnet", "claude-3-5-sonnet"], _SONNET),
-    "claude-haiku-5-5": TokenPrice(0.1, 0.5, 0.01, 0.125, 100_000, 5.0, 5.0),
+    "claude-haiku-5-5": TokenPrice(0.1, 0.5, 0.01, 0.125, 100_000, 5.0, 5.0, cache_hour=0.2),
     "claude-haiku-4-5": _claude(1, 5, 0.1),
     "claude-3-5-haiku": _claude(0.8, 4, 0.08),
-    "claude-3-haiku": TokenPrice(0.25, 1.25, 0.03, 0.3),
+    "claude-3-haiku": TokenPrice(0.25, 1.25, 0.03, 0.3, cache_hour=0.5),
     "gpt-6-astra": _gpt(10, 50, 1.0, 12.5),
     "gpt-6.1-sol": _gpt(2, 10, 0.1, 2.5),
     "gpt-6.1-terra": _gpt(1, 5, 0.05, 1.25),
@@ -139,7 +143,7 @@ PRICES: Final[Mapping[str, TokenPrice]] = {
 _SUFFIX: Final = r"(-\d{4}-\d\d-\d\d|-\d{4,8}|-latest|-preview|@.*|\[1m\])+$"
 """Date or other additions to a model's name."""
 _PRICED_TYPES: Final = ("anthropic", "openai", "gemini")
-_FREE_TYPES: Final = ("ollama", "offline")
+_FREE_TYPES: Final = ("ollama", "llamacpp", "lmstudio", "offline")
 
 
 class PriceList:
@@ -202,16 +206,19 @@ _WINDOWS: Final = (
     ("o3", 200_000),
     ("o4", 200_000),
     ("gemini-", 1_048_576),
+    ("deepseek-flash", 1_000_000),
+    ("deepseek-v4", 1_000_000),
+    ("grok-4.5", 500_000),
+    ("gpt-oss-", 131_072),
+    ("openai.gpt-oss-", 131_072),
 )
 """Tokens by the beginning of a model's name; the first match wins. Sources:
 https://platform.claude.com/docs/en/about-claude/models/overview, https://developers.openai.com/api/docs/models,
-https://ai.google.dev/gemini-api/docs/models."""
+https://ai.google.dev/gemini-api/docs/models, https://api-docs.deepseek.com/quick_start/pricing, https://docs.x.ai/docs/models,
+https://console.groq.com/docs/models."""
 
 
-def context_window(spec: str) -> int:
-    """Return the tokens that fit into a model, named as `<provider>/<model>` or alone.
-
-    A local model may have less room than this says, depending on how its server was started. `models.context_window` overrides it.
-    """
+def known_window(spec: str) -> int:
+    """Return the tokens that fit into a model, named as `<provider>/<model>` or alone; 0 if it is not known. See `ModelFacts`."""
     model = spec.rpartition("/")[2].lower()
-    return next((size for prefix, size in _WINDOWS if model.startswith(prefix)), DEFAULT_WINDOW)
+    return next((size for prefix, size in _WINDOWS if model.startswith(prefix)), 0)

@@ -1,11 +1,12 @@
-"""One model call, from the request to the answer: the client, its middleware, and the relay for streamed text.
+"""One model call, from the request to the answer: the client and its middleware.
 
 A `ModelClient` is what the rest of Pegasus calls. It belongs to a role ("default", "compact", …) or to a model by name. It stays valid
-when settings are reloaded or another model is chosen: each call asks the service which model that is at this moment.
+when settings are reloaded or another model is chosen: `prepare` asks the service which model that is at this moment. The
+`PreparedModel` that it returns is for one thought: whoever makes a prompt by the model's name and window asks it, and calls it then.
 
 The call then passes a list of middleware, outermost first, and ends at a provider:
 
-    ModelClient → Routing → Fallback → UsageTracker → CallLimit → HttpModel or StandIn
+    ModelClient → PreparedModel → Routing → Fallback → UsageTracker → CallLimit → HttpModel or StandIn
 
 * `Routing` sends a call to another model where a rule of the settings says so.
 * `Fallback` tries the models of `models.fallback` when the first is down. It calls the rest of the list once for each model.
@@ -18,7 +19,7 @@ times, and handle the ModelError that comes back. To add one, write it and name 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -26,11 +27,18 @@ import attrs
 import trio
 
 from pegasus.messages import ChannelInfo
-from pegasus.models.base import LanguageModel, ModelError, ModelRequest, ModelResponse, OnText, UserTurn
-from pegasus.models.catalog import DEFAULT_WINDOW
-from pegasus.models.roles import ModelConfigError
+from pegasus.models.answers import AnswerFilter, PieceRelay
+from pegasus.models.base import (
+    NO_OPTIONS,
+    CallOptions,
+    LanguageModel,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    UserTurn,
+)
+from pegasus.models.providers import ModelConfigError, ModelFacts
 from pegasus.models.tokens import TokenCounter
-from pegasus.models.wire_format import join_surrogates
 from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
 
@@ -43,65 +51,6 @@ Lane: TypeAlias = Literal["work", "conversation"]
 """Priority of a call: one that a person waits for is in the lane "conversation", background work in "work"."""
 
 
-# ------------------------------------------------------------------ streamed text
-
-
-class TextRelay:
-    """Relay of streamed text from a provider to the listener of a request. There is one for each call, whatever it takes.
-
-    Every attempt of a call, and every model of a fallback chain, sends its text here: pieces of text, or None to retract what this
-    attempt has sent. The relay makes of that what `ModelRequest.on_text` promises:
-
-    * None is only forwarded if there is something to retract.
-    * A character outside the basic plane that a provider cut into two surrogates is forwarded as one.
-    * A listener that raises is logged and gets nothing more; the call goes on.
-
-    It also counts characters, retracted ones too: an answer that broke off has to be paid all the same.
-
-        relay = TextRelay(print)
-        relay("Hel"); relay(None); relay("Hello"); relay.finish()
-    """
-
-    def __init__(self, listener: OnText | None = None) -> None:
-        self._listener = listener
-        self._half = ""
-        """First surrogate of a character whose second one is still to come."""
-        self._has_sent = False
-        self.characters = 0
-        """Characters received so far, over all attempts."""
-
-    def __call__(self, piece: str | None) -> None:
-        """Take a piece of text, or None: the text so far will not be part of the answer."""
-        if piece is None:
-            self._half = ""
-            if self._has_sent:
-                self._has_sent = False
-                self._send(None)
-            return
-        self.characters += len(piece)
-        text = self._half + piece
-        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        text = text[: len(text) - len(self._half)]
-        if text:
-            self._has_sent = True
-            self._send(join_surrogates(text))
-
-    def finish(self) -> None:
-        """Note that the answer is complete. Half a character that is left over is forwarded as U+FFFD."""
-        if self._half:
-            self._half = ""
-            self._send("\N{REPLACEMENT CHARACTER}")
-
-    def _send(self, piece: str | None) -> None:
-        if self._listener is None:
-            return
-        try:
-            self._listener(piece)
-        except Exception as error:
-            self._listener = None
-            _log.exception("a listener of streamed text failed; streaming to it has ended", error=error)
-
-
 # ------------------------------------------------------------------ a call and its middleware
 
 
@@ -112,12 +61,14 @@ class ModelTarget:
     name: str
     """`<provider>/<model>` as in the settings."""
     model: LanguageModel
-    """Makes the call. Its `generate` gets the relay as `on_text`."""
+    """Makes the call. Its `generate` gets the relay as `on_piece`."""
     counter: TokenCounter
-    context_window: int = DEFAULT_WINDOW
-    """Tokens that fit into the model."""
+    facts: ModelFacts = attrs.field(factory=ModelFacts)
+    """Window of the model."""
     is_offline: bool = False
     """True for the stand-in: it costs nothing and is not counted."""
+    options: Mapping[str, CallOptions] = attrs.field(factory=dict)
+    """Options of its calls by role."""
 
 
 @attrs.frozen(eq=False)
@@ -130,8 +81,24 @@ class ModelCall:
     """Role or model name of the client."""
     lane: Lane
     request: ModelRequest
-    """The request as the caller made it. Streamed text goes to `relay`, not to its `on_text`."""
-    relay: TextRelay = attrs.field(factory=TextRelay)
+    """The request as the caller made it. Streamed pieces go to `relay`, not to its `on_piece`."""
+    relay: PieceRelay = attrs.field(factory=PieceRelay)
+
+    @property
+    def options(self) -> CallOptions:
+        """Options that the settings give this call. A client of a model by its name has the role of its label."""
+        role = self.role if self.role in MODEL_ROLES else self.request.label.role
+        return self.target.options.get(role, NO_OPTIONS)
+
+    @property
+    def max_tokens(self) -> int:
+        """Length of the answer at most.
+
+        All services count thinking as a part of the answer. An answer that is cut off while the model thinks says nothing at all, so
+        there must be room for both.
+        """
+        options = self.options
+        return options.max_tokens or self.request.max_tokens + options.room_to_think
 
 
 Next: TypeAlias = Callable[[ModelCall], Awaitable[ModelResponse]]
@@ -168,17 +135,27 @@ def compose(middleware: Sequence[Middleware]) -> Next:
 
 
 async def ask_target(call: ModelCall) -> ModelResponse:
-    """Ask the call's model: the last step. Its counter learns from the usage. Raises ModelError.
+    """Ask the call's model: the last step. Its counter learns from the usage, its facts from a refusal. Raises ModelError.
 
-    On failure and on cancellation the text that was streamed is retracted.
+    Calls and reasoning that the model wrote as text become such. Before the first call of a model its server is asked for the window.
+    On failure and on cancellation what was streamed is retracted.
     """
+    target, options, length = call.target, call.options, call.max_tokens
+    options = attrs.evolve(options, context_window=await target.facts.learn())
+    answer_filter = AnswerFilter(call.request, call.relay)
+    request = attrs.evolve(call.request, max_tokens=length, options=options, on_piece=answer_filter)
     try:
-        response = await call.target.model.generate(attrs.evolve(call.request, on_text=call.relay))
-    except BaseException:
-        call.relay(None)
+        response = await target.model.generate(request)
+        notice = target.facts.check_prompt(call.request, response.usage, target.counter)
+        target.counter.learn(call.request, response.usage)
+        answer = answer_filter.finish(response)
+    except BaseException as error:
+        answer_filter.fail(error)
+        if isinstance(error, ModelError):
+            error.model = error.model or target.name
+            target.facts.note_failure(error)
         raise
-    call.target.counter.learn(call.request, response.usage)
-    return response
+    return attrs.evolve(answer, notice=notice) if notice else answer
 
 
 class CallLimit:
@@ -269,8 +246,58 @@ class Routing:
 class ClientSource(Protocol):
     """Source of a client's model, asked anew for each call."""
 
-    def resolve(self, role: str) -> tuple[ModelTarget, Next]:
-        """Return the model of a role or name, and the way of a call at this moment (see `compose`). Raises ModelConfigError."""
+    def target(self, role: str) -> ModelTarget:
+        """Return the model of a role or name at this moment. Raises ModelConfigError."""
+
+    async def prepare(self, role: str) -> tuple[ModelTarget, Next]:
+        """Return that model and the way of its calls (see `compose`), after asking the model's server what it can tell.
+
+        Where there is no model, a local one is looked for. Raises ModelConfigError.
+        """
+
+
+@attrs.frozen(eq=False)
+class PreparedModel:
+    """`LanguageModel` of a client at one moment: for the calls of one thought, and for what must be known before them.
+
+    It stays the same model when the settings change, while the client has another one then.
+    """
+
+    _target: ModelTarget
+    _role: str
+    """Role or model name of the client."""
+    _lane: Lane
+    _run: Next
+    """The way of a call."""
+
+    @property
+    def name(self) -> str:
+        """`<provider>/<model>`, before routing rules and fallbacks."""
+        return self._target.name
+
+    @property
+    def context_window(self) -> int:
+        """Tokens that fit into the model, as far as is known at this moment: a refusal may name fewer."""
+        return self._target.facts.context_window
+
+    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
+        """Return the tokens of a request, counted exactly if they are near the limit."""
+        return await self._target.counter.compare(request, limit)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Return the model's answer. Raises ModelError.
+
+        On cancellation the connection is closed and what was streamed is retracted. `ModelError.partial` is the longest text of all
+        attempts, with fallback models too.
+        """
+        relay = PieceRelay(request.on_piece)
+        try:
+            response = await self._run(ModelCall(self._target, self._role, self._lane, request, relay))
+        except ModelError as error:
+            error.partial = max(error.partial, relay.longest_text, key=len)
+            raise
+        relay.finish()
+        return response
 
 
 class ModelClient:
@@ -287,18 +314,20 @@ class ModelClient:
     @property
     def name(self) -> str:
         """`<provider>/<model>` that would be asked now, before routing rules and fallbacks. Raises ModelConfigError."""
-        return self._source.resolve(self._role)[0].name
+        return self._source.target(self._role).name
 
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Return the model's answer. Raises ModelError.
+    async def prepare(self) -> PreparedModel:
+        """Return the model at this moment. Find out which one that is and how large its window is, if a local server has to tell.
 
-        On cancellation the connection is closed and streamed text is retracted.
+        Call it before a prompt is made whose length depends on the window. It takes no time once the server has answered, and at
+        most two seconds else. Raises ModelError if the settings name a model that cannot work.
         """
-        relay = TextRelay(request.on_text)
         try:
-            target, run = self._source.resolve(self._role)
+            target, run = await self._source.prepare(self._role)
         except ModelConfigError as error:  # after a reload of the settings
             raise ModelError(str(error), kind="request") from error
-        response = await run(ModelCall(target, self._role, self._lane, request, relay))
-        relay.finish()
-        return response
+        return PreparedModel(target, self._role, self._lane, run)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Return the answer of the model at this moment, as `PreparedModel.generate` does. Raises ModelError."""
+        return await (await self.prepare()).generate(request)

@@ -11,10 +11,11 @@ they are compiled at the first refusal only.
 
 Examples of messages:
 
-    anthropic/claude-sonnet-5-5: the provider refused the key (401): invalid x-api-key [check api_key of [providers.anthropic]]
+    anthropic/claude-sonnet-5-5: the provider refused the key (401): invalid x-api-key [it may be wrong or expired: check
+        ANTHROPIC_API_KEY or api_key of [providers.anthropic]]
     openai/gpt-6.1-terra: the provider is overloaded or limits the rate (429): quota used up
     ollama/qwen3:8b: Ollama does not answer at localhost:11434. Is it running? (`ollama serve`)
-    lab/x: no answer within 120 seconds (before that: the connection to the provider failed: …)
+    lab/x: no answer within 120 s (models.timeout); before that: the connection to the provider failed: …
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ OVERLOADED_STATUSES: Final = frozenset({429, 503, 529})
 # Both APIs stream with status 200 first. A failure after that is an event with a type, which stands for a status.
 _STATUS_BY_TYPE: Final = {
     "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "bio_policy": 400,
+    "misalignment_policy_violation": 400,
+    "context_length_exceeded": 400,
     "authentication_error": 401,
     "billing_error": 402,
     "permission_error": 403,
@@ -64,36 +69,85 @@ _STATUS_BY_TYPE: Final = {
 # ------------------------------------------------------------------ errors for each kind of failure
 
 
-def status_error(model: str, status: int, body: object, secrets: tuple[str, ...] = ()) -> ModelError:
+def status_error(
+    model: str, status: int, body: object, secrets: tuple[str, ...] = (), *, key_name: str = ""
+) -> ModelError:
     """Return the error for a refusal: an HTTP status from 400 on, or an error event with such a status.
 
-    model: `<provider>/<model>`. body: parsed JSON of the refusal, its text, or None. secrets: strings to mask.
+    model: `<provider>/<model>`. body: parsed JSON of the refusal, its text, or None. secrets: strings to mask. key_name: environment
+    variable that the key may come from, "" if there is none.
     """
-    kind, problem, advice = _classify(status, model.partition("/")[0])
-    if is_overflow(status, body):
-        kind, problem, advice = "overflow", "the conversation is too long for this model", ""
+    kind, problem, advice = _classify(model, status, body, key_name)
     message = one_line(provider_message(body), secrets)
     text = f"{model}: {problem} ({status})" + (f": {message}" if message else "")
-    return ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status)
+    window = window_in_refusal(body) if kind == "overflow" else 0
+    return ModelError(f"{text} [{advice}]" if advice else text, kind=kind, status=status, context_window=window)
 
 
-def _classify(status: int, provider: str) -> tuple[str, str, str]:
-    """Return kind, problem and advice for a status.
+def _classify(model: str, status: int, body: object, key_name: str) -> tuple[str, str, str]:
+    """Return kind, problem and advice for a refusal.
 
-    The kind is for code (retries, compaction, the fallback), problem and advice are for people. provider: its name in the settings.
+    The kind is for code (retries, compaction, the fallback), problem and advice are for people. The words of a refusal count more than
+    its status: Gemini refuses a key with 400, and OpenRouter a model.
     """
-    if status in (401, 403):
-        return "auth", "the provider refused the key", f"check api_key of [providers.{provider}]"
+    provider, _, model_id = model.partition("/")
+    message = provider_message(body)[:_LONGEST_SEARCH]
+    if is_overflow(status, body):
+        return "overflow", "the conversation is too long for this model", ""
+    if refuses_tools(status, body):
+        return "tools", "the provider does not take tools with this model", ""
+    if status in (401, 403) or (status == 400 and re.search(_ABOUT_KEY, message)):
+        place = f"{key_name} or " if key_name else ""
+        return (
+            "auth",
+            "the provider refused the key",
+            f"it may be wrong or expired: check {place}api_key of [providers.{provider}]",
+        )
+    if status in (400, 404) and re.search(_ABOUT_MODEL, message):
+        pull = f"; `ollama pull {model_id}` gets it" if "pull" in message or provider == "ollama" else ""
+        return "request", f"the provider has no model {model_id}", f"choose another one with `/model`{pull}"
     if status == 404:
         advice = f"check the model's name and base_url of [providers.{provider}]"
         return "request", "the provider does not know this model or address", advice
     if status == 402:
-        return "request", "the provider wants a payment first", ""
+        return "request", "the provider wants a payment first", "check plan and billing of your account there"
+    if is_out_of_quota(body):
+        advice = "check plan and billing of your account there, or choose another model with `/model`"
+        return "overloaded", "your account's quota is used up", advice
+    if is_loading(status, body):
+        return "overloaded", "the server is still loading the model", ""
     if status in OVERLOADED_STATUSES:
         return "overloaded", "the provider is overloaded or limits the rate", ""
     if status >= 500 or status in (408, 409):
         return "server", "the provider failed", ""
     return "request", "the provider refused the request", ""
+
+
+# Gemini: "API key expired. Please renew the API key.", "API key not valid. Please pass a valid API key." with status 400.
+_ABOUT_KEY: Final = r"(?i)api key (?:has )?(?:expired|not valid|not found|is invalid)"
+_ABOUT_MODEL: Final = (
+    r"(?i)\bmodels?\b.{0,160}(?:not found|does not exist|not exist|is not a valid model)"  # Ollama, OpenAI, vLLM, Gemini, DeepSeek
+    r"|is not a valid model|invalid model|unknown model|no such model"  # OpenRouter, Mistral
+    r"|^model: \S+$"  # Anthropic
+)
+"""Words of a refusal that is about the model's name."""
+
+
+def is_out_of_quota(body: object) -> bool:
+    """Return True if a refusal says that the account has no credit or has reached a limit of spending.
+
+    Its status, 429, is that of a rate limit, but waiting does not help (https://developers.openai.com/api/docs/guides/error-codes).
+    """
+    return "insufficient_quota" in _types_and_codes(body)
+
+
+def is_loading(status: int, body: object) -> bool:
+    """Return True if a server says that it is loading the model.
+
+    llama.cpp answers `{"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}` until it is done
+    (https://github.com/ggml-org/llama.cpp/tree/master/tools/server#get-health-returns-heath-check-result).
+    """
+    return status == 503 and bool(re.search(r"(?i)\bloading\b", provider_message(body)[:_LONGEST_SEARCH]))
 
 
 def is_temporary(error: ModelError) -> bool:
@@ -102,7 +156,15 @@ def is_temporary(error: ModelError) -> bool:
     An overflow may come with a status that is usually temporary (429 or 500), but the conversation does not get shorter by waiting.
     """
     status = error.status or 0
-    return error.kind != "overflow" and (status >= 500 or status in (408, 409, 429))
+    return error.kind not in ("overflow", "tools") and (status >= 500 or status in (408, 409, 429))
+
+
+_LOCAL_PROGRAMS: Final = {
+    "ollama": ("Ollama", "`ollama serve`"),
+    "llamacpp": ("llama.cpp", "`llama-server -m MODEL.gguf -c 32768 --jinja`"),
+    "lmstudio": ("LM Studio", "start its server with `lms server start`"),
+}
+"""By type of provider, the program that serves it, and how to start that."""
 
 
 def unreachable_error(model: str, provider_type: str, url: str, cause: BaseException) -> ModelError:
@@ -111,8 +173,9 @@ def unreachable_error(model: str, provider_type: str, url: str, cause: BaseExcep
     url: the provider's base URL; a user name and password in it are not shown. cause: exception of the attempt to connect.
     """
     address = urlsplit(url).netloc.rpartition("@")[2]
-    if provider_type == "ollama":
-        text = f"Ollama does not answer at {address}. Is it running? (`ollama serve`)"
+    program, start = _LOCAL_PROGRAMS.get(provider_type, ("", ""))
+    if program:
+        text = f"{program} does not answer at {address}. Is it running? ({start})"
     else:
         provider = model.partition("/")[0]
         reason = one_line(str(_root_cause(cause))) or type(cause).__name__
@@ -142,9 +205,15 @@ def protocol_error(model: str, detail: str, secrets: tuple[str, ...] = ()) -> Mo
 
 
 def timeout_error(model: str, seconds: float, last: ModelError | None) -> ModelError:
-    """Return the error for a call whose time is over, retries included. last: the failure of the attempt before."""
-    before = f" (before that: {str(last).removeprefix(f'{model}: ')})" if last else ""
-    return ModelError(f"{model}: no answer within {seconds:g} seconds{before}", kind="timeout")
+    """Return the error for a call that has not begun to answer in time, retries included. last: the failure of the attempt before."""
+    before = f"; before that: {str(last).removeprefix(f'{model}: ')}" if last else ""
+    return ModelError(f"{model}: no answer within {seconds:g} s (models.timeout){before}", kind="timeout")
+
+
+def silence_error(model: str, seconds: float) -> ModelError:
+    """Return the error for an answer in whose middle nothing came for too long."""
+    text = f"{model}: the answer stopped in the middle: nothing more came for {seconds:g} s (models.silence_timeout)"
+    return ModelError(text, kind="timeout")
 
 
 def _root_cause(error: BaseException) -> BaseException:
@@ -183,7 +252,7 @@ def provider_message(body: object) -> str:
     {"detail": [{"msg": "…"}]}  # FastAPI: vLLM and others
     """
     if isinstance(body, str):
-        return body
+        return _inner_message(body)
     if isinstance(body, list) and body:
         return provider_message(body[0])
     if not isinstance(body, Mapping):
@@ -193,8 +262,18 @@ def provider_message(body: object) -> str:
         if isinstance(value, Mapping | list) and value:
             return provider_message(value) or json.dumps(value, default=str)
         if isinstance(value, str) and value:
-            return value
+            return _inner_message(value)
     return ""
+
+
+def _inner_message(text: str) -> str:
+    """Return the message in an error that is JSON inside of a text, as Ollama passes on those of llama.cpp; else the text itself."""
+    if not text.startswith('{"error"'):
+        return text
+    try:
+        return provider_message(json.loads(text)) or text
+    except (ValueError, RecursionError):
+        return text
 
 
 def event_status(error: object) -> int:
@@ -254,6 +333,29 @@ def is_overflow(status: int, body: object) -> bool:
     return bool(re.search(_OVERFLOW, message))
 
 
+_WINDOW_NAMED: Final = (
+    r"n_ctx\W{1,6}(\d+)"  # llama.cpp, also inside of Ollama's message
+    r"|context (?:length|window|size|limit)(?: is| of|:)?(?: only)? \(?(\d+)"  # OpenAI, vLLM, llama.cpp, LM Studio
+    r"|(?:max|maximum) (?:context|prompt|model|input) length (?:is|of) \(?(\d+)"  # xAI, vLLM
+    r"|max_model_len\W{1,4}(\d+)|tokens? > (\d+)|tokens allowed \((\d+)\)"  # vLLM, Anthropic, Gemini
+)
+"""Window in the words of a refusal. Thousands may be separated by commas, which are removed first."""
+_WINDOWS: Final = range(256, 1 << 26)
+"""Tokens that can be a window."""
+
+
+def window_in_refusal(body: object) -> int:
+    """Return the tokens that fit into the model, where a refusal of a prompt that is too long names them; else 0.
+
+    >>> window_in_refusal("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens")
+    8192
+    """
+    message = re.sub(r"(?<=\d),(?=\d{3})", "", json.dumps(body, default=str)[:_LONGEST_SEARCH])
+    found = re.search("(?i)" + _WINDOW_NAMED, message.replace("\\", ""))
+    window = int(next(group for group in found.groups() if group)[:9]) if found else 0
+    return window if window in _WINDOWS else 0
+
+
 def _types_and_codes(body: object) -> Iterator[str]:
     """Yield the types and codes in an error body."""
     if isinstance(body, list) and body:
@@ -263,6 +365,33 @@ def _types_and_codes(body: object) -> Iterator[str]:
             if isinstance(value := body.get(key), str):
                 yield value
         yield from _types_and_codes(body.get("error"))
+
+
+# ------------------------------------------------------------------ tools that are not supported
+
+_TOOLS: Final = r"\b(?:tools?|functions|tool[ _-]?(?:use|calls?|calling|choice)|function[ _-]?call(?:s|ing)?)\b"
+_NO_TOOLS: Final = (
+    rf"(?i){_TOOLS}[^.\n]{{0,60}}?\b(?:not (?:\w+ )?(?:supported|available|enabled|allowed|implemented)|unsupported)\b"
+    rf"|(?:not|n't|un)[ -]?(?:\w+ )?support(?:s|ed|ing)?\b[^.\n]{{0,60}}?{_TOOLS}"  # Ollama: … does not support tools
+    r"|no endpoints found that support tool use"  # OpenRouter
+    r"|--jinja|--enable-auto-tool-choice|--tool-call-parser"  # llama.cpp, vLLM
+)
+_ABOUT_ONE_TOOL: Final = r"(?i)schema|strict|parallel|reasoning|image"
+"""Words of refusals that are about a detail of the tools, not about tools at all."""
+_STATUSES_OF_NO_TOOLS: Final = frozenset({400, 404, 422, 500, 501})
+"""llama.cpp answers 500, OpenRouter 404."""
+
+
+def refuses_tools(status: int, body: object) -> bool:
+    """Return True if a refusal says that the server takes no tools with this model.
+
+    Sources of the words: https://github.com/ollama/ollama/blob/main/server/routes.go ("does not support tools"),
+    https://github.com/ggml-org/llama.cpp/blob/master/tools/server ("tools param requires --jinja flag"),
+    https://docs.vllm.ai/en/latest/features/tool_calling.html (`"auto" tool choice requires --enable-auto-tool-choice`),
+    https://openrouter.ai/docs/api-reference/errors ("No endpoints found that support tool use").
+    """
+    message = provider_message(body)[:_LONGEST_SEARCH] if status in _STATUSES_OF_NO_TOOLS else ""
+    return bool(re.search(_NO_TOOLS, message)) and not re.search(_ABOUT_ONE_TOOL, message)
 
 
 # ------------------------------------------------------------------ too long: the answer

@@ -5,7 +5,7 @@ Until then each failed call has cost its caller the retries of `HttpModel`. Afte
 again to find out whether it works.
 
 A probe must not cost its caller a long wait either. So it is hedged: if it has not answered within `PATIENCE` seconds, the next
-model is asked at the same time, and the first answer wins. The text of a probe is not streamed, because the other model may win.
+model is asked at the same time, and the first answer wins. The answer of a probe is not streamed, because the other model may win.
 
 A breaker saves time; it never refuses a call. Where all models of a chain are skipped, all are asked all the same. A model without
 fallbacks has no breaker at all.
@@ -31,8 +31,9 @@ from typing import Final
 import attrs
 import trio
 
+from pegasus.models.answers import PieceRelay, pieces_of
 from pegasus.models.base import ModelError, ModelResponse
-from pegasus.models.client import ModelCall, ModelTarget, Next, TextRelay
+from pegasus.models.client import ModelCall, ModelTarget, Next
 from pegasus.observe import get_logger
 
 _log = get_logger("models")
@@ -222,7 +223,7 @@ class Fallback:
 
         async def probe() -> None:
             try:
-                silent = attrs.evolve(call, relay=TextRelay())
+                silent = attrs.evolve(call, relay=PieceRelay())
                 answers.append(await self._ask(first, silent, next, is_probe=True))
                 nursery.cancel_scope.cancel()
             except ModelError as error:
@@ -244,7 +245,8 @@ class Fallback:
                         nursery.cancel_scope.cancel()
         if answers:
             call.relay(None)  # the other model may have streamed a part of its answer
-            call.relay(answers[0].text)
+            for piece in pieces_of(answers[0]):
+                call.relay(piece)
             return answers[0]
         if response is None:
             raise errors[0]

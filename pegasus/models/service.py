@@ -15,38 +15,48 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from contextlib import suppress
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from pegasus.messages import ChannelInfo, Json
-from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import ModelError, ModelRequest
-from pegasus.models.catalog import context_window
+from pegasus.models.catalog import known_window
 from pegasus.models.client import CallLimit, Lane, ModelClient, ModelTarget, Next, Routing, compose
 from pegasus.models.fallback import BreakerStatus, Fallback
-from pegasus.models.http_model import HttpModel, ProviderClient
-from pegasus.models.roles import (
+from pegasus.models.formats import AnthropicWire
+from pegasus.models.options import effective_options
+from pegasus.models.providers import (
+    LOCAL_SERVERS,
+    HttpModel,
+    LocalModel,
     ModelConfigError,
+    ModelFacts,
     ProviderAccount,
-    check_choice,
+    ProviderClient,
+    describe_models,
+    find_local_models,
     find_providers,
-    list_choices,
-    role_spec,
+    is_local_address,
     split_spec,
 )
+from pegasus.models.roles import OFFLINE, check_choice, describe_rules, list_choices, role_spec
 from pegasus.models.stand_in import StandIn
 from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, TokenCounter
-from pegasus.models.usage_report import usage_report, usage_text
+from pegasus.models.traits import TraitStore
+from pegasus.models.usage import usage_report, usage_text
 from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
 
 if TYPE_CHECKING:
-    from pegasus.models.usage_tracker import UsageTracker
+    from pegasus.models.usage import UsageTracker
     from pegasus.settings import ModelSettings, ProviderSettings
 
 _log = get_logger("models")
 
+SEARCH_PAUSE: Final = 3.0
+"""Seconds between two searches for local models, as long as the stand-in answers for want of one."""
 READING: Final = 5.0
 """Seconds that a report waits for the records of calls before this start."""
 
@@ -67,12 +77,21 @@ class ModelService:
         usage: UsageTracker | None = None,
     ) -> None:
         self.usage = usage
+        self.traits = TraitStore()
+        """What is known about each model's manners; read when the journal runs."""
         self.chosen = ""
         """Model that replaces the default of the settings; see `choose`."""
         self._rng = rng
         self._setup = _Setup(settings, providers, rng, usage)
         self._target_by_role: dict[str, ModelTarget] = {}
         """Models by role or name, until something changes."""
+        self._local_models: list[LocalModel] = []
+        """Models of local servers, as they were found last."""
+        self._found = ""
+        """The local model that answers, as no other is named. It stays once it was found: a server may be away for a moment."""
+        self._search = trio.Lock()
+        self._next_search = -inf
+        """Trio time from which local models may be looked for again."""
 
     def client(self, role: str = "default", lane: Lane = "work") -> ModelClient:
         """Return a client of a role or model. It may be kept: it follows `reload` and `choose`.
@@ -87,13 +106,60 @@ class ModelService:
         """Return the model that a role means at this moment. Raises ModelConfigError."""
         target = self._target_by_role.get(role)
         if target is None:
-            target = self._setup.target(self._setup.spec(role, self.chosen), f"models.{role}")
+            target = self._setup.target(self._setup.spec(role, self.chosen, self._found), f"models.{role}")
             self._target_by_role[role] = target
         return target
 
-    def resolve(self, role: str) -> tuple[ModelTarget, Next]:
-        """Return the model that a role means at this moment, and the way of its calls. Raises ModelConfigError."""
-        return self.target(role), self._setup.run
+    # ------------------------------------------------------------ local servers
+
+    async def prepare(self, role: str) -> tuple[ModelTarget, Next]:
+        """Return the model that a role means at this moment, and the way of its calls.
+
+        First find out what only a local server can tell: whether there is one, and how large the window of its model is. Immediate in
+        most cases, at most four seconds. Raises ModelConfigError.
+        """
+        await self.settle()
+        target, run = self.target(role), self._setup.run
+        await target.facts.learn(self.traits.get(target.name).context_window)
+        return target, run
+
+    async def settle(self) -> None:
+        """Wait until it is known whether a local model answers in place of the stand-in. At most two seconds; never raises."""
+        if self._needs_local_model:
+            await self._find_default()
+
+    @property
+    def _needs_local_model(self) -> bool:
+        """True if a local model would answer if there is one, and none was found yet."""
+        return self._setup.lacks_model and not self._found and not self.chosen
+
+    async def _find_default(self) -> None:
+        """Look for a local model in place of the stand-in, at most every few seconds."""
+        async with self._search:
+            if not self._found and trio.current_time() >= self._next_search:
+                await self.look_around()
+
+    async def look_around(self) -> list[LocalModel]:
+        """Return the models of the local servers that answer now. At most two seconds; never raises.
+
+        The best of them answers from now on if there is no other model than the stand-in.
+        """
+        providers = self._setup.providers
+        addresses = {server.provider: providers[server.provider].base_url for server in LOCAL_SERVERS}
+        self._local_models = await find_local_models(addresses)
+        self._next_search = trio.current_time() + SEARCH_PAUSE
+        found = next((model for model in self._local_models if not model.is_remote), None)
+        if found is not None and self._needs_local_model:
+            self._found = found.spec
+            self._target_by_role.clear()
+            _log.info("a local model answers, since no other is set", model=found.spec, server=found.server)
+        return self._local_models
+
+    @property
+    def origin(self) -> str:
+        """Reason why the default model is the one that answers, for people. It does not tell of a choice by `/model`."""
+        is_found = self._found and self.target("default").name == self._found
+        return "found on this machine" if is_found and not self._setup.settings.default else "as in the settings"
 
     # ------------------------------------------------------------ changing
 
@@ -133,17 +199,27 @@ class ModelService:
             _log.warning("the chosen model cannot be used; the one of the settings is", chosen=spec, error=str(error))
 
     def choices(self) -> tuple[str, ...]:
-        """Return the models that can be chosen, those of the settings first."""
-        return list_choices(self._setup.settings, self._setup.providers)
+        """Return the models that can be chosen: those of the settings first, then those that `look_around` found last."""
+        local = [model.spec for model in self._local_models]
+        return list_choices(self._setup.settings, self._setup.providers, [*filter(None, [self._found]), *local])
+
+    @property
+    def rules(self) -> list[str]:
+        """Rules of the settings that send calls to other models, a line for each."""
+        return describe_rules(self._setup.settings)
 
     # ------------------------------------------------------------ information
 
     def context_window(self, role: str = "default") -> int:
-        """Return how many tokens fit into the model of a role: by the settings, else as known of the model, else 128,000.
+        """Return how many tokens fit into the model of a role, as far as is known at this moment (see `ModelFacts`).
 
         Raises ModelConfigError.
         """
-        return self.target(role).context_window
+        return self.target(role).facts.context_window
+
+    def assumes_window(self, role: str = "default") -> bool:
+        """Return whether the window of a role's model is only assumed, and no call has shown that there is such a model."""
+        return self.target(role).facts.is_assumed
 
     def token_counter(self, role: str = "default") -> TokenCounter:
         """Return the token counter of a role's model (not of its fallbacks). Raises ModelConfigError."""
@@ -172,19 +248,21 @@ class ModelService:
     async def usage_text(self, channel: ChannelInfo | None = None) -> str:
         """Return the answer to `/usage` in this chat."""
         report = await self.usage_report(channel)
-        return usage_text(report) if report else "Usage is not counted."
+        text = usage_text(report) if report else "Usage is not counted."
+        is_free = self.target("default").is_offline
+        return f"The stand-in answers; it costs nothing and is not counted.\n{text}" if is_free else text
 
     # ------------------------------------------------------------ connections
 
     async def warm_up(self) -> None:
-        """Import the SDK of the default model and load its tokenizer's table, in threads. Takes up to a minute; never raises.
+        """Get the default model ready: ask its server, import its SDK and load its tokenizer's table. Never raises.
 
-        A call that is made meanwhile waits for the SDK, but not for the table. An error of the SDK occurs again at the first call,
-        which reports it.
+        It takes up to a minute. A call that is made meanwhile waits for the SDK, but not for the table. An error of the SDK occurs
+        again at the first call, which reports it.
         """
+        await self.prepare("default")
         setup = self._setup
-        spec = setup.spec("default", self.chosen)
-        setup.target(spec, "models.default")
+        spec = self.target("default").name
         if (client := setup.http_client(spec)) is not None:
             with suppress(ModelError):
                 await client.load()
@@ -216,6 +294,8 @@ class _Setup:
         self.providers = find_providers(providers)
         self.tables: dict[str, CountByTable] = {}
         """Exact counts by tiktoken, by model."""
+        self.lacks_model = not settings.default and self.spec("default") == OFFLINE
+        """No model is named and no key is known: a local model answers, if there is one."""
         self._rng = rng
         self._clients: dict[str, ProviderClient] = previous.clients_of(self.providers) if previous is not None else {}
         """HTTP clients by provider: all its models share the connections."""
@@ -240,9 +320,9 @@ class _Setup:
         )
         """The way of a call; middleware that the settings do not use is left out."""
 
-    def spec(self, role: str, chosen: str = "") -> str:
+    def spec(self, role: str, chosen: str = "", found: str = "") -> str:
         """Return `<provider>/<model>` of a role or name."""
-        return role_spec(role, self.settings, self.providers, chosen)
+        return role_spec(role, self.settings, self.providers, chosen, found)
 
     def target(self, spec: str, path: str) -> ModelTarget:
         """Return a model. path: the settings key that an error names. Raises ModelConfigError."""
@@ -267,19 +347,38 @@ class _Setup:
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
         """Create the model for a spec."""
         kind = provider.kind
+        options = {role: effective_options(role, spec, self.settings, provider) for role in MODEL_ROLES}
+        facts = self._facts(spec, provider, model_id, options["default"].context_window)
         if kind.wire is None or kind.connect is None:
-            return ModelTarget(spec, StandIn(spec), TokenCounter(), self._window(spec), is_offline=True)
+            return ModelTarget(spec, StandIn(spec), TokenCounter(), facts, is_offline=True)
         if provider.name not in self._clients:
             self._clients[provider.name] = kind.connect(provider)
         client, wire = self._clients[provider.name], kind.wire(model_id, provider)
         exact: ExactCount | None = None
         if isinstance(wire, AnthropicWire):
-            exact = CountByProvider(client, wire.count_path, wire.count_body)
+            exact = CountByProvider(client, wire.count_path, wire.count_body, options)
         elif provider.type == "openai" and provider.is_own_service:
             exact = self.tables[spec] = CountByTable(model_id)
-        model = HttpModel(spec, provider.type, wire, client, timeout=self.settings.timeout, rng=self._rng)
-        return ModelTarget(spec, model, TokenCounter(exact), self._window(spec))
+        key_name = kind.key if provider.is_own_service else ""
+        model = HttpModel(spec, provider.type, wire, client, key_name=key_name, rng=self._rng)
+        client.hide(
+            value for option in options.values() for value in (*option.headers.values(), *option.query.values())
+        )
+        return ModelTarget(spec, model, TokenCounter(exact), facts, options=options)
 
-    def _window(self, spec: str) -> int:
-        """Return the context window: that of the settings, else what is known of the model."""
-        return self.settings.context_window or context_window(spec)
+    def _facts(self, spec: str, provider: ProviderAccount, model_id: str, configured: int) -> ModelFacts:
+        """Return the facts about a model. A server is asked if it is Ollama, or speaks OpenAI's format on the user's own network."""
+        is_local, is_ollama = is_local_address(provider.url), provider.type == "ollama"
+
+        async def describe() -> LocalModel | None:
+            models = await describe_models(provider.name, provider.url, is_ollama, model=model_id, key=provider.api_key)
+            return models[0] if models else None
+
+        can_tell = is_ollama or (is_local and provider.type in ("openai", "llamacpp", "lmstudio"))
+        return ModelFacts(
+            spec,
+            configured=configured,
+            known=known_window(spec),
+            is_local=is_local,
+            describe=describe if can_tell else None,
+        )

@@ -18,6 +18,9 @@ call, and reports the result, which comes back as a notification and is passed o
     → in the task: shell_exec {"command": "uname -a"} → "Linux …"
     → notification "[Task ab completed] …" → reply "Linux …"
 
+It remembers what it is told to through the real memory tools ("remember that …", "what do you remember?", "forget that"), and `demo`
+shows the rest in a minute (`stand_in_demo`).
+
 The patterns of jobs accept little. A message that is taken for a job by mistake would run a command that nobody wanted; a job that is
 not recognised costs only an answer that says so.
 """
@@ -34,17 +37,33 @@ import trio
 
 from pegasus.formatting import truncate
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, Usage, UserTurn
+from pegasus.models import stand_in_demo as demo
+from pegasus.models.answers import pieces_of
+from pegasus.models.base import (
+    AssistantTurn,
+    CallPiece,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    OnPiece,
+    TextPiece,
+    ToolCall,
+    ToolResult,
+    Usage,
+    UserTurn,
+)
 
 INTRODUCTION: Final = (
-    "I am only a stand-in: a few fixed rules, not a language model. To give me a real one, set ANTHROPIC_API_KEY or "
-    "OPENAI_API_KEY, or name a model in pegasus.toml ([models] default; a local Ollama, for example, is "
-    '"ollama/<model>"), and start Pegasus again.'
+    "I am only a stand-in: a few fixed rules, not a language model; `demo` shows what Pegasus does. To give me a real one, "
+    "start Ollama, llama.cpp or LM Studio on this machine: I notice it with your next message. "
+    f"Or run `{demo.program()} init`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, "
+    'or name a model in pegasus.toml ([models] default, as in "ollama/<model>"), and start Pegasus again.'
 )
 """End of the first reply in each conversation, because people must not take the rules below for a language model."""
 _ABILITIES: Final = (
-    "I can greet you, tell the time, and give small jobs to background tasks: "
-    '"list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org".'
+    "I can greet you, tell the time, remember things, and give small jobs to background tasks: "
+    '"list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org", "remember that I like tea", '
+    '"what do you remember?", "forget that". "demo" shows me at work.'
 )
 """Part of the reply where no rule matches a message. It must name only what the rules below can do."""
 _ACKNOWLEDGEMENTS: Final = ("", "ok", "okay", "thanks", "thank you", "got it")
@@ -53,6 +72,11 @@ endless exchange of politeness."""
 _RESULT_LENGTH: Final = 1500
 """Characters of a tool's output or a skill that a reply shows. It fits into one message of the usual channels."""
 
+_PIECE, _PAUSE, _WRITING = 8, 0.02, 0.8
+"""Characters of a piece of a streamed answer at least, seconds behind each, and seconds of the whole answer at most (about)."""
+_USER_FACTS: Final = "facts/user.md"
+"""Memory file of what people say about themselves."""
+
 PlannedCall: TypeAlias = tuple[str, Metadata]
 """Tool and arguments of a call. A reply without a channel goes to the newest message."""
 Decision: TypeAlias = tuple[str, list[PlannedCall]]
@@ -60,10 +84,10 @@ Decision: TypeAlias = tuple[str, list[PlannedCall]]
 
 
 class StandIn:
-    """`LanguageModel` without a model. It never raises and does not wait, and its usage is always zero.
+    """`LanguageModel` without a model. Its usage is always zero. It raises ModelError only to end a task whose job has failed.
 
     It follows the same contract as a model, because everything that tests and newcomers see with it must hold with a model too: calls
-    have ids that are unique in the conversation, text is streamed to `on_text`, and only tools that the request offers are called.
+    have ids that are unique in the conversation, the answer is streamed, and only tools that the request offers are called.
 
     Example: `response = await StandIn().generate(request)`.
     """
@@ -76,7 +100,8 @@ class StandIn:
         """Return the answer by the rules.
 
         Calls of tools that the request does not offer become text: with direct speech, for example, there is no `reply`, and the text
-        is the answer. Takes one checkpoint, so that a cancel reaches also an agent that talks to itself without end.
+        is the answer. Takes at least one checkpoint, so that a cancel reaches also an agent that talks to itself without end; with a
+        listener it takes up to a second, because the answer is written bit by bit, as a model writes.
         """
         await trio.lowlevel.checkpoint()
         text, planned = _decide(request)
@@ -89,9 +114,29 @@ class StandIn:
         )
         if planned and not calls:
             text = "\n\n".join(str(arguments.get("text", "")) for _, arguments in planned) or text
-        if request.on_text is not None:
-            request.on_text(text)
-        return ModelResponse(text, calls, Usage(), "tool_calls" if calls else "end")
+        response = ModelResponse(text, calls, Usage(), "tool_calls" if calls else "end")
+        if request.on_piece is not None:
+            await _write(response, request.on_piece)
+        return response
+
+
+async def _write(response: ModelResponse, on_piece: OnPiece) -> None:
+    """Stream a response in small pieces with pauses, so that a newcomer sees what streaming looks like."""
+    pieces = list(pieces_of(response))
+    length = sum(len(piece.text) for piece in pieces if isinstance(piece, TextPiece))
+    length += sum(len(piece.json) for piece in pieces if isinstance(piece, CallPiece))
+    size = max(_PIECE, length // int(_WRITING / _PAUSE))
+    for piece in pieces:
+        if isinstance(piece, TextPiece):
+            for start in range(0, len(piece.text), size):
+                on_piece(TextPiece(piece.text[start : start + size]))
+                await trio.sleep(_PAUSE)
+        elif isinstance(piece, CallPiece):
+            for start in range(0, len(piece.json), size):
+                on_piece(CallPiece(piece.number, piece.json[start : start + size]))
+                await trio.sleep(_PAUSE)
+        else:
+            on_piece(piece)
 
 
 def _checksum(request: ModelRequest) -> str:
@@ -127,7 +172,7 @@ def _decide(request: ModelRequest) -> Decision:
         return f"{INTRODUCTION}\n\nOnly a language model can answer this: {truncate(last.text, 2000)}", []
     source = sources[-1]
     if re.search(_METADATA, last.text):
-        thought, planned = _answer(last.text[source.end() :].strip(), can_delegate="spawn_subagent" in tools)
+        thought, planned = _answer(last.text[source.end() :].strip(), tools, calls)
     else:
         thought, planned = _continue(last.results, calls)
     channel: Metadata = {"channelId": source["id"], "channelType": source["type"]}
@@ -142,8 +187,11 @@ def _decide(request: ModelRequest) -> Decision:
     return thought, planned
 
 
-def _answer(text: str, *, can_delegate: bool) -> Decision:
-    """Return the decision of the first rule that matches a message. Without one the reply lists the abilities."""
+def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
+    """Return the decision of the first rule that matches a message. Without one the reply lists the abilities.
+
+    tools: names of those that are offered. calls: all calls so far, the newest last.
+    """
     if notification := re.match(r"(?s)\[Task \S+ (completed|failed|update|needs information)\]\n?(.*)", text):
         return _pass_on(notification[1], notification[2].strip())
     if " ".join(re.sub(r"[^\w\s]", " ", text).lower().split()) in _ACKNOWLEDGEMENTS:
@@ -151,7 +199,11 @@ def _answer(text: str, *, can_delegate: bool) -> Decision:
     if skill := re.match(r"(?s)/([a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill \1 is in force\. It says:\)\n\n(.+)", text):
         body = f"/{skill[1]} is a skill: instructions for a language model, which I am not. A model would get:\n\n{skill[2]}"
         return "A skill; I can only show its instructions.", [_reply(_shorten(body))]
-    if can_delegate and (job := find_job(text)):
+    if "spawn_subagent" in tools and re.fullmatch(r"(?i)/?(?:(?:show|run|start) )?(?:me )?(?:the |a )?demo[.!]?", text):
+        return "I show what I can do.", demo.begin()
+    if "memory_append" in tools and (remembered := _remember(text, calls)):
+        return remembered
+    if "spawn_subagent" in tools and (job := find_job(text)):
         line, _ = job
         spawn = "spawn_subagent", {"description": line, "input": line}
         return "This needs a task.", [_reply(f"I have given that to a background task: {line}"), spawn]
@@ -162,6 +214,26 @@ def _answer(text: str, *, can_delegate: bool) -> Decision:
         return "A greeting; I greet back.", [_reply(f"{greeting[1].capitalize()}! What can I do for you?")]
     sentence = f'That is beyond my rules. {_ABILITIES} You wrote: "{truncate(text, 300)}"'
     return "I have no rule for this, and say so.", [_reply(sentence)]
+
+
+def _remember(text: str, calls: list[ToolCall]) -> Decision | None:
+    """Return the decision about a message that is about memory, None for any other."""
+    line = text.partition("\n")[0]
+    if wish := re.fullmatch(r"(?i)(?:please )?remember[: ]\s*(?:that )?(?P<fact>(?!that$)\S.*)", line):
+        return "I note that.", [("memory_append", {"path": _USER_FACTS, "entry": f"- {wish['fact']}"})]
+    if re.fullmatch(r"(?i)what (?:do|have) you (?:remember|remembered|know about me)(?: so far)?[?.]*", line):
+        return "I look into memory.", [("memory_read", {"path": _USER_FACTS})]
+    if wish := re.fullmatch(
+        r"(?i)(?:recall|what do you (?:remember|know) about)[: ]\s*(?P<words>[^\s?][^?]*)\??", line
+    ):
+        return "I search memory.", [("memory_search", {"query": wish["words"]})]
+    if re.fullmatch(r"(?i)(?:undo|forget)(?: that| it)?[.!]?", line):
+        noted = [call.arguments for call in calls if call.name == "memory_append"]
+        if not noted:
+            return "There is nothing to forget.", [_reply("There is nothing that I have noted in this conversation.")]
+        change = {"path": str(noted[-1]["path"]), "old_str": str(noted[-1]["entry"]), "new_str": ""}
+        return "I take it back.", [("memory_patch", change)]
+    return None
 
 
 def _reply(text: str) -> PlannedCall:
@@ -175,6 +247,8 @@ def _pass_on(kind: str, text: str) -> Decision:
     if kind == "completed":
         result = _parse_object(text)
         text = text if result is None else str(result.get("response") or "The task is done; it had nothing to report.")
+        if text.startswith(demo.DONE):
+            return "The demo goes on.", demo.on_result(text)
     beginning = {"failed": "The task failed: ", "needs information": "The task asks: "}.get(kind, "")
     return "A task has sent something; I pass it on.", [_reply(f"{beginning}{text}")]
 
@@ -192,9 +266,31 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
             time = _parse_object(result.content) or {}
             found = f"{time['formatted']} ({time['timezone']})" if time else truncate(result.content, 200)
             planned.append(_reply(f"It is {found}."))
+        elif call is not None and call.name.startswith("memory_"):
+            planned.append(_after_memory(call, result))
         elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:
             planned.append((call.name, call.arguments))
     return "I go on with the results." if planned else "That is done.", planned
+
+
+def _after_memory(call: ToolCall, result: ToolResult) -> PlannedCall:
+    """Return the call behind a call of a memory tool: a reply that says what came of it, or the next step of the demo."""
+    if result.is_error:
+        missing = call.name == "memory_read" and "there is no" in result.content.lower()
+        return _reply("Nothing so far." if missing else f"That did not work: {_shorten(result.content)}")
+    if call.arguments.get("path") == demo.FACT_PATH and call.name in ("memory_append", "memory_write"):
+        return demo.on_memory(call.name)
+    value: Mapping[str, Any] = _parse_object(result.content) or {}
+    if call.name == "memory_append":
+        fact = str(call.arguments["entry"]).removeprefix("- ")
+        log = f'`{demo.program()} memory log` shows it, "forget that" takes it back'
+        return _reply(f"Noted: {fact} ({_USER_FACTS}; {log}).")
+    if call.name == "memory_patch":
+        return _reply("Forgotten. The log of memory still has it, and can bring it back.")
+    if call.name == "memory_read":
+        return _reply(_shorten(str(value.get("content") or "Nothing so far.")))
+    found = [f"- {hit['snippet']} ({hit.get('path') or hit.get('file')})" for hit in value.get("results") or ()]
+    return _reply(_shorten("\n".join(found)) or "I remember nothing about that.")
 
 
 # ------------------------------------------------------------------ jobs
@@ -231,9 +327,14 @@ def _work(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]) ->
     A step without calls ends the task, and its text is the task's result. A later message to the task is a new job. Only the first
     line of the input is read: what follows is memory and other context, which is meant for a model.
     """
+    if first.strip().partition("\n")[0] == demo.DEMO:
+        return _demo_step(len(calls), tools)
     if last.results and not last.text:
         names = {call.id: call.name for call in calls}
-        return "\n\n".join(_describe(names.get(result.call_id, ""), result) for result in last.results), []
+        report = "\n\n".join(_describe(names.get(result.call_id, ""), result) for result in last.results)
+        if any(_has_failed(names.get(result.call_id, ""), result) for result in last.results):
+            raise ModelError(report, kind="request")
+        return report, []
     job = find_job((last.text or first).strip().partition("\n")[0])
     if job is None:
         return (
@@ -244,6 +345,20 @@ def _work(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]) ->
     if call[0] not in tools:
         return f"A task of this type may not use {call[0]}.", []
     return f"I {line.partition(':')[0]} what was asked.", [call]
+
+
+def _demo_step(number: int, tools: set[str]) -> Decision:
+    """Return the step of the demo's task behind so many calls; a tool that the task may not use ends it."""
+    if number >= len(demo.STEPS):
+        return demo.result_of_task(), []
+    thought, tool, arguments = demo.STEPS[number]
+    return (thought, [(tool, arguments)]) if tool in tools else (f"A task of this type may not use {tool}.", [])
+
+
+def _has_failed(tool: str, result: ToolResult) -> bool:
+    """Return whether a call did not do what was asked for: the tool has failed, or its command ended with another code than 0."""
+    value = _parse_object(result.content) if tool == "shell_exec" else None
+    return result.is_error or bool(value and value.get("exitCode"))
 
 
 def _describe(tool: str, result: ToolResult) -> str:

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
@@ -28,9 +29,19 @@ import attrs
 import trio
 
 from pegasus.messages import Json
-from pegasus.models.base import AssistantTurn, ModelError, ModelRequest, ToolSpec, Turn, Usage, UserTurn
-from pegasus.models.http_model import ProviderClient
-from pegasus.models.pictures import image_tokens
+from pegasus.models.base import (
+    NO_OPTIONS,
+    AssistantTurn,
+    CallOptions,
+    ModelError,
+    ModelRequest,
+    ToolSpec,
+    Turn,
+    Usage,
+    UserTurn,
+)
+from pegasus.models.formats import image_tokens
+from pegasus.models.providers import ProviderClient
 from pegasus.observe import get_logger
 
 _log = get_logger("models")
@@ -41,6 +52,8 @@ _PER_ASCII: Final = 0.25
 """Tokens of an ASCII character: English prose has about 4.4 characters a token, code about 3.3."""
 _PER_OTHER: Final = 0.8
 """Tokens of any other character: about right for Chinese, too much for Greek and Cyrillic until the factor is learned."""
+_LEAST_PER_ASCII, _LEAST_PER_OTHER = 0.2, 0.25
+"""The same for a lower estimate: English with long words, and Cyrillic with a tokenizer that knows it well."""
 # Rounded measurements with several tokenizers. An error here is a constant for each turn, and the learned factor absorbs it.
 _PER_TURN, _PER_CALL, _PER_RESULT, _PER_TOOL = 4, 10, 8, 8
 """Tokens of the structure around the text."""
@@ -166,6 +179,21 @@ class TokenCounter:
         known, new = self._split(request)
         return math.ceil(known + self._ceiling * sum(part.tokens for part in new)) + 1
 
+    def at_least(self, request: ModelRequest) -> int:
+        """Return a lower estimate of the text of the whole request. It takes time that grows with the conversation.
+
+        Thinking is left out: providers drop that of earlier turns.
+        """
+        turns = (attrs.evolve(turn, thinking=()) if isinstance(turn, AssistantTurn) else turn for turn in request.turns)
+        parts = (prompt_parts(request.system, request.tools), *map(turn_parts, turns))
+        texts = "".join(text for part in parts for text in part.texts)
+        ascii_length = len(texts.encode("ascii", "ignore"))
+        return math.floor(_LEAST_PER_ASCII * ascii_length + _LEAST_PER_OTHER * (len(texts) - ascii_length))
+
+    def known(self, request: ModelRequest) -> int:
+        """Return the tokens of this conversation that the provider has counted, 0 if it has counted none."""
+        return self._split(request)[0]
+
     async def count(self, request: ModelRequest) -> int:
         """Return the tokens of the request as exactly as possible. Never raises; takes at most 5 seconds."""
         if self._exact is None:
@@ -241,10 +269,18 @@ class CountByProvider:
     A server that does not have this endpoint is not asked again; one that fails is not asked for five minutes.
     """
 
-    def __init__(self, client: ProviderClient, path: str, body: Callable[[ModelRequest], bytes]) -> None:
+    def __init__(
+        self,
+        client: ProviderClient,
+        path: str,
+        body: Callable[[ModelRequest], bytes],
+        options: Mapping[str, CallOptions] = MappingProxyType({}),
+    ) -> None:
+        """Prepare. body: returns the body of a count. options: of calls by role; a count has their headers and query."""
         self._client = client
         self._path = path
         self._body = body
+        self._options = options
         self._not_before = -math.inf
 
     @property
@@ -273,7 +309,9 @@ class CountByProvider:
 
     async def _ask(self, request: ModelRequest) -> int:
         """Return the count. Raises exceptions of the SDK, or ValueError, KeyError and TypeError for a senseless answer."""
-        response = await self._client.post(self._path, self._body(request))
+        options = self._options.get(request.label.role, NO_OPTIONS)
+        body = self._body(request)
+        response = await self._client.post(self._path, body, headers=options.headers, query=options.query)
         try:
             count = json.loads(await response.aread())["input_tokens"]
         finally:

@@ -1,8 +1,8 @@
 """Settings: what a person may decide, in pegasus.toml, in `PEGASUS__…` variables and with --set.
 
 `sections` lists every key with its default and limits, by means of `keys`. `sources` reads the places that settings come
-from, `load` checks and merges them, `checks` looks at several keys together, `render` writes TOML. All mistakes are found
-at once, and each names its source, its key path, the value that was found and the values that are allowed.
+from, `load` checks and merges them, `checks` looks at several keys together, `render` writes TOML, `edit` changes a key in a file. All
+mistakes are found at once, and each names its source, its key path, the value that was found and the values that are allowed.
 docs/user/settings.md is the page for people.
 
 A `Settings` object is immutable. A reload makes a new one (`load_settings` with the `source` of the old one), and whoever uses
@@ -10,14 +10,18 @@ settings replaces the whole object, so that no reader ever sees one key of the n
 package needs it is given as its section (`settings.gateway`), not as the whole.
 """
 
-from pegasus.settings.keys import SettingsError
+from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
+from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, secrets_of
-from pegasus.settings.render import commented_file, effective
+from pegasus.settings.render import commented_file, effective, shown_value
 from pegasus.settings.sections import (
+    EFFORTS,
     MODEL_ROLES,
     PROVIDER_TYPES,
+    SERVICE_TYPES,
     AgentSettings,
     BudgetSettings,
+    ModelOptionSettings,
     ModelSettings,
     PriceSettings,
     ProviderSettings,
@@ -31,10 +35,15 @@ from pegasus.settings.sections import (
 )
 
 __all__ = [
+    "EFFORTS",
     "MODEL_ROLES",
     "PROVIDER_TYPES",
+    "SERVICE_TYPES",
     "AgentSettings",
     "BudgetSettings",
+    "EditError",
+    "Key",
+    "ModelOptionSettings",
     "ModelSettings",
     "PriceSettings",
     "ProviderSettings",
@@ -49,6 +58,13 @@ __all__ = [
     "changed_keys",
     "commented_file",
     "effective",
+    "find_key",
     "load_settings",
+    "parse_key",
+    "parse_value",
     "secrets_of",
+    "set_key",
+    "settings_text",
+    "shown_value",
+    "unset_key",
 ]

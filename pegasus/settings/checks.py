@@ -18,7 +18,14 @@ from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
 from pegasus.settings.keys import SettingsProblem, describe_setting, one_of, walk
-from pegasus.settings.sections import MODEL_ROLES, PROVIDER_TYPES, McpServerSettings, Settings
+from pegasus.settings.sections import (
+    MODEL_ROLES,
+    PROVIDER_TYPES,
+    McpServerSettings,
+    ModelOptionSettings,
+    ProviderSettings,
+    Settings,
+)
 
 Report: TypeAlias = Callable[[str, str, str, str], None]
 """Takes key path, found, allowed, hint."""
@@ -27,6 +34,11 @@ ANY_VALUE: Final = object()
 """In NOT_YET: every value but an empty one."""
 NOT_DEFAULT: Final = object()
 """In NOT_YET: every value but the default."""
+
+_OWN_HEADERS: Final = ("content-length", "content-type", "host", "transfer-encoding")
+"""Headers that depend on the request."""
+OWN_FIELDS: Final = ("messages", "input", "stream", "tools")
+"""Fields of a request's body that make up the conversation or decide how the answer is read."""
 
 _LATER_CHANNELS: Final = ("telegram", "slack", "sms", "web", "api")
 """Channel types without an adapter. They have a section, so that a file written for a later version says which key is early."""
@@ -149,7 +161,7 @@ def _check_owners(settings: Settings, report: Report) -> None:
 
 
 def _check_providers(settings: Settings, report: Report) -> None:
-    """Refuse a provider without a type, and an address that is none.
+    """Refuse a provider without a type, and a malformed address.
 
     One that is named like a type has that type by default.
     """
@@ -158,6 +170,32 @@ def _check_providers(settings: Settings, report: Report) -> None:
             report(f"providers.{name}.type", "nothing", one_of(PROVIDER_TYPES), "")
         if provider.base_url and not _is_web_address(provider.base_url):
             report(f"providers.{name}.base_url", f'"{provider.base_url}"', "an http:// or https:// address", "")
+        if provider.wire == "responses" and provider.type != "openai":
+            report(f"providers.{name}.wire", '"responses"', '"", since only type "openai" has two formats', "")
+        _check_request(f"providers.{name}", provider, report)
+    for name, options in settings.models.options.items():
+        _check_request(f"models.options.{name}", options, report)
+
+
+def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, report: Report) -> None:
+    """Refuse headers that no HTTP request can have, fields of the body that Pegasus makes, and a temperature that is none."""
+    for name in options.headers:
+        if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
+            report(f"{path}.headers", f'the name "{name}"', "letters, digits and -, as X-Title", "")
+        elif name.lower() in _OWN_HEADERS:
+            report(
+                f"{path}.headers", f'"{name}"', f"other headers than {', '.join(_OWN_HEADERS)}", "Pegasus sets these."
+            )
+    for name, value in options.headers.items():
+        if not value.isascii():
+            report(f"{path}.headers.{name}", "a value with other characters than ASCII", "ASCII only", "")
+    for name in options.extra_body:
+        if name in OWN_FIELDS:
+            report(
+                f"{path}.extra_body", f'the field "{name}"', "other fields of the request", "Pegasus makes this one."
+            )
+    if -1 < options.temperature < 0:
+        report(f"{path}.temperature", str(options.temperature), "a number from 0 to 2, or -1", "")
 
 
 def _is_web_address(url: str) -> bool:
@@ -178,6 +216,7 @@ def _check_models(settings: Settings, report: Report) -> None:
     roles = [(f"models.{role}", getattr(models, role)) for role in MODEL_ROLES if getattr(models, role)]
     roles += [("models.fallback", name) for name in models.fallback]
     roles += [("models.choices", name) for name in models.choices]
+    roles += [(f"models.options.{name}", name) for name in models.options if name not in MODEL_ROLES]
     for name, route in models.routes.items():
         roles.append((f"models.routes.{name}.model", route.model))
         if route.max_tokens and route.max_tokens < route.min_tokens:

@@ -23,6 +23,7 @@ mistakes at once, so that they are collected and raised together: fixing them on
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -50,7 +51,7 @@ class Key:
     allowed: str
     """Values it may hold, as error messages and the documentation say it; "" for a table."""
     type: type
-    """bool, int, float, str, tuple for a list of texts, dict for a table with names of the user's own."""
+    """bool, int, float, str, tuple for a list of texts, dict for a table with names of the user's own (`each`) or of anything."""
     is_allowed: Callable[[Any], bool] = lambda _: True
     """Limits of a value that has the type."""
     secret: bool = False
@@ -84,6 +85,8 @@ class Section:
     """The field holds such tables under names of the user's own (`[providers.NAME]`)."""
     models: bool = False
     """These names are those of models (`[prices."provider/model"]`)."""
+    words: tuple[str, ...] = ()
+    """Words that may stand in place of such a name: roles of models."""
 
 
 def keys_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, Key | Section]:
@@ -112,7 +115,7 @@ def _tables(path: tuple[str, ...], section: Section, value: Any) -> list[tuple[t
 
 # ------------------------------------------------------------------ types
 
-_ACCEPTED: Final[Mapping[type, Any]] = {bool: bool, int: int, float: int | float, str: str, tuple: list}
+_ACCEPTED: Final[Mapping[type, Any]] = {bool: bool, int: int, float: int | float, str: str, tuple: list, dict: dict}
 """Types of TOML values that each type of key takes: numbers without a fraction are floats too."""
 
 
@@ -136,6 +139,17 @@ def _typed(value: object, type_: type) -> Any:
 def is_clean(text: str) -> bool:
     """Return True for text without control characters and halves of surrogate pairs, which no header, path or host has."""
     return not any(ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) <= 0xDFFF for c in text)
+
+
+def is_json_table(value: object) -> bool:
+    """Return True for a TOML value that is JSON too: tables, lists, clean texts, finite numbers, true and false, but no dates."""
+    if isinstance(value, Mapping):
+        return all(is_clean(name) and is_json_table(item) for name, item in value.items())
+    if isinstance(value, list):
+        return all(map(is_json_table, value))
+    if isinstance(value, str):
+        return not any(0xD800 <= ord(c) <= 0xDFFF for c in value)
+    return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def is_bare(name: str) -> bool:
@@ -212,6 +226,11 @@ def texts_by_name(doc: str) -> Mapping[str, str]:
     return _key(Key(doc, "", dict, secret=True, each=each), attrs.Factory(dict))
 
 
+def json_table(doc: str) -> Mapping[str, Any]:
+    """Declare a table of anything that JSON can hold, empty by default. It is one value: a later source replaces it as a whole."""
+    return _key(Key(doc, "a table of JSON values (no dates)", dict, is_json_table), attrs.Factory(dict))
+
+
 def section(cls: type[attrs.AttrsInstance], factory: Callable[[], object] | None = None) -> Any:
     """Declare a section. factory: makes its default, if that is not `cls()`.
 
@@ -220,9 +239,15 @@ def section(cls: type[attrs.AttrsInstance], factory: Callable[[], object] | None
     return attrs.field(factory=factory or cls, metadata={_METADATA: Section(cls)})
 
 
-def sections(cls: type[attrs.AttrsInstance], factory: Callable[[], object] = dict, *, models: bool = False) -> Any:
-    """Declare sections under names of the user's own. models: under names of models."""
-    return attrs.field(factory=factory, metadata={_METADATA: Section(cls, named=True, models=models)})
+def sections(
+    cls: type[attrs.AttrsInstance],
+    factory: Callable[[], object] = dict,
+    *,
+    models: bool = False,
+    words: tuple[str, ...] = (),
+) -> Any:
+    """Declare sections under names of the user's own. models: under names of models, or one of the words."""
+    return attrs.field(factory=factory, metadata={_METADATA: Section(cls, named=True, models=models, words=words)})
 
 
 def _key(key: Key, default: T) -> T:
@@ -251,13 +276,13 @@ class SettingsProblem:
     found: str
     """The value as it is written in TOML, or a description of it. Never a secret."""
     allowed: str
-    """The values that would be right."""
+    """The values that would be right; "" if `found` is a whole sentence."""
     hint: str = ""
     """One more sentence, or ""."""
 
     def __str__(self) -> str:
         place = f"{self.source}: {self.key}" if self.key else self.source
-        line = f"{place}: found {self.found}; allowed: {self.allowed}"
+        line = f"{place}: found {self.found}; allowed: {self.allowed}" if self.allowed else f"{place}: {self.found}"
         line = f"{line}. {self.hint}" if self.hint else line
         # A key or value may hold any character; control characters are escaped, so that a mistake stays one harmless line.
         return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)

@@ -57,11 +57,14 @@ _MAX_NAME: Final = 64
 """Characters of a name of the user's own, such as that of a provider: it appears in log lines and error messages."""
 
 
-def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.environ) -> Settings:
+def load_settings(
+    source: SettingsSource, environ: Mapping[str, str] = os.environ, *, content: str | None = None
+) -> Settings:
     """Return the settings of a source and an environment. Raises SettingsError with everything that is wrong.
 
     A reload is the same with the source of the settings before (`settings.source`). environ: usually os.environ; variables of
-    providers, `PEGASUS__…`, and those that `${…}` names are read from it.
+    providers, `PEGASUS__…`, and those that `${…}` names are read from it. content: text that the file is going to have, to check a
+    change before it is written; None: the file is read.
 
     Example::
 
@@ -69,8 +72,9 @@ def load_settings(source: SettingsSource, environ: Mapping[str, str] = os.enviro
     """
     problems: list[SettingsProblem] = []
     layers = provider_layers(environ)
-    if source.file is not None and (layer := file_layer(source.file, required=source.required, problems=problems)):
-        layers.append(layer)
+    if source.file is not None:
+        layer = file_layer(source.file, required=source.required, problems=problems, content=content)
+        layers += [] if layer is None else [layer]
     layers += environment_layers(environ, problems)
     layers += override_layers(source.overrides, problems)
     tree: Tree = {}
@@ -168,9 +172,10 @@ class _LayerReader:
         """Read tables under names of the user's own. A name is created by its first key, and merged with later layers."""
         for written, value in self._items(table, path, f"tables, as [{'.'.join(path)}.NAME]"):
             name = _known_name(written, tree) if self.layer.folded else written
-            if not (_is_model(name) if section.models else is_bare(name) and len(name) <= _MAX_NAME):
-                allowed = '"<provider>/<model>"' if section.models else f"letters, digits, - and _, at most {_MAX_NAME}"
-                self._report(path, f'the name "{name[:80]}"', allowed)
+            if not (name in section.words or (_is_model(name) if section.models else _is_short(name))):
+                words = [f'"{word}"' for word in section.words]
+                own = '"<provider>/<model>"' if section.models else f"letters, digits, - and _, at most {_MAX_NAME}"
+                self._report(path, f'the name "{name[:80]}"', ", ".join([*words, own]))
             else:
                 self.read_section(section.cls, value, (*path, name), tree.setdefault(name, {}))
 
@@ -205,7 +210,9 @@ class _LayerReader:
         so that nothing but quotes around it is taken as TOML.
         """
         if isinstance(value, list):
-            return [interpolate(item, self.environ) if isinstance(item, str) else item for item in value]
+            return [self._filled(item, textual=True) for item in value]
+        if isinstance(value, Mapping):
+            return {name: self._filled(item, textual=not isinstance(item, Raw)) for name, item in value.items()}
         if not isinstance(value, str):
             return value
         text = interpolate(value, self.environ)
@@ -222,6 +229,10 @@ class _LayerReader:
             return list(table.items())
         self._report(path, describe_setting(table), allowed)
         return []
+
+
+def _is_short(name: str) -> bool:
+    return is_bare(name) and len(name) <= _MAX_NAME
 
 
 def _is_model(name: str) -> bool:

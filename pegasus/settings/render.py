@@ -12,7 +12,7 @@ what a value is but why. Secrets are masked, so that its output can be put into 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -21,7 +21,7 @@ from pegasus.formatting import MASK
 from pegasus.settings.checks import NOT_YET, fits_pattern
 from pegasus.settings.keys import Key, Section, is_bare, keys_of, walk
 from pegasus.settings.load import leaves
-from pegasus.settings.sections import ProviderSettings, Settings
+from pegasus.settings.sections import SERVICE_TYPES, ProviderSettings, Settings
 from pegasus.settings.sources import PROVIDER_VARIABLES
 from pegasus.wire import encode_json
 
@@ -64,6 +64,8 @@ def effective(settings: Settings) -> str:
     lines: list[str] = []
     head: tuple[str, ...] = ()
     for path, key, value in walk(settings):
+        if path[0] == "providers" and path[1] in SERVICE_TYPES and not _is_set(path[1], settings):
+            continue
         if path[:-1] != head:
             head = path[:-1]
             names = (name if is_bare(name) else as_toml(name) for name in head)
@@ -74,7 +76,45 @@ def effective(settings: Settings) -> str:
     return "\n".join(lines).lstrip("\n")
 
 
-def _masked(value: Any, key: Key) -> object:
+def shown_value(settings: Settings, path: Sequence[str]) -> str:
+    """Return the value of a key, or of all keys of a table, as `effective` shows it.
+
+    "nothing" for one that is not there, since nobody has made the table that it is in; "none" for a secret that is not set.
+    """
+    start = tuple(path)
+    found: dict[str, str] = {}
+    for names, key, value in walk(settings):
+        if names == start:
+            return _shown(value, key)
+        if names == start[:-1] and key.each is not None and start[-1] in value:
+            return _shown(value[start[-1]], key.each)
+        if names[: len(start)] == start:
+            found[".".join(names[len(start) :])] = _shown(value, key)
+    if not found and not _is_table(settings, start):
+        return "nothing"
+    return "{" + ", ".join(f"{name} = {text}" for name, text in found.items()) + "}"
+
+
+def _shown(value: Any, key: Key) -> str:
+    """Return a value as TOML; the mask of a secret without quotes, since it is no value."""
+    if key.secret and key.each is None:
+        return MASK if value else "none"
+    return as_toml(_masked(value, key)) if value or not key.secret else "none"
+
+
+def _is_table(value: Any, path: Sequence[str]) -> bool:
+    """Return whether there is a table of this path."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    return value is not None
+
+
+def _is_set(provider: str, settings: Settings) -> bool:
+    """Return True if anything is set for a known service. The others are left out: there are many, and they do nothing."""
+    return any(path.startswith(f"providers.{provider}.") for path in settings.origins)
+
+
+def _masked(value: Any, key: Key) -> Any:
     """Return the value, or the mask if it is secret; a password in an address is masked, too."""
     if key.secret and value:
         return dict.fromkeys(value, MASK) if key.each is not None else MASK
@@ -148,6 +188,10 @@ def _provider_table(name: str) -> Iterator[str]:
     for key in ("api_key", "base_url"):
         yield f"## {dict(_keys(ProviderSettings))[key].doc}"
         yield f'# {key} = "${{{variables[key]}:-}}"'
+    for key, declared in _keys(ProviderSettings):
+        if key not in ("type", "api_key", "base_url"):
+            yield f"## {declared.doc}"
+            yield f"# {key} = {as_toml(getattr(ProviderSettings(), key))}"
     yield ""
 
 

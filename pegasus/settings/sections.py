@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from pegasus.settings.keys import (
     choice,
     flag,
+    json_table,
     number,
     seconds_by_name,
     section,
@@ -36,8 +37,22 @@ from pegasus.settings.keys import (
     whole,
 )
 
-PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "offline")
+PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "llamacpp", "lmstudio", "offline")
 """Protocols that `pegasus.models` speaks; "offline" is the stand-in that answers without a service."""
+SERVICE_TYPES: Final = {
+    "openrouter": "openai",
+    "groq": "openai",
+    "mistral": "openai",
+    "deepseek": "openai",
+    "xai": "openai",
+    "together": "openai",
+    "fireworks": "openai",
+    "bedrock": "openai",
+    "vertex": "gemini",
+    "azure": "openai",
+    "vllm": "openai",
+}
+"""Types of the services that exist as providers without a section, beside the types themselves. `pegasus.models` knows the rest."""
 MODEL_ROLES: Final = ("default", "subagent", "compact", "reflection")
 """Purposes of model calls. Each is a key of [models], and a role without a model of its own uses that of "default"."""
 
@@ -65,34 +80,91 @@ class RouteSettings:
     max_tokens: int = whole(0, "only prompts of at most about so many tokens; 0 = any", least=0)
 
 
+EFFORTS: Final = ("", "low", "medium", "high")
+"""Values of `effort`: how much a model thinks before it answers; "" leaves that to its provider."""
+_EFFORT_DOC: Final = (
+    'how much a model thinks before it answers: "low", "medium" or "high"; "" = as its provider decides'
+)
+_TIMEOUT: Final = 120.0
+"""Default of `models.timeout`. A server of one's own, which may have to load the model first, gets more (`models.options`)."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ModelOptionSettings:
+    """Options of one role or of one model; what is set here wins over [providers.NAME] and [models], a role over a model."""
+
+    effort: str = choice("", _EFFORT_DOC, *EFFORTS)
+    # -1 instead of 0 for "not set": 0 is a temperature that people use.
+    temperature: float = number(-1.0, "0 to 2; -1 = as the model is made", least=-1, most=2)
+    max_tokens: int = whole(0, "length of an answer at most, thinking included; 0 = as Pegasus decides", least=0)
+    timeout: float = number(
+        0.0, "seconds until the first token, retries included; 0 = models.timeout", least=0, most=86400
+    )
+    silence_timeout: float = number(0.0, "seconds between two tokens; 0 = models.silence_timeout", least=0, most=86400)
+    context_window: int = whole(0, "tokens; 0 = models.context_window", least=0)
+    headers: Mapping[str, str] = texts_by_name("HTTP headers of each request")
+    query: Mapping[str, str] = texts_by_name("query parameters of each request's address")
+    extra_body: Mapping[str, Any] = json_table("fields that are put into each request's body, over those of Pegasus")
+
+
 @attrs.frozen(eq=False, repr=False)
 class ModelSettings:
     """Models, as "<provider>/<model>". Roles not named fall back to default."""
 
     default: str = text(
-        "", '"" = anthropic if ANTHROPIC_API_KEY is set, else openai if OPENAI_API_KEY is set, else the stand-in'
+        "",
+        '"" = a model of the first service whose API key is in the environment, else one of a local server that answers '
+        "(Ollama, llama.cpp, LM Studio), else the stand-in",
     )
     subagent: str = text("", "the model of background tasks")
     compact: str = text("", "the model that summarises a long session")
     reflection: str = text("", "the model that looks back on a finished task")
     fallback: tuple[str, ...] = texts("tried in order when the first is down or overloaded")
     max_concurrent_calls: int = whole(3, "model calls at the same time", least=1, most=1000)
-    # Enough for a long answer; a call that hangs must not occupy one of max_concurrent_calls for much longer.
-    timeout: float = number(120.0, "seconds for one call, retries included", above=0, most=86400)
-    context_window: int = whole(0, "tokens; 0 = known for the model, else 128000", least=0)
+    effort: str = choice("", _EFFORT_DOC, *EFFORTS)
+    # A call that hangs must not occupy one of max_concurrent_calls for much longer; an answer that comes may take its time.
+    timeout: float = number(
+        _TIMEOUT,
+        "seconds until the first token, retries included; 120 means 600 for a server on your own machine or network",
+        above=0,
+        most=86400,
+    )
+    silence_timeout: float = number(60.0, "seconds between two tokens of an answer", above=0, most=86400)
+    context_window: int = whole(
+        0,
+        "tokens; 0 = as the server says or is known of the model, else 128000 (8192 for a server on your own machine or network)",
+        least=0,
+    )
     choices: tuple[str, ...] = texts("what /model may choose; [] = any model of a provider that can be used")
     breaker_failures: int = whole(3, "failed calls in a row after which a model with fallbacks is left alone", least=1)
     breaker_pause: float = number(30.0, "seconds until it is tried again; doubled each time, up to 600", above=0)
     routes: Mapping[str, RouteSettings] = sections(RouteSettings)
+    options: Mapping[str, ModelOptionSettings] = sections(ModelOptionSettings, models=True, words=MODEL_ROLES)
 
 
 @attrs.frozen(eq=False, repr=False)
 class ProviderSettings:
     """A service that runs models; NAME is what stands before the "/" in a model's name."""
 
-    type: str = choice("", "the protocol it speaks; may be left out where NAME is one of these words", *PROVIDER_TYPES)
+    type: str = choice(
+        "",
+        "the protocol it speaks; may be left out where NAME is one of these words or a known service",
+        *PROVIDER_TYPES,
+    )
     api_key: str = text("", "usually ${VARIABLE}, so that the key is not in this file", secret=True)
     base_url: str = text("", '"" = the service\'s own address')
+    wire: str = choice(
+        "",
+        'type "openai": "chat" = Chat Completions; "responses" = Responses; "" = by the model',
+        "",
+        "chat",
+        "responses",
+    )
+    temperature: float = number(-1.0, "0 to 2; -1 = as the model is made", least=-1, most=2)
+    max_tokens: int = whole(0, "length of an answer at most, thinking included; 0 = as Pegasus decides", least=0)
+    headers: Mapping[str, str] = texts_by_name("HTTP headers of each request")
+    query: Mapping[str, str] = texts_by_name("query parameters of each request's address")
+    extra_body: Mapping[str, Any] = json_table("fields that are put into each request's body, over those of Pegasus")
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -126,10 +198,15 @@ class AgentSettings:
     """Behaviour of the agent."""
 
     speech: str = choice(
-        "monologue",
-        '"monologue": only the reply tool speaks; "direct": plain text is the reply',
+        "auto",
+        '"monologue": only the reply tool speaks; "direct": plain text is the reply; "auto": monologue with models that call tools, '
+        "direct with those that have shown that they do not",
+        "auto",
         "monologue",
         "direct",
+    )
+    show_reasoning: bool = flag(
+        False, "whether the model's reasoning is shown while a reply is being written, where the channel can show it"
     )
     scope: str = choice(
         "global",
@@ -145,9 +222,11 @@ class AgentSettings:
     )
     max_replies: int = whole(200, "replies one message may get", least=1, most=1000)
     owners: tuple[str, ...] = texts(
-        'owners of the agent: "type", "type:channelId" or "type:userId"; their messages go first, and they decide about its identity '
-        "and its model",
-        "cli",
+        'owners of the agent: "type:userId", "type:channelId" or "type:*"; their messages go first, and they decide about its '
+        "identity, its model and what it may do",
+        "cli:*",
+        "web:*",
+        "api:*",
     )
     when_busy: str = choice(
         "followup",
@@ -327,11 +406,12 @@ class SettingsSource:
 
 
 def _standard_providers() -> Mapping[str, ProviderSettings]:
-    """Return a provider for each type, under the type's name.
+    """Return a provider for each type, under the type's name, and for each known service.
 
     So an API key in the environment is all that is needed, and `[providers.anthropic]` needs no `type`.
     """
-    return {name: ProviderSettings(type=name) for name in PROVIDER_TYPES}
+    types = {name: name for name in PROVIDER_TYPES} | SERVICE_TYPES
+    return {name: ProviderSettings(type=kind) for name, kind in types.items()}
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -26,21 +26,52 @@ import attrs
 
 from pegasus.settings.keys import SettingsProblem
 
+BY_INIT: Final = "by pegasus init; the same section further down replaces this one"
+"""Comment behind the head of a section that `pegasus init` has written."""
 MAX_FILE_BYTES: Final = 1 << 20
 """Bytes of a settings file at most: a name that was confused with a log or a device must not fill the memory."""
 PREFIX: Final = "PEGASUS__"
 """Beginning of the variables that hold settings; two underscores also separate sections, because keys have single ones."""
 
 PROVIDER_VARIABLES: Final = {
+    # where a provider has two variables for one key, the later one wins
     "ANTHROPIC_API_KEY": ("anthropic", "api_key"),
     "ANTHROPIC_BASE_URL": ("anthropic", "base_url"),
     "OPENAI_API_KEY": ("openai", "api_key"),
     "OPENAI_BASE_URL": ("openai", "base_url"),
+    "GOOGLE_API_KEY": ("gemini", "api_key"),
     "GEMINI_API_KEY": ("gemini", "api_key"),
     "GEMINI_BASE_URL": ("gemini", "base_url"),
+    "OLLAMA_HOST": ("ollama", "base_url"),
     "OLLAMA_BASE_URL": ("ollama", "base_url"),
+    "OPENROUTER_API_KEY": ("openrouter", "api_key"),
+    "GROQ_API_KEY": ("groq", "api_key"),
+    "MISTRAL_API_KEY": ("mistral", "api_key"),
+    "DEEPSEEK_API_KEY": ("deepseek", "api_key"),
+    "XAI_API_KEY": ("xai", "api_key"),
+    "TOGETHER_API_KEY": ("together", "api_key"),
+    "FIREWORKS_API_KEY": ("fireworks", "api_key"),
+    "AWS_BEARER_TOKEN_BEDROCK": ("bedrock", "api_key"),
+    "AWS_DEFAULT_REGION": ("bedrock", "base_url"),
+    "AWS_REGION": ("bedrock", "base_url"),
+    "GOOGLE_OAUTH_ACCESS_TOKEN": ("vertex", "api_key"),
+    "GOOGLE_CLOUD_PROJECT": ("vertex", "base_url"),
+    "AZURE_OPENAI_API_KEY": ("azure", "api_key"),
+    "AZURE_OPENAI_ENDPOINT": ("azure", "base_url"),
+    "LLAMACPP_BASE_URL": ("llamacpp", "base_url"),
+    "LMSTUDIO_BASE_URL": ("lmstudio", "base_url"),
 }
-"""Provider and key that each usual variable sets. They are the names that the providers' own libraries read."""
+"""Provider and key that each usual variable sets. They are the names that the providers' own libraries and tools read."""
+_ADDRESSES: Final = {
+    # https://docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions-mantle.html
+    "AWS_DEFAULT_REGION": "https://bedrock-mantle.{}.api.aws/v1",
+    "AWS_REGION": "https://bedrock-mantle.{}.api.aws/v1",
+    # https://cloud.google.com/vertex-ai/generative-ai/docs/start/openai
+    "GOOGLE_CLOUD_PROJECT": "https://aiplatform.googleapis.com/v1/projects/{}/locations/global/endpoints/openapi",
+    # https://learn.microsoft.com/azure/foundry/openai/api-version-lifecycle
+    "AZURE_OPENAI_ENDPOINT": "{}/openai/v1",
+}
+"""Addresses in which a variable names only a part: the region, the project, the resource."""
 
 
 class Raw(str):
@@ -74,11 +105,30 @@ def provider_layers(environ: Mapping[str, str]) -> list[Layer]:
 
     They rank lowest, so that a file may name another key. `${` in a value is escaped, since a key is never interpolated.
     """
-    return [
-        Layer(variable, {"providers": {name: {key: environ[variable].replace("${", "$${")}}})
-        for variable, (name, key) in PROVIDER_VARIABLES.items()
-        if environ.get(variable)
-    ]
+    layers = []
+    for variable, (name, key) in PROVIDER_VARIABLES.items():
+        if value := environ.get(variable):
+            if variable in _ADDRESSES:
+                value = _ADDRESSES[variable].format(value.rstrip("/").removesuffix("/openai/v1"))
+            elif variable == "OLLAMA_HOST":
+                value = _ollama_address(value)
+            layers.append(Layer(variable, {"providers": {name: {key: value.replace("${", "$${")}}}))
+    return layers
+
+
+def _ollama_address(host: str) -> str:
+    """Return the address of a server that was started with this OLLAMA_HOST: "0.0.0.0", ":8000", "box:11500", "https://box".
+
+    The server listens there, so an address that means all interfaces becomes this machine
+    (https://docs.ollama.com/faq#how-can-i-expose-ollama-on-my-network).
+    """
+    scheme, separator, rest = host.strip().rstrip("/").rpartition("://")
+    found = re.fullmatch(r"(\[[^\]]*\]|[^:/]*)(:\d+)?(/.*)?", rest)
+    if found is None:
+        return host
+    name = "localhost" if found[1] in ("", "0.0.0.0", "[::]") else found[1]  # noqa: S104 nothing is bound
+    port = found[2] or ("" if separator else ":11434")
+    return f"{scheme or 'http'}://{name}{port}{found[3] or ''}"
 
 
 def environment_layers(environ: Mapping[str, str], problems: list[SettingsProblem]) -> list[Layer]:
@@ -123,15 +173,19 @@ def _nested(path: list[str], value: Raw) -> Mapping[str, Any]:
 # ------------------------------------------------------------------ the file
 
 
-def file_layer(file: Path, *, required: bool, problems: list[SettingsProblem]) -> Layer | None:
+def file_layer(
+    file: Path, *, required: bool, problems: list[SettingsProblem], content: str | None = None
+) -> Layer | None:
     """Return the table of the file, None where there is none or it cannot be read; append mistakes to `problems`.
 
-    required: a missing file is a mistake. A syntax error is one mistake, and the whole file counts as not there: tomllib does
-    not say what it has read before.
+    required: a missing file is a mistake. content: text that the file is going to have; None: the file is read. A syntax error is
+    one mistake, and the whole file counts as not there: tomllib does not say what it has read before.
     """
-    content = _read_file(file, required=required, problems=problems)
+    if content is None:
+        content = file_text(file, required=required, problems=problems)
     if content is None:
         return None
+    content = without_replaced(content)
     try:
         return Layer(str(file), tomllib.loads(content))
     except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
@@ -141,7 +195,7 @@ def file_layer(file: Path, *, required: bool, problems: list[SettingsProblem]) -
     return None
 
 
-def _read_file(file: Path, *, required: bool, problems: list[SettingsProblem]) -> str | None:
+def file_text(file: Path, *, required: bool, problems: list[SettingsProblem]) -> str | None:
     """Return the text of the file, None where there is none or it cannot be used; append the reason to `problems`.
 
     A file that everybody may write is refused: whoever can write it chooses the model, the tools and the addresses that the
@@ -182,7 +236,7 @@ def _syntax_problem(file: Path, message: str, content: str) -> SettingsProblem:
     found, place = match.groups() if match else (message, "")
     line = re.match(r"line (\d+)", place)
     if line and (twice := _find_duplicate(found, content.splitlines(), int(line[1]))):
-        return SettingsProblem(str(file), place, f"that {twice}", "TOML 1.0 (each section and key once)")
+        return SettingsProblem(str(file), "", f"{twice}; leave one of them", "")
     return SettingsProblem(str(file), place, found[:1].lower() + found[1:], "TOML 1.0 (https://toml.io)")
 
 
@@ -195,13 +249,13 @@ def _find_duplicate(message: str, lines: list[str], number: int) -> str | None:
     declared = re.fullmatch(r"Cannot declare (\(.*\)) twice", message)
     if declared:
         path = ast.literal_eval(declared[1])
-        same = [n for n, line in enumerate(lines[:number], 1) if _header_path(line) == path]
-        return _twice(f"[{'.'.join(path)}]", same)
+        same = [n for n, line in enumerate(lines[:number], 1) if header_path(line) == path]
+        return _twice(f"`[{'.'.join(path)}]`", same)
     if message == "Cannot overwrite a value":
         key = lines[number - 1].partition("=")[0].strip()
-        first = max((n for n, line in enumerate(lines[:number], 1) if _header_path(line)), default=0)
+        first = max((n for n, line in enumerate(lines[:number], 1) if header_path(line)), default=0)
         same = [n for n in range(first + 1, number + 1) if lines[n - 1].partition("=")[0].strip() == key]
-        return _twice(key, same)
+        return _twice(f"`{key}`", same)
     return None
 
 
@@ -210,7 +264,7 @@ def _twice(name: str, lines: list[int]) -> str | None:
     return f"{name} is declared twice, in lines {lines[0]} and {lines[-1]}" if len(lines) > 1 else None
 
 
-def _header_path(line: str) -> tuple[str, ...] | None:
+def header_path(line: str) -> tuple[str, ...] | None:
     """Return the path of a table's head, ("models", "routes") for `[models.routes]`, None for other lines."""
     try:
         table = tomllib.loads(line) if line.lstrip().startswith("[") else {}
@@ -221,6 +275,24 @@ def _header_path(line: str) -> tuple[str, ...] | None:
         ((name, table),) = table.items()
         path.append(name)
     return tuple(path) or None
+
+
+def without_replaced(content: str) -> str:
+    """Return the text without the sections of `pegasus init` that are declared again further down.
+
+    A recipe of the documentation can so be pasted at the end of the file that `pegasus init` has written, though it sets the same
+    section: TOML allows each section once. Only sections with the mark BY_INIT give way. Lines are emptied and not removed, since
+    error messages name the numbers of lines.
+    """
+    if BY_INIT not in content:
+        return content
+    lines = content.split("\n")
+    heads = [(number, path) for number, line in enumerate(lines) if (path := header_path(line))]
+    for index, (start, path) in enumerate(heads):
+        if BY_INIT in lines[start] and any(path == other for _, other in heads[index + 1 :]):
+            end = heads[index + 1][0]
+            lines[start:end] = [""] * (end - start)
+    return "\n".join(lines)
 
 
 # ------------------------------------------------------------------ values outside a file

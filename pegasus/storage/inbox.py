@@ -243,17 +243,16 @@ class InboxLog(RecordLog[QueuedItem]):
 
     # ------------------------------------------------------------------ handing out
 
-    @property
-    def waiting(self) -> int:
-        """Number of items that are not done, in all lanes."""
-        return sum(map(len, self._lanes.values()))
+    def count_waiting(self, address: Address | None = None, lane: str | None = None) -> int:
+        """Return the number of items that are not done. address, lane: only those of this one; None = of all."""
+        lanes = self._lanes.values() if lane is None else [self._lanes.get(lane, {})]
+        if address is None:
+            return sum(map(len, lanes))
+        return sum(item.address == address for items in lanes for item in items.values())
 
-    def due(self, lane: str, prefer: int | None = None) -> QueuedItem | None:
-        """Return the item that is to be handed out now: `prefer`, if that is not done, or by the order of the lane."""
-        items = self._lanes.get(lane, {})
-        if prefer is not None and prefer in items:
-            return items[prefer]
-        return min(items.values(), key=lambda item: item.turn, default=None)
+    def due(self, lane: str) -> QueuedItem | None:
+        """Return the item that is to be handed out now, by the order of the lane."""
+        return min(self._lanes.get(lane, {}).values(), key=lambda item: item.turn, default=None)
 
     def newer(self, address: Address, after: int) -> QueuedItem | None:
         """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
@@ -415,7 +414,7 @@ class ItemQueries:
     def _find(self, query: ItemQuery) -> QueuedItem | None:
         match query:
             case NextItem():
-                return self._log.due(query.lane, query.prefer)
+                return self._log.due(query.lane)
             case Take():
                 return self._log.item(query.n)
             case Newer():

@@ -313,8 +313,8 @@ class _Journal:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
         try:
             match query:
-                case Waiting(reply):
-                    reply.send(self._inbox.waiting)
+                case Waiting(reply, address, lane):
+                    reply.send(self._inbox.count_waiting(address, lane))
                 case KnownAddresses(reply):
                     reply.send(self._directory.newest())
                 case Posted() | Unacknowledged() | LastSeq():

@@ -98,8 +98,6 @@ class NextItem:
 
     reply: Reply[Item]
     lane: str = "main"
-    prefer: int | None = None
-    """Number of an item that is due before all others, if it is not done."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -140,9 +138,13 @@ class Done:
 
 @attrs.frozen(eq=False, repr=False)
 class Waiting:
-    """Query: the number of items that are not done, in all lanes."""
+    """Query: the number of items that are not done."""
 
     reply: Reply[int]
+    address: Address | None = None
+    """Count only those of this address; None = all."""
+    lane: str | None = None
+    """Count only those of this lane; None = all."""
 
 
 # ------------------------------------------------------------------ addresses

@@ -28,11 +28,15 @@ Example:
 
 from pegasus.tasks.agent.agent import task_agent
 from pegasus.tasks.agent.messages import (
+    LATELY,
     AgentMessage,
     Cancel,
     CancelAll,
     GetContext,
+    GetEvents,
     GetTask,
+    LatestTasks,
+    ListPending,
     ListTasks,
     Notify,
     Resume,
@@ -42,25 +46,29 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.tools import task_tools, wait_until_running
+from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
 from pegasus.tasks.core.context import TaskContext, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskType, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
 from pegasus.tasks.log.format import is_date
 from pegasus.tasks.log.persister import PersisterMessage, task_persister
 from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.log.task_logs import TaskLogs, read_task, read_tasks_of_day
+from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
 from pegasus.tasks.run.stages import TaskDeps, TaskLimits
 from pegasus.tasks.run.thinker import Reflector, Thinker
 
 __all__ = [
     "BUILT_IN_TYPES",
     "DEFAULT_TASK_TYPE",
+    "LATELY",
     "AgentMessage",
     "Cancel",
     "CancelAll",
     "GetContext",
+    "GetEvents",
     "GetTask",
+    "LatestTasks",
+    "ListPending",
     "ListTasks",
     "Notification",
     "Notify",
@@ -83,7 +91,10 @@ __all__ = [
     "Thinker",
     "Wait",
     "is_date",
+    "is_visible",
     "load_task_types",
+    "read_events",
+    "read_numbers",
     "read_task",
     "read_tasks_of_day",
     "task_agent",

@@ -11,24 +11,39 @@ a person's terminal is really opened.
 Read the files in this order; each uses only those before it:
 
     tty           harmless text, modes of the terminal, stderr above the prompt
-    prompt_rules  meaning of keys and /commands, text of the status line, as pure functions
+    status_line   values of what is shown of the agent's work, and the text of the line under the prompt
+    leaving       the question about work that is running, when somebody leaves
+    prompt_rules  meaning of keys, as pure functions, and what comes of them for the chat
+    completion    what may follow the typed text, as pure functions
+    history       file of the typed messages
     line_chat     the chat of a pipe
+    attachments   files that a message mentions
     markdown      layout of replies, by rich
+    live_region   a reply while it is being written
     prompt        parts of the prompt, of prompt_toolkit
     screen        the screen: prompt and output, on asyncio's side
-    chat          which of the two chats it is, and the chat of a person, on Trio's side
+    interactive   the chat of a person, on Trio's side
+    chat          entry: which of the two chats it is, and what is said at its end
 """
 
-from pegasus.terminal.chat import ChatConfig, run_chat
+from pegasus.terminal.chat import ChatEnd, has_screen, run_chat
+from pegasus.terminal.interactive import ChatConfig
+from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone, LineChat, Turn
-from pegasus.terminal.tty import neutralise, restore_terminal
+from pegasus.terminal.tty import is_utf8, neutralise, repair_unicode, restore_terminal
 
 __all__ = [
     "ChatConfig",
+    "ChatEnd",
     "DaemonGone",
+    "Leave",
+    "LeaveRules",
     "LineChat",
     "Turn",
+    "has_screen",
+    "is_utf8",
     "neutralise",
+    "repair_unicode",
     "restore_terminal",
     "run_chat",
 ]

@@ -1,7 +1,7 @@
 """Chat for pipes: each line of the input is one message, the replies are lines of the output, and nothing else is.
 
 A message is sent when the turn of the one before has ended, so that a script reads like a conversation. A turn ends when
-the agent stops thinking about it, with replies or in silence. A command that passes the queue has no such turn: it ends
+the agent stops thinking about it, with replies or in silence. A command that jumps the queue has no such turn: it ends
 with its answer. `Turn` is the rule, without I/O; `LineChat` feeds it with events and keeps the deadlines.
 
 After a lost connection the end of a turn may have been missed, since typing events are not repeated. A turn that was
@@ -17,15 +17,18 @@ from __future__ import annotations
 
 import math
 import os
+import select
 from collections import deque
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 import trio
 
 from pegasus.client import Conversation, ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
+from pegasus.formatting import plural, truncate
 from pegasus.intake import CONTROL_COMMANDS
-from pegasus.messages import OutboundMessage, Typing
+from pegasus.messages import Media, OutboundMessage, Typing
 from pegasus.terminal.prompt_rules import is_leave
 from pegasus.wire import encode_json
 
@@ -36,10 +39,15 @@ DOUBT_SECONDS: Final = 30.0
 ANSWERED_SECONDS: Final = 2.0
 """The same, once the turn has had a reply."""
 
+UNSENT_WIDTH: Final = 200
+"""Characters that are shown of a message that was not sent."""
 FRAME_OVERHEAD: Final = 256
 """Bytes of a message frame around its text (type, id, braces), rounded up. The gateway makes the exact check."""
 _CHUNK: Final = 65536
 """Bytes that are read at a time: what a pipe holds on Linux."""
+
+_MOST_CHUNKS: Final = 64
+"""Chunks that are read at most only to be counted: four megabytes."""
 
 Write: TypeAlias = Callable[[str], Awaitable[None]]
 """Writer of text to the output; returns when the reader has taken it."""
@@ -49,12 +57,23 @@ class DaemonGone(Exception):
     """There is no daemon to talk with, or not any more; str() is one line for a person."""
 
 
-def frame_bytes(text: str) -> int:
-    """Return the size of a message frame with this text, in bytes.
+def frame_bytes(text: str, media: Iterable[Media] = ()) -> int:
+    """Return the size of a message frame with this text and these attachments, in bytes.
 
     It is computed before sending: a frame that is too large ends the connection, and with it everything that is under way.
     """
-    return len(encode_json(text).encode()) + FRAME_OVERHEAD
+    attached = sum(
+        FRAME_OVERHEAD + len(encode_json([file.name, file.mime]).encode()) + len(file.data) for file in media
+    )
+    return len(encode_json(text).encode()) + FRAME_OVERHEAD + attached
+
+
+def describe_rejection(code: str, message: str) -> str:
+    """Return why a message was not taken, without the words of the protocol: fields are named as a person knows them."""
+    if code == "too_large":
+        return "it is larger than the agent takes"
+    field, colon, rest = message.partition(": ")
+    return rest if colon and field.startswith("message.") else message
 
 
 class Turn:
@@ -78,7 +97,7 @@ class Turn:
         self.rejected = None
         self.replied = False
         self._command = text.strip().partition(" ")[0].lower() in CONTROL_COMMANDS
-        """The message passes the queue: no typing events, and its reply is the end."""
+        """The message jumps the queue: no typing events, and its reply is the end."""
         self._accepted = False
         """The message is on the daemon's disk."""
         self._thinking = False
@@ -132,7 +151,8 @@ class LineChat:
     """Chat over lines: messages from the lines given to `run`, replies to `write`, problems to `report`.
 
     write: may raise BrokenPipeError, when nobody reads any more; the chat then ends quietly. report: takes one line.
-    max_frame_bytes: size above which the gateway refuses a message.
+    max_frame_bytes: size above which the gateway refuses a message. count_rest: returns the number of lines that have come and were
+    not read yet, for a report of what was not sent.
 
     Example::
 
@@ -141,13 +161,20 @@ class LineChat:
     """
 
     def __init__(
-        self, conversation: Conversation, write: Write, report: Callable[[str], None], *, max_frame_bytes: int
+        self,
+        conversation: Conversation,
+        write: Write,
+        report: Callable[[str], None],
+        *,
+        max_frame_bytes: int,
+        count_rest: Callable[[], int] = lambda: 0,
     ) -> None:
         self._events = aiter(conversation)
         self._conversation = conversation
         self._write = write
         self._report = report
         self._max_frame_bytes = max_frame_bytes
+        self._count_rest = count_rest
         self._online = trio.Event()
         """Set by the first connection; no line is sent before."""
         self._away_since: float | None = None
@@ -162,23 +189,27 @@ class LineChat:
         """Reason to give up; raised by `run`, outside of its nursery."""
         self._code = 0
         """Exit code so far."""
+        self._number = 0
+        """Number of the line that was sent last."""
 
     async def run(self, lines: AsyncIterable[str]) -> int:
         """Send all lines; return 0 when every line was taken and its turn has ended, 1 when one was not taken.
 
         Raises DaemonGone when there is no daemon at the start, or it stays away for AWAY_SECONDS.
         """
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._handle_events, nursery.cancel_scope)
-            await self._online.wait()
-            number = 0
-            async for line in lines:
-                number += 1
-                if is_leave(line):
-                    break
-                if line.strip():
-                    await self._send(line, number)
-            nursery.cancel_scope.cancel()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._handle_events, nursery.cancel_scope)
+                await self._online.wait()
+                async for line in lines:
+                    self._number += 1
+                    if is_leave(line):
+                        break
+                    if line.strip():
+                        await self._send(line, self._number)
+                nursery.cancel_scope.cancel()
+        finally:  # also when a signal ends the chat
+            self._report_unsent()
         if self._failure is not None:
             raise self._failure
         return self._code
@@ -187,7 +218,7 @@ class LineChat:
         """Send a line and wait for the end of its turn."""
         size = frame_bytes(line)
         if size > self._max_frame_bytes:
-            self._report_untaken(number, f"{size:,} bytes; the gateway takes {self._max_frame_bytes:,} at most")
+            self._report_untaken(number, f"{size:,} bytes; the agent takes {self._max_frame_bytes:,} at most")
             return
         turn = self._turn = Turn(line)
         self._turn_over = trio.Event()
@@ -195,12 +226,29 @@ class LineChat:
         await self._conversation.send(line)
         await self._turn_over.wait()
         if turn.rejected is not None:
-            self._report_untaken(number, f"{turn.rejected.message} ({turn.rejected.code})")
+            self._report_untaken(number, describe_rejection(turn.rejected.code, turn.rejected.message))
 
     def _report_untaken(self, number: int, why: str) -> None:
         """Report a line that the gateway does not take; the exit code is then 1, and the next line is sent."""
         self._report(f"line {number} was not taken: {why}")
         self._code = 1
+
+    def _report_unsent(self) -> None:
+        """Report the lines that were not sent when the daemon is gone or a signal ends the chat; the first one with its text.
+
+        Later lines may not have come yet, so only of those that have come the number is known.
+        """
+        unsent = [truncate(text, UNSENT_WIDTH) for text in self._conversation.unaccepted_texts]
+        # Without a daemon at the start nothing was begun.
+        has_failed = self._failure is not None and self._online.is_set()
+        rest = self._count_rest() if unsent or has_failed else 0
+        first = self._number + 1 - len(unsent)
+        if unsent and not rest:
+            self._report(f"line {first} was not sent, nor any line after it: {unsent[0]}")
+        elif rest:
+            verb = "was" if len(unsent) + rest == 1 else "were"
+            text = f": {unsent[0]}" if unsent else ""
+            self._report(f"{plural(len(unsent) + rest, 'line')} {verb} not sent, from line {first} on{text}")
 
     # ---------------------------------------------------------------- events
 
@@ -280,16 +328,32 @@ class InputLines:
         """Beginning of a line whose end is not read yet."""
         self._ended = False
         """The end of the input was read."""
+        self._is_reading = False
+        """A thread waits for input. A second read beside it could wait, too."""
 
     def __aiter__(self) -> InputLines:
         return self
 
     async def __anext__(self) -> str:
         while not self._ready and not self._ended:
+            self._is_reading = True  # stays so if a cancel leaves the thread in its read
             self._add(await trio.to_thread.run_sync(os.read, self._fd, _CHUNK, abandon_on_cancel=True))
+            self._is_reading = False
         if not self._ready:
             raise StopAsyncIteration
         return self._ready.popleft().removesuffix(b"\r").decode("utf-8", "replace")
+
+    def count_rest(self) -> int:
+        """Return the number of lines that have come and were not returned yet, without blank ones. They are lost for the iterator.
+
+        Nothing is waited for. What a program goes on to write, or a file holds beyond _MOST_CHUNKS, is not counted.
+        """
+        with suppress(OSError):
+            for _ in range(_MOST_CHUNKS):
+                if self._ended or self._is_reading or not select.select([self._fd], [], [], 0)[0]:
+                    break
+                self._add(os.read(self._fd, _CHUNK))
+        return sum(bool(line.strip()) for line in (*self._ready, *([] if self._ended else [self._begun])))
 
     def _add(self, chunk: bytes) -> None:
         """Split a chunk into lines; the last one may be incomplete."""

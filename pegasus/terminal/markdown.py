@@ -14,6 +14,7 @@ would wrap into empty ones.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 
 from markdown_it import MarkdownIt
@@ -33,11 +34,23 @@ from pegasus.terminal.tty import neutralise
 
 PLAIN_ABOVE = 100_000
 """Characters above which a reply is shown as it is: laying out more would delay the keys for seconds."""
+MARKS_LAID_OUT = 8000
+"""Marks above which a reply is shown as it is. The layout takes up to 0.1 ms for each, and usual text has one in ten characters or
+fewer; a long list of one letter each has one in two."""
+
+DRAFT_LAID_OUT = 4000
+"""Characters of the end of a draft that are laid out, more only in a large window: they fill any usual one, and take some
+hundredths of a second."""
+REASONING_LINES = 5
+"""Lines of reasoning that are shown above a draft."""
 
 ECHOED = 40
 """Lines of a sent message that stay on the screen: a pasted document would push the conversation out of sight."""
 ECHOED_WIDTH = 2000
 """Characters that are echoed of each of these lines."""
+
+_MARK = re.compile(r"[!-/:-@\[-`{-~\n]")
+"""Line break or ASCII punctuation, of which all of Markdown's syntax consists."""
 
 _THEME = Theme(
     {
@@ -95,6 +108,23 @@ class ReplyLayout:
         """Return the agent's name on its own line, its text below, a blank line after. width: in columns."""
         return self._print(width, Text(neutralise(agent), style="agent")) + self._body(text, width) + "\n"
 
+    def draft(self, agent: str, text: str, reasoning: str, width: int, height: int) -> list[str]:
+        """Return the newest lines of a reply that is being written, at most `height`; "…" stands for those above.
+
+        Only the end of the text is laid out, so that a reply of any length costs the same.
+        """
+        room = max(DRAFT_LAID_OUT, 2 * width * height)
+        shown = self._print(width, Text(neutralise(reasoning[-room:]).strip(), style="notice")) if reasoning else ""
+        lines = shown.splitlines()[-REASONING_LINES:]
+        if text:
+            tail = _end_of(text, room)
+            body = self._print(width, Text(neutralise(agent), style="agent")) + self._body(tail, width)
+            lines += ["", *body.splitlines()] if lines else body.splitlines()
+            if len(tail) < len(text) and len(lines) <= height:  # short lines: their beginning is missing all the same
+                lines.insert(0, "…")
+        lines.append("")  # the same distance to the prompt as a reply's
+        return lines if len(lines) <= height else ["…", *lines[-(height - 1) :]]
+
     def notice(self, text: str, width: int) -> str:
         """Return a remark of the terminal itself."""
         return self._print(width, Text(neutralise(text), style="notice")) + "\n"
@@ -111,7 +141,7 @@ class ReplyLayout:
 
     def _body(self, text: str, width: int) -> str:
         """Return the laid-out text of a reply, or the plain one if the layout would take too long or fails."""
-        if len(text) > PLAIN_ABOVE:
+        if len(text) > PLAIN_ABOVE or sum(1 for _ in _MARK.finditer(text)) > MARKS_LAID_OUT:
             return _plain(text) + "\n"
         try:
             return self._print(width, ChatMarkdown(text)).lstrip("\n")  # rich begins a table with a blank line
@@ -179,6 +209,26 @@ def _bare_links(tokens: Sequence[Token]) -> set[int]:
             if inner.content in (target, target.removeprefix("mailto:")):
                 found |= {n, n + 2}
     return found
+
+
+_FENCE = re.compile(r"^ {0,3}(?:```|~~~).*$", re.MULTILINE)
+"""Line that opens or closes a block of code."""
+
+
+def _end_of(text: str, room: int) -> str:
+    """Return about `room` characters of the end of a Markdown text, from the beginning of a paragraph where there is one.
+
+    If the cut lies within a block of code, the line that opens the block is put in front, so that the rest stays code.
+    """
+    if len(text) <= room:
+        return text
+    start = len(text) - room
+    for mark in ("\n\n", "\n"):
+        if (found := text.find(mark, start, start + room // 2)) >= 0:
+            start = found + len(mark)
+            break
+    fences = _FENCE.findall(text, 0, start)
+    return (fences[-1] + "\n" if len(fences) % 2 else "") + text[start:]
 
 
 def _plain(text: str) -> str:

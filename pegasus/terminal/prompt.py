@@ -1,4 +1,4 @@
-"""Parts of the prompt, made of prompt_toolkit's: history file, completion, key bindings, layout.
+"""Parts of the prompt, made of prompt_toolkit's: history, completion, key bindings, layout.
 
 Decisions about keys are pure functions in `prompt_rules`, effects are methods of `Screen`; this file connects the two with
 prompt_toolkit's classes. It is imported only when a terminal is opened.
@@ -9,131 +9,114 @@ history is read from disk in that thread, too: both are small, and only the prom
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Final, TypeAlias
 
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, get_common_complete_suffix
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, has_focus
+from prompt_toolkit.filters import Condition, has_completions, has_focus, is_done
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import (
     BufferControl,
-    CompletionsMenu,
     ConditionalContainer,
     Dimension,
     FormattedTextControl,
     HSplit,
     Layout,
+    ScrollbarMargin,
+    UIContent,
     Window,
 )
+from prompt_toolkit.layout.menus import CompletionsMenuControl
 from prompt_toolkit.layout.processors import HighlightIncrementalSearchProcessor
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import SearchToolbar
 
-from pegasus.terminal.prompt_rules import KeyAction, completions, on_enter, on_interrupt
-from pegasus.terminal.tty import neutralise, repair_unicode
-from pegasus.wire import decode_json, encode_json
+from pegasus.formatting import truncate
+from pegasus.terminal.completion import Suggestions, choices, may_have_choices
+from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
+from pegasus.terminal.leaving import LeaveQuestion
+from pegasus.terminal.prompt_rules import KeyAction, on_enter, on_interrupt
+from pegasus.terminal.tty import is_utf8, neutralise
 
 # ------------------------------------------------------------------ history
 
-HISTORY_KEPT: Final = 1000
-"""Entries kept when the file is trimmed, which happens at the start once it holds twice as many.
 
-Trimming at every start would rewrite the file each time, and lose an entry that another chat appends in that moment.
-"""
-LONGEST_ENTRY: Final = 20_000
-"""Characters above which an entry is remembered for this chat only: a pasted document is no command to recall."""
-
-
-class HistoryFile(History):
-    """History of typed messages in a file: one JSON string a line, readable by its owner alone.
-
-    Never fails: a history that cannot be read or written is one that is not kept. Each entry is appended with one
-    write, so that several chats may share the file. It is not synced; a crash of the machine may lose the last entries.
+class ChatHistory(History):
+    """History of typed messages for prompt_toolkit, kept in a `HistoryFile`.
 
     Example::
 
-        Buffer(history=HistoryFile(home.history))
+        Buffer(history=ChatHistory(HistoryFile(home.history)))
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: HistoryFile) -> None:
         super().__init__()
-        self._path = path
+        self._file = file
 
     def load_history_strings(self) -> Iterable[str]:
-        """Return the entries, newest first; torn and foreign lines are skipped."""
-        entries: list[str] = []
-        with suppress(OSError):
-            lines = self._path.read_bytes().splitlines()
-            entries = [entry for line in lines for entry in _parse_entry(line)]
-            if len(lines) > 2 * HISTORY_KEPT:
-                entries = entries[-HISTORY_KEPT:]
-                self._replace(entries)
-        return reversed(entries)
+        """Return the entries, newest first."""
+        return reversed(self._file.load())
 
     def store_string(self, string: str) -> None:
-        """Append an entry, readable by its owner alone: it may be a password that was pasted into the wrong window."""
+        """Append an entry; one that is longer than LONGEST_ENTRY is remembered for this chat only."""
         if len(string) <= LONGEST_ENTRY:
-            with suppress(OSError):
-                self._write(self._path, os.O_APPEND, [string])
-
-    def _replace(self, entries: list[str]) -> None:
-        """Write the entries into a new file and rename it: a crash leaves the old file or the new one."""
-        aside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        self._write(aside, os.O_TRUNC, entries)
-        aside.replace(self._path)
-
-    def _write(self, path: Path, flags: int, entries: list[str]) -> None:
-        """Write entries with one call, so that lines of two chats do not mix."""
-        text = "".join(encode_json(repair_unicode(entry)) + "\n" for entry in entries)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
-        try:
-            os.write(file, text.encode())
-        finally:
-            os.close(file)
-
-
-def _parse_entry(line: bytes) -> Iterable[str]:
-    """Yield the entry of a line, nothing for a line that holds none."""
-    with suppress(ValueError):
-        entry = decode_json(line)
-        if isinstance(entry, str) and entry:
-            yield entry
+            self._file.append(string)
 
 
 # ------------------------------------------------------------------ completion
 
+LONGEST_MEANING: Final = 240
+"""Characters of a description that the menu is given. It shows as many as the terminal has columns for."""
 
-class CommandCompleter(Completer):
-    """Completion of /commands and skills at the start of a message.
+
+class ChatCompleter(Completer):
+    """Completion of commands, skills, models, tasks and file names, as `choices` offers them.
+
+    known: returns what the agent has said that there is.
 
     Example::
 
-        Buffer(completer=CommandCompleter(skills), complete_while_typing=is_command)
+        Buffer(completer=ThreadedCompleter(ChatCompleter(lambda: suggestions)), complete_while_typing=offers_choices)
     """
 
-    def __init__(self, skills: Callable[[], Mapping[str, str]]) -> None:
-        self._skills = skills
+    def __init__(self, known: Callable[[], Suggestions]) -> None:
+        self._known = known
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Yield what `completions` finds for the text before the cursor, if nothing stands behind it."""
-        if document.text_after_cursor or not document.text.startswith("/"):
-            return
-        for name, meaning in completions(document.text, self._skills()):
-            yield Completion(name, start_position=-len(document.text), display_meta=neutralise(meaning))
+        """Yield a completion for each choice. Called in a thread, since a folder on a slow disk may be read."""
+        for choice in choices(document.text_before_cursor, document.text_after_cursor, self._known()):
+            meaning = truncate(neutralise(choice.meaning), LONGEST_MEANING) if choice.meaning else ""
+            yield Completion(choice.text, -choice.replaces, display_meta=meaning)
 
 
 @Condition
-def is_command() -> bool:
-    """Return True if the typed text may become a command, so that completions are shown unasked."""
-    return get_app().current_buffer.text.startswith("/")
+def offers_choices() -> bool:
+    """Return True if there may be choices for the typed text, so that they are shown unasked."""
+    return may_have_choices(get_app().current_buffer.document.text_before_cursor)
+
+
+def complete_with_tab(buffer: Buffer) -> None:
+    """Carry out the Tab key: add what all choices have in common; where they differ at once, highlight the first or the next.
+
+    The first choice is only highlighted, and on the line, when the menu with all of them is open, so that nobody chooses one of
+    several without having seen the others.
+    """
+    state = buffer.complete_state
+    if state is None or not state.completions:
+        buffer.start_completion(insert_common_part=True)
+        return
+    common = get_common_complete_suffix(buffer.document, state.completions) if state.complete_index is None else ""
+    if common:
+        buffer.insert_text(common)
+        if len(state.completions) > 1:
+            buffer.start_completion()
+    else:
+        buffer.complete_next()
 
 
 # ------------------------------------------------------------------ keys
@@ -142,35 +125,50 @@ KeyEffects: TypeAlias = Mapping[KeyAction, Callable[[], None]]
 """Method of the screen for each action."""
 
 
-def key_bindings(buffer: Buffer, effects: KeyEffects, thinking: Callable[[], bool]) -> KeyBindings:
+def key_bindings(
+    buffer: Buffer, effects: KeyEffects, thinking: Callable[[], bool], question: Callable[[], LeaveQuestion | None]
+) -> KeyBindings:
     """Return the chat's own keys, beside prompt_toolkit's Emacs keys; they apply while `buffer` has the focus.
 
     During a search (Ctrl-R) the search field has it, so that Enter and Ctrl-C end the search. thinking: asked at each Ctrl-C.
+    question: while there is one, no other key has an effect.
     """
     keys = KeyBindings()
-    focused = has_focus(buffer)
+    asked = Condition(lambda: question() is not None)
+    focused = has_focus(buffer) & ~asked
     empty = Condition(lambda: not buffer.text)
     keys.add("enter", filter=focused)(lambda _: effects[on_enter(buffer.text, buffer.cursor_position)]())
     keys.add("escape", "enter", filter=focused)(lambda _: buffer.insert_text("\n"))
     keys.add("c-j", filter=focused)(lambda _: buffer.insert_text("\n"))
     keys.add("c-c", filter=focused)(lambda _: effects[on_interrupt(buffer.text, thinking=thinking())]())
     keys.add("c-d", filter=focused & empty)(lambda _: effects[KeyAction.LEAVE]())
+    keys.add("c-i", filter=focused)(lambda _: complete_with_tab(buffer))
     keys.add("c-z", filter=focused)(lambda _: effects[KeyAction.SUSPEND]())
+    return keys
+
+
+def question_keys(question: Callable[[], LeaveQuestion | None], answer: Callable[[str], None]) -> KeyBindings:
+    """Return the keys that answer a question. answer: called with the key; a key without meaning is ignored."""
+    keys = KeyBindings()
+    asked = Condition(lambda: question() is not None)
+    for key in ("escape", "c-c", "c-d"):
+        keys.add(key, filter=asked, eager=True)(lambda event: answer(event.key_sequence[0].key))
+    keys.add("<any>", filter=asked, eager=True)(lambda event: answer(event.data))
     return keys
 
 
 # ------------------------------------------------------------------ layout
 
-# Menus have the terminal's own background: prompt_toolkit's grey ones are illegible on many colour schemes.
+# Menus have the terminal's own colours: prompt_toolkit's grey and black ones are illegible on many colour schemes.
 STYLE: Final = Style.from_dict(
     {
         "prompt": "bold ansicyan",
         "status": "dim",
-        "completion-menu": "bg:default noinherit",
-        "completion-menu.completion": "bg:default",
-        "completion-menu.completion.current": "bg:default reverse noreverse bold",
-        "completion-menu.meta.completion": "bg:default dim",
-        "completion-menu.meta.completion.current": "bg:default",
+        "completion-menu": "fg:default bg:default",
+        "completion-menu.completion": "fg:default bg:default",
+        "completion-menu.completion.current": "fg:default bg:default reverse",
+        "completion-menu.meta.completion": "fg:default bg:default dim",
+        "completion-menu.meta.completion.current": "fg:default bg:default",
         "search-toolbar": "dim",
         "search-toolbar.text": "nodim",
         "scrollbar.background": "bg:default",
@@ -182,8 +180,29 @@ _ROWS_BELOW: Final = 3
 """Rows kept free below a text of many lines, for the status and a glimpse of the conversation above."""
 
 
-def chat_layout(buffer: Buffer, prompt: str, status: Callable[[], StyleAndTextTuples]) -> Layout:
-    """Return the layout: the typed text, a search or completion below it, the status line.
+class _MenuControl(CompletionsMenuControl):
+    """Completion menu that shortens with `…`, as all else does, where prompt_toolkit's writes three dots."""
+
+    def create_content(self, width: int, height: int) -> UIContent:
+        """Return the lines of the menu."""
+        content = super().create_content(width, height)
+        if not is_utf8(get_app().output.encoding()):
+            return content
+        get_line = content.get_line
+        content.get_line = lambda n: [
+            (fragment[0], "…  " if fragment[1] == "..." else fragment[1]) for fragment in get_line(n)
+        ]
+        return content
+
+
+def chat_layout(
+    buffer: Buffer,
+    prompt: str,
+    status: Callable[[], StyleAndTextTuples],
+    live: ConditionalContainer,
+    question: Callable[[], LeaveQuestion | None],
+) -> Layout:
+    """Return the layout: the live region, the typed text, a search, question or completion below it, the status line.
 
     The cursor is in `buffer`. The status line takes no room while its text is empty. Lines of the text that wrap, or
     follow a line break, are indented by the width of `prompt`.
@@ -210,4 +229,26 @@ def chat_layout(buffer: Buffer, prompt: str, status: Callable[[], StyleAndTextTu
         Window(FormattedTextControl(lambda: [("", " " * len(prompt)), *status()]), height=1),
         filter=Condition(lambda: bool(status()[0][1])),
     )
-    return Layout(HSplit([text, search, CompletionsMenu(max_height=8), line, Window()]), focused_element=text)
+    asked = ConditionalContainer(
+        Window(
+            FormattedTextControl(
+                lambda: "\n".join(q.lines(get_app().output.get_size().columns)) if (q := question()) else ""
+            ),
+            wrap_lines=True,
+            dont_extend_height=True,
+        ),
+        filter=Condition(lambda: question() is not None),
+    )
+    menu = ConditionalContainer(
+        Window(
+            _MenuControl(),
+            width=Dimension(min=8),
+            height=Dimension(min=1, max=8),
+            right_margins=[ScrollbarMargin()],
+            dont_extend_width=True,
+            style="class:completion-menu",
+            z_index=10**8,
+        ),
+        filter=has_completions & ~is_done,
+    )
+    return Layout(HSplit([live, text, search, asked, menu, line, Window()]), focused_element=text)

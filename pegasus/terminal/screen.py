@@ -21,41 +21,44 @@ from __future__ import annotations
 import asyncio
 import errno
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import Any, Final
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.key_binding import merge_key_bindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth, Output, create_output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from pegasus.host import silence_stream
+from pegasus.terminal.attachments import AttachmentProblem, describe_attachment, read_attachments
+from pegasus.terminal.completion import Suggestions
+from pegasus.terminal.history import HistoryFile
+from pegasus.terminal.leaving import Leave, LeaveQuestion, LeaveRules, leave_question
+from pegasus.terminal.line_chat import frame_bytes
+from pegasus.terminal.live_region import LiveRegion
 from pegasus.terminal.markdown import ReplyLayout
 from pegasus.terminal.prompt import (
     STYLE,
-    CommandCompleter,
-    HistoryFile,
+    ChatCompleter,
+    ChatHistory,
     KeyEffects,
     chat_layout,
-    is_command,
     key_bindings,
+    offers_choices,
+    question_keys,
 )
-from pegasus.terminal.prompt_rules import (
-    FRAME_SECONDS,
-    KEYS_HELP,
-    LEAVING_HINT,
-    ChatStatus,
-    KeyAction,
-    is_help,
-    status_line,
-    unknown_command,
-)
-from pegasus.terminal.tty import repair_unicode, stderr_above, terminal_modes_saved
+from pegasus.terminal.prompt_rules import KEYS_HELP, LEAVING_HINT, KeyAction, ScreenListener, is_help, leaving_hint
+from pegasus.terminal.status_line import FRAME_SECONDS, TASK_SECONDS, ChatStatus, Draft, status_line
+from pegasus.terminal.tty import is_utf8, repair_unicode, stderr_above, terminal_modes_saved
 
 _TERMINAL_GONE: Final = (errno.EIO, errno.EPIPE, errno.ENXIO, errno.EBADF)
 """Errors of a terminal whose window was closed."""
@@ -66,7 +69,7 @@ class Screen:
 
     Example::
 
-        screen = Screen(home.history, on_message=send, on_leave=stop)
+        screen = Screen(home.history, ScreenListener(send, stop, refresh))
         threading.Thread(target=screen.run).start()
         screen.notice("Hello.")
         screen.close()
@@ -75,31 +78,36 @@ class Screen:
     def __init__(
         self,
         history: Path,
-        on_message: Callable[[str], None],
-        on_leave: Callable[[], None],
+        listener: ScreenListener,
         *,
         colour: bool = True,
-        skills: Callable[[], Mapping[str, str]] = dict,
+        max_bytes: int = 1 << 20,
+        leave_rules: Callable[[], LeaveRules] = LeaveRules,
         input: Input | None = None,
         output: Output | None = None,
     ) -> None:
         """Prepare a screen; nothing is shown before `run`.
 
-        on_message: called with each text to send. on_leave: called once, when the user leaves or the terminal is gone.
-        skills: commands beside the built-in ones. input, output: prompt_toolkit's, stdin and stdout if None.
+        max_bytes: size of the largest message. leave_rules: asked when the user leaves. input, output: prompt_toolkit's, stdin
+        and stdout if None.
         """
-        self._on_message = on_message
-        self._on_leave = on_leave
+        self._listener = listener
         self._colour = colour
-        self._skills = skills
+        self._max_bytes = max_bytes
+        self._leave_rules = leave_rules
+        self._suggestions = Suggestions()
+        """Names that the agent understands."""
+        self._question: LeaveQuestion | None = None
+        """Question that must be answered before leaving; None while none is asked."""
         self._input = input
         self._output = output
         self._layout = ReplyLayout(colour=colour)
         self._buffer = Buffer(
             multiline=True,
-            history=HistoryFile(history),
-            completer=CommandCompleter(skills),
-            complete_while_typing=is_command,
+            history=ChatHistory(HistoryFile(history)),
+            completer=ThreadedCompleter(ChatCompleter(lambda: self._suggestions)),
+            complete_while_typing=offers_choices,
+            on_text_changed=self._on_text_changed,
         )
         self._unicode = True
         """The terminal's encoding is UTF-8; otherwise the prompt and the spinner are ASCII."""
@@ -123,17 +131,26 @@ class Screen:
     # ---------------------------------------------------------------- from any thread
 
     def reply(self, agent: str, text: str, shown: Callable[[], None]) -> None:
-        """Print a reply of the agent, then call `shown` (in the screen's thread)."""
+        """Print a reply of the agent in the place of its draft, then call `shown` (in the screen's thread)."""
 
         def show() -> None:
+            self._live.show(None)
             self._print(self._layout.reply(agent, text, self._width))
             shown()  # not after an error: a reply that could not be drawn must come again
 
         self._post(show)
 
+    def draft(self, draft: Draft | None) -> None:
+        """Show a reply that is being written, above the prompt; None withdraws it."""
+        self._post(lambda: self._live.show(draft))
+
     def notice(self, text: str) -> None:
         """Print a remark that is not the agent's."""
         self._post(lambda: self._print(self._layout.notice(text, self._width)))
+
+    def suggest(self, suggestions: Suggestions) -> None:
+        """Offer these commands, models and tasks from now on."""
+        self._post(lambda: setattr(self, "_suggestions", suggestions))
 
     def status(self, status: ChatStatus) -> None:
         """Show the status under the prompt."""
@@ -193,7 +210,7 @@ class Screen:
         """Leave: nothing can be shown any more, and text that stdout still holds must not fail at exit."""
         if self._output is None:
             silence_stream(sys.stdout)
-        self._on_leave()
+        self._listener.on_leave(Leave.LEAVE)
 
     def _application(self) -> Application[None]:
         """Return the prompt_toolkit application, with the terminal's encoding taken into account.
@@ -203,11 +220,19 @@ class Screen:
         output = self._output or create_output(stdout=sys.stdout)
         if isinstance(output, Vt100_Output):
             output.enable_cpr = False
-        self._unicode = (output.encoding() or "").lower().replace("-", "") == "utf8"
+        self._unicode = is_utf8(output.encoding())
+        self._live = LiveRegion(self._layout, output.get_size, lambda: self._app.invalidate())  # noqa: PLW0108 made later
         prompt = self._prompt = "› " if self._unicode else "> "
         app: Application[None] = Application(
-            layout=chat_layout(self._buffer, prompt, self._status_text),
-            key_bindings=key_bindings(self._buffer, self._key_effects(), lambda: self._status.thinking),
+            layout=chat_layout(self._buffer, prompt, self._status_text, self._live.container(), lambda: self._question),
+            key_bindings=merge_key_bindings(
+                [
+                    key_bindings(
+                        self._buffer, self._key_effects(), lambda: self._status.thinking, lambda: self._question
+                    ),
+                    question_keys(lambda: self._question, self._answer),
+                ]
+            ),
             style=STYLE,
             color_depth=None if self._colour else ColorDepth.DEPTH_1_BIT,
             input=self._input or create_input(),
@@ -226,29 +251,37 @@ class Screen:
             KeyAction.SEND: self._send,
             KeyAction.NEW_LINE: self._break_line,
             KeyAction.CLEAR: self._buffer.reset,
-            KeyAction.STOP: lambda: self._on_message("/stop"),
-            KeyAction.HINT: lambda: self._show_hint(LEAVING_HINT),
+            KeyAction.STOP: lambda: self._listener.on_message("/stop", ()),
+            KeyAction.HINT: lambda: self._show_hint(leaving_hint(self._status)),
             KeyAction.SUSPEND: lambda: self._app.suspend_to_background(),  # noqa: PLW0108 made later
             KeyAction.LEAVE: self._leave,
             KeyAction.IGNORE: self._buffer.reset,
         }
 
     def _send(self) -> None:
-        """Print the typed text above the prompt and hand it over; a command that does not exist is answered here.
+        """Print the typed text above the prompt and hand it over with the files that it mentions.
 
-        The text is echoed by printing it, since the prompt's own copy is erased.
+        The text is echoed by printing it, since the prompt's own copy is erased. If a file cannot be sent, nothing is, and the text
+        stays on the prompt to be corrected.
         """
-        text = repair_unicode(self._buffer.text).strip("\n").rstrip()
+        typed = repair_unicode(self._buffer.text).strip("\n").rstrip()
+        try:
+            text, media = read_attachments(typed, self._max_bytes - frame_bytes(typed))
+        except AttachmentProblem as problem:
+            self._print(self._layout.notice(f"Not sent: {problem}.", self._width))
+            return
         self._buffer.append_to_history()
         self._buffer.reset()
-        self._print(self._layout.sent(self._prompt, text))
-        skills = self._skills() if text.startswith("/") else {}
-        if refusal := unknown_command(text, skills):
-            self._print(self._layout.notice(refusal, self._width))
-            return
+        attached = "".join(f"\n{describe_attachment(file)}" for file in media)
+        self._print(self._layout.sent(self._prompt, text + attached))
         if is_help(text):
             self._print(self._layout.notice(KEYS_HELP, self._width))
-        self._on_message(text)
+        self._listener.on_message(text, media)
+
+    def _on_text_changed(self, buffer: Buffer) -> None:
+        """Have the suggestions brought up to date when somebody begins to type a command."""
+        if buffer.text == "/":
+            self._listener.on_slash()
 
     def _break_line(self) -> None:
         """Replace the backslash before the cursor by a line break."""
@@ -256,9 +289,29 @@ class Screen:
         self._buffer.insert_text("\n")
 
     def _leave(self) -> None:
-        """Report that the user leaves, and end the application."""
-        self._on_leave()
-        self._exit()
+        """Leave, or ask first what becomes of the work that is running."""
+        self._question = leave_question(self._status, self._leave_rules())
+        if self._question is None:
+            self._listener.on_leave(Leave.LEAVE)
+            self._exit()
+        else:
+            self._buffer.reset()  # "/exit" was typed, or nothing
+            self._app.invalidate()
+
+    def _answer(self, key: str) -> None:
+        """Carry out the answer to the question; a key that it does not offer is ignored."""
+        question = self._question
+        if question is None:
+            return
+        choice = Leave.LEAVE if key == Keys.ControlD else question.keys.get(key.lower(), (None, None))[1]
+        if choice is None and key not in (Keys.Escape, Keys.ControlC):
+            return
+        self._question = None
+        self._app.invalidate()
+        if choice is not None:
+            self._listener.on_leave(choice)
+        if choice not in (None, Leave.STOP):  # the chat closes the screen when the work has been stopped
+            self._exit()
 
     def _exit(self) -> None:
         """End the application, unless it has ended or not begun."""
@@ -297,23 +350,29 @@ class Screen:
     def _redraw(self) -> None:
         """Forget the drawn prompt, whose lines may have wrapped differently, and draw it again."""
         self._app.renderer.erase(leave_alternate_screen=False)
+        self._live.resized()
         self._app.invalidate()
 
     def _set_status(self, status: ChatStatus) -> None:
-        """Show another status, and start the spinner if the agent has begun to think."""
+        """Show another status, and begin to draw it again and again if something has begun to run."""
         if status.thinking and not self._status.thinking:
             self._thinking_since = asyncio.get_running_loop().time()
         self._status = status
+        if self._question is not None:  # it names what is running now
+            self._question = leave_question(status, self._leave_rules())
+            if self._question is None:
+                self._show_hint(f"Nothing is running any more; {LEAVING_HINT}")
         self._app.invalidate()
-        if status.thinking and not self._ticking:
+        if status.is_busy and not self._ticking:
             self._tick()
 
     def _tick(self) -> None:
-        """Draw the spinner again and again, as long as the agent thinks. An idle chat has no timer and uses no CPU."""
-        self._ticking = self._status.thinking
+        """Draw the line again and again, as long as something runs. An idle chat has no timer and uses no CPU."""
+        self._ticking = self._status.is_busy
         if self._ticking:
             self._app.invalidate()
-            asyncio.get_running_loop().call_later(FRAME_SECONDS, self._tick)
+            seconds = FRAME_SECONDS if self._status.thinking else TASK_SECONDS
+            asyncio.get_running_loop().call_later(seconds, self._tick)
 
     def _show_hint(self, hint: str) -> None:
         """Show a hint in the status line, until the next key."""
@@ -323,5 +382,8 @@ class Screen:
 
     def _status_text(self) -> StyleAndTextTuples:
         """Return the status line as prompt_toolkit wants it."""
-        seconds = asyncio.get_running_loop().time() - self._thinking_since
-        return [("class:status", status_line(self._status, seconds, self._hint, unicode=self._unicode))]
+        now = asyncio.get_running_loop().time()
+        width = self._width - len(self._prompt)
+        seconds = now - self._thinking_since
+        line = status_line(self._status, seconds, self._hint, now=monotonic(), width=width, unicode=self._unicode)
+        return [("class:status", line)]

@@ -170,6 +170,11 @@ def neutralise(text: str) -> str:
     return _HARMFUL.sub(_replacement, _LINE_ENDS.sub("\n", text))
 
 
+def is_utf8(encoding: str | None) -> bool:
+    """Return True for the encoding of a terminal that shows all characters."""
+    return (encoding or "").lower().replace("-", "") == "utf8"
+
+
 def repair_unicode(text: str) -> str:
     """Return typed text as valid Unicode: bytes from the keyboard that are not UTF-8 become U+FFFD."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-_MARKER: Final = b',"cache_control":{"type":"ephemeral"}'
-"""Marker of Anthropic's wire format. It moves from call to call and is not part of the prompt."""
+_MARKERS: Final = (b',"cache_control":{"type":"ephemeral"}', b',"cache_control":{"type":"ephemeral","ttl":"1h"}')
+"""Markers of Anthropic's wire format. They move from call to call and are not part of the prompt."""
 
 
 class PromptCache:
@@ -40,7 +40,8 @@ class PromptCache:
 
     def send(self, body: bytes, opening: str) -> None:
         """Note a call. opening: text of its first turn, which may grow at its end; with another text a session begins."""
-        body = body.replace(_MARKER, b"")
+        for marker in _MARKERS:
+            body = body.replace(marker, b"")
         if self._opening is None or not opening.startswith(self._opening):
             self.fresh += 1
         else:

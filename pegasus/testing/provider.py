@@ -22,64 +22,49 @@ import secrets
 import socket
 import struct
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import h11
 import trio
 
-from pegasus.testing.provider_answer import SCRIPTS, NewId, ProviderAnswer, Script, echo, error_body, refuse
-from pegasus.testing.provider_anthropic import message_events, read_messages, whole_message
-from pegasus.testing.provider_openai import chunks, completion, read_chat
+from pegasus.messages import Json
+from pegasus.testing.provider_answer import SCRIPTS, ProviderAnswer, Script, dump, echo, error_body, refuse
+from pegasus.testing.provider_anthropic import whole_message
+from pegasus.testing.provider_dialects import PLAIN, Dialect
+from pegasus.testing.provider_formats import events, parse
+from pegasus.testing.provider_ollama import OllamaHost, answer_lines, whole_answer
+from pegasus.testing.provider_openai import completion
 from pegasus.testing.provider_request import Invalid, ProviderRequest, require
+from pegasus.testing.provider_responses import whole_response
 
 AsyncScript = Callable[[ProviderRequest], Awaitable[ProviderAnswer]]
 """Script that may wait, for answers that a test releases later. It is cancelled if the client hangs up."""
 
 _COUNT = "/count_tokens"
 """End of the path that counts the tokens of a request instead of answering it."""
-_PATHS = ("/v1/messages", f"/v1/messages{_COUNT}", "/v1/chat/completions", "/chat/completions")
-"""Paths of both APIs. OpenAI's is accepted without `/v1` too, since base URLs are given with and without it."""
+_PATHS = (
+    "/v1/messages",
+    f"/v1/messages{_COUNT}",
+    "/v1/chat/completions",
+    "/chat/completions",
+    "/v1/responses",
+    "/responses",
+)
+"""Paths of the APIs. OpenAI's are accepted without `/v1` too, since base URLs are given with and without it."""
+_OLLAMA_PATHS = ("/api/chat", "/api/show")
+"""Paths of Ollama's own API that take a body; served if the server has an `OllamaHost`."""
 _READ = 1 << 18
 """Bytes to read from a connection at a time; bodies have megabytes."""
-
-
-def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0) -> ProviderRequest:
-    """Read and check a request. Raises Invalid. headers: names in lower case.
-
-    path: the URL's, which tells the format. n: number of the request. JSON's constants `NaN` and `Infinity`,
-    which Python would accept, are refused.
-    """
-    if "application/json" not in headers.get("content-type", ""):
-        raise Invalid("content-type must be application/json")
-    try:
-        raw = json.loads(body, parse_constant=_no_constant)
-    except ValueError as error:
-        raise Invalid(f"the body is not valid JSON: {error}") from error
-    require(isinstance(raw, dict), "the body must be an object")
-    form = "anthropic" if path.endswith("/messages") else "openai"
-    turns, system, tools = read_messages(raw) if form == "anthropic" else read_chat(raw)
-    return ProviderRequest(form, path, headers, body, raw, turns, system, tools, raw.get("stream") is True, n)
-
-
-def _no_constant(name: str) -> None:
-    """Refuse NaN and Infinity, which are no JSON."""
-    raise Invalid(f"the body is not valid JSON: {name}")
-
-
-def events(answer: ProviderAnswer, form: str, new_id: NewId, *, usage: bool = True) -> list[bytes]:
-    """Return the stream, event by event. form: "anthropic" or "openai". usage: send the usage, in OpenAI's format.
-
-    The server may stop, pause or hang between any two of them, and a fault is simply a position in that list.
-    """
-    return message_events(answer, new_id) if form == "anthropic" else chunks(answer, new_id, usage=usage)
 
 
 class ProviderServer:
     """State of a provider, for tests to look at and to change while it runs.
 
-    api_key: if given, the only key that is accepted. keep: requests to remember.
+    api_key: if given, the only key that is accepted. keep: requests to remember. ollama: models of an Ollama, whose own API is served
+    then.
 
     The counters and lists only grow. A test that waits for something uses `until` instead of sleeping:
 
@@ -88,11 +73,27 @@ class ProviderServer:
             await server.until(lambda server: server.count == 1)   # the request has arrived
     """
 
-    def __init__(self, script: Script | AsyncScript, *, api_key: str = "", keep: int = 1000) -> None:
+    def __init__(
+        self,
+        script: Script | AsyncScript,
+        *,
+        api_key: str = "",
+        keep: int = 1000,
+        ollama: OllamaHost | None = None,
+        dialect: Dialect = PLAIN,
+    ) -> None:
+        self.dialect = dialect
+        """Service that it stands for, in Chat Completions."""
         self.script = script
         """Function that answers requests; may be replaced at any time."""
+        self.ollama = ollama
+        """Models of an Ollama; None for a server that does not speak its API."""
+        self.pages: dict[str, Json] = {}
+        """Answers to GET by path, as llama.cpp and others describe themselves. With one of them, other paths do not exist."""
         self.tokens: Callable[[ProviderRequest], int] | None = None
         """Function that answers `count_tokens`; None for a provider without this endpoint."""
+        self.on_send: Callable[[bytes], None] | None = None
+        """Called with each event of a stream just before it is sent, where events are sent one by one."""
         self.counted = 0
         """Requests for a count of tokens."""
         self.requests: deque[ProviderRequest] = deque(maxlen=keep)
@@ -106,7 +107,7 @@ class ProviderServer:
         self.hung_up = 0
         """Connections that a client closed while an answer was due."""
         self.connections = 0
-        """Connections that were accepted."""
+        """Connections on which a model was called. Questions about the server itself are not counted."""
         self.url = ""
         """Base URL for a provider of type anthropic."""
         self._api_key = api_key
@@ -137,7 +138,9 @@ class ProviderServer:
         changed, self._changed = self._changed, trio.Event()
         changed.set()
 
-    def read(self, path: str, headers: dict[str, str], body: bytes) -> ProviderRequest | ProviderAnswer:
+    def read(
+        self, path: str, headers: dict[str, str], body: bytes, query: str = ""
+    ) -> ProviderRequest | ProviderAnswer:
         """Return the parsed request, or the refusal of an invalid one.
 
         headers: names in lower case. Invalid requests are kept in `invalid` by their message, so that a test
@@ -149,15 +152,24 @@ class ProviderServer:
             return refusal
         try:
             if path.endswith(_COUNT):
-                return self._count(path, headers, body)
-            request = parse(path, headers, body, self.count)
+                return self._count(path, headers, body, query)
+            if path == "/api/show" and self.ollama is not None:
+                self.count -= 1
+                return self.ollama.show(body)
+            if path.endswith("/chat/completions") and (refusal := self.dialect.refusal(json.loads(body))) is not None:
+                return refusal
+            request = attrs.evolve(parse(path, headers, body, self.count, self.dialect), query=query)
+            if request.format == "ollama" and self.ollama is not None:
+                refusal = self.ollama.refusal(request.raw)
+                if refusal is not None:
+                    return refusal
         except Invalid as error:
             self.invalid.append(str(error))
             return refuse(400, str(error))
         self.requests.append(request)
         return request
 
-    def _count(self, path: str, headers: dict[str, str], body: bytes) -> ProviderAnswer:
+    def _count(self, path: str, headers: dict[str, str], body: bytes, query: str) -> ProviderAnswer:
         """Answer a request for the number of tokens: the body of a call without the parameters of the answer.
 
         A count has no `max_tokens` and must not have it, but the checks of a call require it; so it is added
@@ -169,7 +181,7 @@ class ProviderServer:
         raw = json.loads(body)
         require(not {"max_tokens", "stream"} & set(raw), "max_tokens, stream: Extra inputs are not permitted")
         whole = json.dumps({**raw, "max_tokens": 1}).encode()
-        found = self.tokens(parse(path.removesuffix(_COUNT), headers, whole))
+        found = self.tokens(attrs.evolve(parse(path.removesuffix(_COUNT), headers, whole), query=query))
         return ProviderAnswer(body=json.dumps({"input_tokens": found}).encode(), content_type="application/json")
 
     def _refusal(self, path: str, headers: dict[str, str]) -> ProviderAnswer | None:
@@ -177,9 +189,19 @@ class ProviderServer:
 
         The order of the checks is that of the services: path, key, version.
         """
-        if path not in _PATHS:
+        if path in _OLLAMA_PATHS and self.ollama is not None:
+            return None  # it has no keys
+        own = self.dialect.root
+        paths = _PATHS if self.dialect is PLAIN else (f"{own}/chat/completions", f"{own}/responses")
+        if path not in paths:
             return refuse(404, f"no such path: {path}")
-        given = {headers.get("x-api-key", ""), headers.get("authorization", "").removeprefix("Bearer ")} - {""}
+        if not self.dialect.key_headers:
+            return None
+        given = {
+            headers.get("x-api-key", ""),
+            headers.get("api-key", ""),
+            headers.get("authorization", "").removeprefix("Bearer "),
+        } - {""}
         if not given or (self._api_key and given != {self._api_key}):
             return refuse(401, "invalid x-api-key")
         if path.endswith("/messages") and "anthropic-version" not in headers:
@@ -201,6 +223,8 @@ class _Connection:
         self._server = server
         self._stream = stream
         self._http = h11.Connection(h11.SERVER)
+        self._is_counted = False
+        """True once a call was made on it."""
 
     async def serve(self) -> None:
         """Serve requests until the client closes the connection, hangs up or is reset.
@@ -208,7 +232,6 @@ class _Connection:
         Hanging up while an answer is due is what a cancelled model call does; it is counted, so that tests can
         assert that cancelling really ended the call.
         """
-        self._server.connections += 1
         async with self._stream:
             try:
                 while await self._serve_request():
@@ -233,27 +256,35 @@ class _Connection:
         body = bytearray()
         while isinstance(data := await self._event(), h11.Data):
             body += data.data
-        path, _, _ = head.target.decode().partition("?")
+        path, _, query = head.target.decode().partition("?")
         headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
         if head.method == b"GET":
-            await self._stats()
+            await self._get(path)
         else:
-            await self._answer(path, headers, bytes(body))
+            await self._answer(path, headers, bytes(body), query)
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
-    async def _stats(self) -> None:
-        """Answer GET with the counters, for a provider that is a process of its own."""
+    async def _get(self, path: str) -> None:
+        """Answer GET with a description of the server, or with the counters, for a provider that is a process of its own."""
         server = self._server
+        if server.pages or server.ollama is not None:
+            page = server.pages.get(path) if server.ollama is None else server.ollama.get(path)
+            found = dump({"error": "not found"}) if page is None else dump(page)
+            await self._send_whole(404 if page is None else 200, "application/json", found)
+            return
         stats = {"requests": server.count, "answered": server.answered, "invalid": server.invalid}
         await self._send_whole(200, "application/json", json.dumps(stats).encode())
 
-    async def _answer(self, path: str, headers: dict[str, str], body: bytes) -> None:
+    async def _answer(self, path: str, headers: dict[str, str], body: bytes, query: str) -> None:
         """Read a request and send the script's answer."""
         server = self._server
-        request = server.read(path, headers, body)
+        if path != "/api/show" and not self._is_counted:
+            self._is_counted = True
+            server.connections += 1
+        request = server.read(path, headers, body, query)
         server.notify()
         if isinstance(request, ProviderAnswer):
-            await self._send(request, "openai" if path.endswith("/completions") else "anthropic", None)
+            await self._send(request, "anthropic" if path.endswith("/messages") else "openai", None)
         else:
             answer = server.script(request)
             if not isinstance(answer, ProviderAnswer):
@@ -301,14 +332,40 @@ class _Connection:
         elif answer.status != 200 or request is None:
             refusal = error_body(form, answer.status, answer.message, server.count)
             await self._send_whole(answer.status, "application/json", refusal, answer.retry_after)
+        elif request.format == "ollama" and server.ollama is not None:
+            await self._send_ollama(answer, server.ollama, request)
+        elif answer.stream:
+            await self._stream_raw(answer.stream)
         elif request.stream:
-            usage = bool((request.raw.get("stream_options") or {}).get("include_usage"))
-            await self._stream_out(answer, events(answer, form, server.new_id, usage=usage))
+            # A service that refuses the question for usage sends it unasked.
+            usage = bool((request.raw.get("stream_options") or {}).get("include_usage")) or bool(server.dialect.refused)
+            await self._stream_out(answer, events(answer, form, server.new_id, usage=usage, dialect=server.dialect))
         else:
-            whole = whole_message if form == "anthropic" else completion
+            wholes = {"anthropic": whole_message, "responses": whole_response}
+            whole = wholes.get(form, completion)
             await self._send_whole(200, "application/json", whole(answer, server.new_id))
 
-    async def _stream_out(self, answer: ProviderAnswer, parts: list[bytes]) -> None:
+    async def _send_ollama(self, answer: ProviderAnswer, host: OllamaHost, request: ProviderRequest) -> None:
+        """Send an answer in Ollama's format, after the model was loaded if it must be."""
+        await trio.sleep(host.load(request.raw))
+        make = answer_lines(answer, self._server.new_id, host.read_tokens(request.raw), request.model)
+        if request.stream:
+            await self._stream_out(answer, make, kind="application/x-ndjson")
+        else:
+            await self._send_whole(200, "application/json", whole_answer(make))
+
+    async def _stream_raw(self, parts: tuple[bytes | float, ...]) -> None:
+        """Send the parts of a stream, with the pauses between them."""
+        http = self._http
+        await self._stream.send_all(http.send(_head(200, [("content-type", "text/event-stream")])) or b"")
+        for part in parts:
+            if isinstance(part, bytes):
+                await self._stream.send_all(http.send(h11.Data(part)) or b"")
+            else:
+                await trio.sleep(part)
+        await self._stream.send_all(http.send(h11.EndOfMessage()) or b"")
+
+    async def _stream_out(self, answer: ProviderAnswer, parts: list[bytes], kind: str = "text/event-stream") -> None:
         """Send the events of an answer; all at once if nothing is to happen in between.
 
         Sending them as one piece costs one system call for an answer, which matters to benchmarks. `hang_after`
@@ -316,17 +373,21 @@ class _Connection:
         connection cannot be reused.
         """
         http = self._http
-        head = http.send(_head(200, [("content-type", "text/event-stream"), ("cache-control", "no-cache")])) or b""
+        head = http.send(_head(200, [("content-type", kind), ("cache-control", "no-cache")])) or b""
         last = answer.cut_after if answer.cut_after is not None else answer.hang_after
         if last is None and not answer.pause:
             data = http.send(h11.Data(b"".join(parts))) or b""
             await self._stream.send_all(head + data + (http.send(h11.EndOfMessage()) or b""))
             return
         await self._stream.send_all(head)
-        for part in parts[:last]:
+        for number, part in enumerate(parts[: last if answer.go_on is None else None]):
+            if answer.go_on is not None and number == last:
+                await answer.go_on.wait()
             await trio.sleep(answer.pause)
+            if self._server.on_send is not None:
+                self._server.on_send(part)
             await self._stream.send_all(http.send(h11.Data(part)) or b"")
-        if answer.hang_after is not None:
+        if answer.hang_after is not None and answer.go_on is None:
             await self._stream.receive_some(1)
             raise trio.BrokenResourceError("the client hung up")
         if answer.cut_after is None:
@@ -348,7 +409,13 @@ def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
 
 @asynccontextmanager
 async def open_provider(
-    script: Script | AsyncScript = echo, *, port: int = 0, api_key: str = "", keep: int = 1000
+    script: Script | AsyncScript = echo,
+    *,
+    port: int = 0,
+    api_key: str = "",
+    keep: int = 1000,
+    ollama: OllamaHost | None = None,
+    dialect: Dialect = PLAIN,
 ) -> AsyncIterator[ProviderServer]:
     """Run a provider on 127.0.0.1 for as long as the block lasts. port 0: any free one. Others as in `ProviderServer`.
 
@@ -357,7 +424,7 @@ async def open_provider(
         async with open_provider(echo, api_key="secret") as server:
             provider = {"type": "anthropic", "base_url": server.url, "api_key": "secret"}
     """
-    server = ProviderServer(script, api_key=api_key, keep=keep)
+    server = ProviderServer(script, api_key=api_key, keep=keep, ollama=ollama, dialect=dialect)
 
     async def handle(stream: trio.SocketStream) -> None:
         # Without this, small events wait for the acknowledgement of the one before (40 ms), which tests would

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
+import trio
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolResult, Usage
@@ -47,7 +48,7 @@ class ProviderAnswer:
     """Answer to one request.
 
     All fields have defaults, so that a script names only what matters to its test. Where several faults are
-    given, the server takes the first of `reset`, `body`, `status`, and then those of the stream.
+    given, the server takes the first of `reset`, `body`, `status`, `stream`, and then those of the answer's events.
     """
 
     text: str = ""
@@ -56,6 +57,8 @@ class ProviderAnswer:
     """Tool calls, after the text."""
     thinking: tuple[Json, ...] = ()
     """Thinking blocks of Anthropic's format."""
+    reasoning: str = ""
+    """Reasoning in the other formats, before the text."""
     usage: Usage = _USAGE
     """Tokens that the provider claims to have counted."""
     stop_reason: str = ""
@@ -72,12 +75,16 @@ class ProviderAnswer:
     """Content type of `body`."""
     retry_after: float | None = None
     """Seconds for the `Retry-After` header of an error status."""
+    stream: tuple[bytes | float, ...] = ()
+    """Parts of a stream to send as they are, instead of the answer's own events; a number is a pause in seconds."""
     error: tuple[str, str] | None = None
     """Type and message of an error event after the other events."""
     cut_after: int | None = None
     """Events to send before the connection is closed."""
     hang_after: int | None = None
     """Events to send before silence, until the client hangs up."""
+    go_on: trio.Event | None = None
+    """Event that ends this silence: the rest is sent."""
     reset: bool = False
     """Reset the connection instead of answering."""
     pause: float = 0.0

@@ -33,7 +33,7 @@ from pegasus.testing.provider_request import (
 
 _ALLOWED = (
     "model messages max_tokens stream system tools tool_choice stop_sequences metadata thinking cache_control container "
-    "diagnostics inference_geo output_config service_tier speed"
+    "diagnostics inference_geo output_config service_tier speed temperature top_p"
 )
 """Fields of a request's body. Another one is refused, as the service does it, so a misspelt field does not pass."""
 _KEYS = frozenset(_ALLOWED.split())
@@ -50,8 +50,9 @@ def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str
     limit = raw.get("max_tokens")
     require(isinstance(limit, int) and limit >= 1, "max_tokens: Input should be greater than or equal to 1")
     reader = _Reader()
-    system = reader.system(raw.get("system"))
     tools = reader.tools(raw.get("tools"), raw.get("tool_choice"))
+    system = reader.system(raw.get("system"))
+    _check_thinking(raw, limit)
     require(isinstance(raw.get("messages"), list), "messages: Field required")
     for index, message in enumerate(raw["messages"]):
         reader.message(message, f"messages.{index}")
@@ -63,12 +64,38 @@ def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str
     return turns, system, tools
 
 
+def _check_thinking(raw: dict[str, Any], limit: Any) -> None:
+    """Check the parameters of thinking, which some others exclude, as the service words it."""
+    thinking, choice = raw.get("thinking") or {"type": "disabled"}, (raw.get("tool_choice") or {}).get("type")
+    kinds = {
+        "enabled": ("type", "budget_tokens", "display"),
+        "adaptive": ("type", "display"),
+        "disabled": ("type",),
+        "between_tools": ("type",),
+    }
+    require(thinking.get("type") in kinds, "thinking.type: Input tag does not match any of the expected tags")
+    refuse_other_keys(thinking, kinds[thinking["type"]], "thinking")
+    if thinking["type"] == "enabled":
+        budget = thinking.get("budget_tokens")
+        require(isinstance(budget, int) and budget >= 1024, "thinking.enabled.budget_tokens: must be at least 1024")
+        require(budget < limit, "`max_tokens` must be greater than `thinking.budget_tokens`")
+    if thinking["type"] in ("enabled", "adaptive"):
+        require(choice not in ("any", "tool"), "Thinking may not be enabled when tool_choice forces tool use.")
+        require(raw.get("temperature", 1) == 1, "`temperature` may only be set to 1 when thinking is enabled.")
+    config = raw.get("output_config") or {}
+    refuse_other_keys(config, ("effort", "format"), "output_config")
+    efforts = (None, "low", "medium", "high", "xhigh", "max")
+    require(config.get("effort") in efforts, "output_config.effort: unexpected value")
+
+
 class _Reader:
     """Reader of the parts of a request. markers: how many cache markers it has found."""
 
     def __init__(self) -> None:
         self.conversation = TurnBuilder()
         self.markers = 0
+        self.has_short = False
+        """True once a cache marker of five minutes was found; tools come first, then the system prompt, then messages."""
 
     def system(self, value: Any) -> str:
         """Return the system prompt: a text, or the joined texts of a list of blocks."""
@@ -199,7 +226,14 @@ class _Reader:
         """Count the cache marker of a block."""
         marker = block.get("cache_control")
         if marker is not None:
-            require(marker == {"type": "ephemeral"}, f"{where}.cache_control: unexpected value")
+            known = ({"type": "ephemeral"}, {"type": "ephemeral", "ttl": "5m"}, {"type": "ephemeral", "ttl": "1h"})
+            require(marker in known, f"{where}.cache_control: unexpected value")
+            is_long = marker.get("ttl") == "1h"
+            require(
+                not (is_long and self.has_short),
+                f"{where}.cache_control.ttl: ttl='1h' must not come after ttl='5m'",
+            )
+            self.has_short = self.has_short or not is_long
             self.markers += 1
 
 
@@ -283,7 +317,7 @@ def _stop_word(answer: ProviderAnswer) -> str:
     return answer.stop_reason or ("tool_use" if answer.calls else "end_turn")
 
 
-def _usage(answer: ProviderAnswer) -> dict[str, int]:
+def _usage(answer: ProviderAnswer) -> dict[str, Any]:
     """Return the usage as this API counts it.
 
     Here `input_tokens` excludes the tokens that were read from or written to the cache, while
@@ -294,6 +328,10 @@ def _usage(answer: ProviderAnswer) -> dict[str, int]:
         "input_tokens": usage.prompt_tokens - usage.cache_read_tokens - usage.cache_write_tokens,
         "cache_read_input_tokens": usage.cache_read_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,
+        "cache_creation": {
+            "ephemeral_1h_input_tokens": usage.cache_hour_tokens,
+            "ephemeral_5m_input_tokens": usage.cache_write_tokens - usage.cache_hour_tokens,
+        },
         "output_tokens": usage.completion_tokens,
     }
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
 from pegasus.testing.provider_answer import NewId, ProviderAnswer, arguments_text, dump, split
+from pegasus.testing.provider_dialects import PLAIN, Dialect
 from pegasus.testing.provider_request import (
     Invalid,
     TurnBuilder,
@@ -30,7 +31,7 @@ from pegasus.testing.provider_request import (
 
 _ALLOWED = (
     "model messages stream stream_options max_tokens max_completion_tokens tools tool_choice parallel_tool_calls "
-    "reasoning_effort prompt_cache_key metadata user store n stop"
+    "reasoning_effort temperature top_p prompt_cache_key metadata user store n stop service_tier"
 )
 """Fields of a request's body. Some services ignore unknown ones, others refuse them; here they are refused."""
 _KEYS = frozenset(_ALLOWED.split())
@@ -190,18 +191,19 @@ def _call(call: Any, where: str) -> ToolCall:
 # ------------------------------------------------------------------ answers
 
 
-def chunks(answer: ProviderAnswer, new_id: NewId, *, usage: bool) -> list[bytes]:
+def chunks(answer: ProviderAnswer, new_id: NewId, *, usage: bool, dialect: Dialect = PLAIN) -> list[bytes]:
     """Return the chunks of a completion.
 
     The first chunk of a call has its id and name; the following ones are matched by `index` alone. Usage is a
     chunk without choices after the last delta, and only sent if the request asks for it.
     """
     stream = [_chunk({"role": "assistant", "content": ""})]
+    stream += map(_chunk, dialect.reasoning_deltas(answer))
     if answer.text:
         stream += [_chunk({"content": piece}) for piece in split(answer.text, answer.pieces)]
     for index, call in enumerate(answer.calls):
         first, *rest = split(arguments_text(call), answer.pieces)
-        opening = {"index": index, "id": call.id or f"call_{new_id()}", "type": "function"}
+        opening = {"index": index, "type": "function", **dialect.call_fields(index, call, new_id)}
         stream.append(_chunk({"tool_calls": [{**opening, "function": {"name": call.name, "arguments": first}}]}))
         stream += [_chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in rest]
     if answer.error:
@@ -209,7 +211,7 @@ def chunks(answer: ProviderAnswer, new_id: NewId, *, usage: bool) -> list[bytes]
         return [*stream, b"data: %s\n\n" % dump({"error": error})]
     stream.append(_chunk({}, _stop_word(answer)))
     if usage:
-        stream.append(b"data: %s\n\n" % dump({**_BASE, "choices": [], "usage": _usage(answer)}))
+        stream.append(b"data: %s\n\n" % dump({**_BASE, "choices": [], "usage": dialect.usage(_usage(answer), answer)}))
     return [*stream, b"data: [DONE]\n\n"]
 
 
@@ -239,7 +241,8 @@ def _usage(answer: ProviderAnswer) -> Any:
 
 def completion(answer: ProviderAnswer, new_id: NewId) -> bytes:
     """Return a completion that is not streamed."""
-    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
+    reasoning = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, **reasoning}
     if answer.calls:
         message["tool_calls"] = [
             {

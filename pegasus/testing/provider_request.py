@@ -163,6 +163,8 @@ class ProviderRequest:
     """Names of the tools."""
     stream: bool = False
     """Whether the answer is to be streamed."""
+    query: str = ""
+    """Query of the URL."""
     n: int = 0
     """Number of the request: 1 for the first one of the server, also counting invalid ones."""
 

@@ -19,7 +19,17 @@ import attrs
 import trio
 
 from pegasus.messages import Json
-from pegasus.models import ModelError, ModelRequest, ModelResponse, ToolCall, Usage
+from pegasus.models import (
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    OnPiece,
+    StreamPiece,
+    TextPiece,
+    ToolCall,
+    Usage,
+    pieces_of,
+)
 
 Step: TypeAlias = ModelResponse | BaseException | str
 """An answer, an error to raise, or a text that is the whole answer."""
@@ -44,10 +54,10 @@ class After:
 class Streamed:
     """Step that streams these pieces (None retracts them), each after `pause` seconds, and then goes on."""
 
-    pieces: tuple[str | None, ...]
-    """Texts to stream; None retracts what was streamed so far."""
+    pieces: tuple[StreamPiece | str | None, ...]
+    """Pieces to stream; a string is a `TextPiece`, None retracts what was streamed so far."""
     step: Step | Hang
-    """Final answer. Its text is not streamed again."""
+    """Final answer. It is not streamed again."""
     pause: float = 0.0
     """Seconds before each piece."""
 
@@ -94,18 +104,18 @@ class ScriptedModel:
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Perform the next step of the script. Raises the error that is in the script.
 
-        A call that is cancelled has used up its step. The text is streamed in one piece, unless the step is
-        `Streamed`.
+        A call that is cancelled has used up its step. The answer is streamed in whole pieces, unless
+        the step is `Streamed`.
         """
         self.requests.append(request)
         step = self._next(request)
         try:
-            return await self._perform(step, request.on_text or _ignore_text)
+            return await self._perform(step, request.on_piece or _ignore_piece)
         except trio.Cancelled:
             self.cancelled += 1
             raise
 
-    async def _perform(self, step: AnyStep, on_text: Callable[[str | None], None]) -> ModelResponse:
+    async def _perform(self, step: AnyStep, on_piece: OnPiece) -> ModelResponse:
         await trio.sleep(self._delay)
         is_streamed = isinstance(step, Streamed)
         if isinstance(step, After):
@@ -114,20 +124,21 @@ class ScriptedModel:
         if isinstance(step, Streamed):
             for piece in step.pieces:
                 await trio.sleep(step.pause)
-                on_text(piece)
+                on_piece(TextPiece(piece) if isinstance(piece, str) else piece)
             step = step.step
         if isinstance(step, Hang):
             await trio.sleep_forever()
         if isinstance(step, BaseException):
             raise step
         response = say(step) if isinstance(step, str) else step
-        if response.text and not is_streamed:
-            on_text(response.text)
+        if not is_streamed:
+            for whole in pieces_of(response):
+                on_piece(whole)
         return response
 
 
-def _ignore_text(piece: str | None) -> None:
-    """Drop streamed text: the listener where nobody listens."""
+def _ignore_piece(piece: StreamPiece | None) -> None:
+    """Drop a piece: the listener where nobody listens."""
 
 
 def _in_order(steps: Iterator[AnyStep]) -> Callable[[ModelRequest], AnyStep]:

@@ -31,12 +31,12 @@ import trio
 
 from actors import ActorError, Child, Ref, Strategy, Supervisor, open_supervisor
 from pegasus.app import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, Environment, start_channels, start_tree
-from pegasus.identity import BUILT_IN
+from pegasus.identity import BUILT_IN, WorkspaceFiles
 from pegasus.intake import Intake
 from pegasus.main_agent import AgentStatus, ArchivePage, EndedWork, GetStatus, Stop, is_archive, page_of
 from pegasus.memory import FOLDER, HEAD, FileState, Memory, Stamp
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, UsageTracker
+from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, TraitStore, UsageTracker
 from pegasus.settings import Settings
 from pegasus.storage import FLUSH_AFTER, Accepted, JournalMessage, Overloaded, Waiting
 from pegasus.testing.fake_channel import FakeChannel
@@ -70,6 +70,8 @@ class ScriptedModels:
     """Tokens of every model's context window."""
     counter: TokenCounter = attrs.field(factory=TokenCounter)
     """Estimator of tokens; without the tables of a real model."""
+    traits: TraitStore = attrs.field(factory=TraitStore)
+    """What is known about the manners of each."""
     usage: UsageTracker | None = None
     """None: the tree then runs without an actor for usage."""
 
@@ -82,6 +84,10 @@ class ScriptedModels:
     def context_window(self, role: str = "default") -> int:
         """Return the window, the same for all."""
         return self.window
+
+    def assumes_window(self) -> bool:
+        """Return False: the window is given."""
+        return False
 
     async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
         """Return about how many tokens a request has."""
@@ -243,12 +249,14 @@ async def open_world(
     skills: Sequence[Path] = (),
     models: Mapping[str, LanguageModel] = MappingProxyType({}),
     secrets: tuple[str, ...] = (),
+    files: WorkspaceFiles | None = None,
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
 
     task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time. subagents: folders
     of SUBAGENT.md. skills: folders of skills, beside the built-in ones. clock: the wall clock, ms since the epoch. models: other
-    ones, by role ("compact", say) or by name. secrets: texts that no result of a tool may show.
+    ones, by role ("compact", say) or by name. secrets: texts that no result of a tool may show. files: the
+    owner's files that are part of the prompt.
 
     channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
@@ -266,6 +274,7 @@ async def open_world(
         workspace=Path(),
         subagent_folders=tuple(subagents),
         skill_folders=tuple(skills),
+        files=files,
         open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=DiskArchives(disk),

@@ -1,8 +1,8 @@
 """Tools: everything the agent can do besides speaking.
 
 `base` defines what a tool is. `executor` holds the tools by name and runs them: there arguments are
-checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands and their environment, with
-`process`, `guard` and `strays`), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and
+checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands and their environment; `pegasus.sandbox`
+runs them), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and
 `addresses`), `basic`, `memory` and `persona`. `standard` puts together what an installation
 has.
 
@@ -18,10 +18,18 @@ ToolError is a result that the model can read; anything else is a defect.
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, ToolOutcome, parameters
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, cut_result, prepare_arguments, run_tool
+from pegasus.tools.lean import lean_task_specs
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.shell import secrets_in_environment
-from pegasus.tools.standard import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS, REFLECTION_TOOLS, base_context, standard_tools
+from pegasus.tools.standard import (
+    ALL_TASK_TOOLS,
+    MAIN_AGENT_TOOLS,
+    REFLECTION_TOOLS,
+    base_context,
+    result_limit,
+    standard_tools,
+)
 
 __all__ = [
     "ALL_TASK_TOOLS",
@@ -37,10 +45,12 @@ __all__ = [
     "current_time",
     "cut_result",
     "found_json",
+    "lean_task_specs",
     "memory_tools",
     "parameters",
     "persona_tool",
     "prepare_arguments",
+    "result_limit",
     "run_tool",
     "secrets_in_environment",
     "standard_tools",

@@ -18,6 +18,8 @@ import attrs
 
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.policy import NOBODY, Principal
+from pegasus.sandbox import BackgroundCommands
 
 MAX_RESULT: Final = 25_600
 """Characters of a result if the context window is not known: 5 % of 128,000 tokens (see
@@ -56,6 +58,8 @@ class ToolContext:
     """The task that makes the call; "" for the Main Agent."""
     key: str = ""
     """Identifier of the call. A call that is repeated after a crash has the same key."""
+    principal: Principal = NOBODY
+    """The person that the call is made for, with their rights."""
     user_id: str | None = None
     """The person that the call is made for, if known."""
     workspace: Path = Path()
@@ -66,6 +70,8 @@ class ToolContext:
     """The channel of the message that the call is made for, if there is one."""
     env: dict[str, str] = attrs.field(factory=dict)
     """Variables set by `set_env`. All calls of a task share this mapping; commands receive them."""
+    commands: BackgroundCommands | None = None
+    """Background commands of the task, which end with it; None for callers that cannot have any."""
     max_result: int = MAX_RESULT
     """Characters that a result may have. The executor cuts longer ones, unless the tool limits
     itself."""

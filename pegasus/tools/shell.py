@@ -2,7 +2,7 @@
 
 The programs have the rights of the user who runs Pegasus. `cwd` must be an allowed folder, but what
 a command does after its start is not restricted by the allowed paths. Their environment holds none
-of the daemon's secrets, and everything that they start ends with the call (`pegasus.tools.process`).
+of the daemon's secrets, and everything that they start ends with the call (`pegasus.sandbox.process`).
 
 There are three times for one command, and the shortest counts: the timeout that the model asks for,
 the deadline of the call, and the moment by which the command has to end so that its output can
@@ -11,7 +11,7 @@ what it has written, which usually shows why it did not finish.
 
 Python code is passed on stdin and not as a file or argument: no file is left behind, and the code is
 not visible in the list of processes. `-I` keeps the interpreter from importing modules of the
-workspace instead of those that the code means.
+workspace instead of those that the code means; they are found behind all others.
 
 The rule for the environment is a list of what is passed on, not of what is kept back. A secret in a variable that
 nobody thought of stays inside. The names of secrets are guessed only for masking (`secrets_in_environment`).
@@ -26,6 +26,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -34,9 +35,17 @@ import trio
 from pegasus.formatting import plural
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.sandbox import (
+    CommandLimits,
+    CommandResult,
+    ProcessError,
+    ScreenText,
+    TerminalSize,
+    run_process,
+    signal_name,
+)
 from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import real_folder
-from pegasus.tools.process import CommandLimits, CommandResult, ProcessError, run_process, signal_name
 
 _MARGIN: Final = 1.0
 """Seconds, beside the grace, by which a command ends before the deadline of the call, so that its
@@ -47,20 +56,30 @@ _TIMEOUT: Final[Json] = {
 }
 """Schema of the timeout, which both tools have."""
 
+ENV: Final[Json] = {
+    "type": "object",
+    "description": "Environment variables to set",
+    "additionalProperties": {"type": "string"},
+}
+"""Schema of the variables that a command gets."""
+PTY: Final[Json] = {
+    "type": "boolean",
+    "description": "Give it a terminal, for a program that needs one; the output is then the text on its screen",
+}
+"""Schema of the wish for a terminal."""
+
 _SHELL: Final = ToolSpec(
     "shell_exec",
-    "Run a shell command (sh -c) and wait for it. Everything it starts ends with it, background processes too. It has no "
-    "terminal and no input. Of long output the beginning and the end are returned.",
+    "Run a shell command (sh -c) and wait for it. Everything it starts ends with it, background processes too: use command_start "
+    "for what is to go on running. It has no input, and no terminal unless pty is true. Of long output the beginning and the end are "
+    "returned.",
     parameters(
         {
             "command": {"type": "string"},
             "cwd": {"type": "string", "description": "Folder to run in; without it, the workspace"},
             "timeout": _TIMEOUT,
-            "env": {
-                "type": "object",
-                "description": "Environment variables to set",
-                "additionalProperties": {"type": "string"},
-            },
+            "env": ENV,
+            "pty": PTY,
         },
         "command",
     ),
@@ -74,6 +93,36 @@ _PYTHON: Final = ToolSpec(
     parameters({"code": {"type": "string"}, "timeout": _TIMEOUT}, "code"),
 )
 """Says that only printed text comes back; models expect the value of the last expression."""
+
+_RUN_CODE: Final = """
+def run():
+    import os, sys
+    module, code = sys.modules["__main__"], sys.stdin.buffer.read()
+    def show(kind, error, trace):
+        import traceback
+        while trace and trace.tb_frame.f_code.co_filename == "<string>":
+            trace = trace.tb_next
+        traceback.print_exception(kind, error, trace)
+    class Source:
+        get_source = staticmethod(lambda name: code.decode("utf-8", "replace"))
+    sys.excepthook, module.__loader__ = show, Source
+    sys.argv[:] = ["(code)"]
+    sys.path.append(os.getcwd())
+    sys.stdout.reconfigure(errors="backslashreplace")
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("code")
+        os.write(file, code)
+        module.__file__ = f"/proc/{os.getpid()}/fd/{file}"
+    del module.run
+    return compile(code, "(code)", "exec", dont_inherit=True), module.__dict__
+exec(*run())
+"""
+"""Program that runs the code on its stdin as `__main__`, as if it were a file that is left nowhere.
+
+Tracebacks have the lines of the code (`get_source`). Processes that multiprocessing spawns find the code in a file that exists
+in memory only, while this process lives. Modules of the workspace can be imported, behind all others, so that none takes the
+place of one that the code means. Nothing is imported that the code does not need, since each import is a part of every call.
+"""
 
 _MORE: Final = "Let it write to a file in the workspace, and read parts of that."
 """Advice of a result that was cut."""
@@ -97,7 +146,7 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
 
     async def run_python(arguments: Any, context: ToolContext) -> Json:
         """Run code in a new interpreter, so that it cannot touch the daemon's own modules."""
-        argv = [sys.executable, "-I", "-u", "-X", "utf8", "-"]
+        argv = [sys.executable, "-I", "-u", "-X", "utf8", "-c", _RUN_CODE]
         return await _run(argv, arguments, context, limits, stdin=arguments["code"].encode("utf-8", "replace"))
 
     return (
@@ -111,27 +160,49 @@ async def _run(
 ) -> Json:
     """Run a command for a tool and return its result.
 
-    The folder is checked in a thread, because that touches the disk. The output kept of each stream
+    The output kept of each stream
     depends on the room that the result has, so that a result is not cut in the middle of its JSON.
 
     A cancel ends the command with everything that it has started before it takes effect (`run_process`).
     """
-    requested, env = arguments.get("timeout", math.inf), arguments.get("env", {})
+    requested = arguments.get("timeout", math.inf)
     if not requested > 0:
         raise ToolError(f"timeout must be above 0 seconds, found {requested}")
-    for name, value in env.items():
-        if not name or "=" in name or "\0" in name + value:
-            raise ToolError(f"env: {name!r} is not an environment variable with a text as its value")
-    folder = await trio.to_thread.run_sync(real_folder, context, arguments.get("cwd") or ".")
-    environment = command_environment(os.environ, {**context.env, **env})
+    folder, environment, terminal = await prepare_command(arguments, context)
     # Both streams fit into the result as JSON: two fifths each, a fifth for the other fields and for escapes.
     bounds = attrs.evolve(limits, output=min(limits.output, max(context.max_result * 2 // 5, 1000)))
     timeout = min(requested, time_left(limits.grace))
     try:
-        result = await run_process(command, cwd=folder, env=environment, timeout=timeout, limits=bounds, stdin=stdin)
+        result = await run_process(
+            command, cwd=folder, env=environment, timeout=timeout, limits=bounds, stdin=stdin, terminal=terminal
+        )
     except ProcessError as error:
         raise ToolError(str(error)) from error
+    if terminal is not None:
+        result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(_text_on_screen, result.stdout, terminal))
     return _format_result(result, timeout, limits)
+
+
+async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, dict[str, str], TerminalSize | None]:
+    """Return folder, environment and terminal of a command with the arguments `cwd`, `env` and `pty`. Raises ToolError.
+
+    The folder is checked in a thread, because that touches the disk.
+    """
+    env = arguments.get("env", {})
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ToolError(f"env: {name!r} is not an environment variable with a text as its value")
+    folder = await trio.to_thread.run_sync(real_folder, context, arguments.get("cwd") or ".")
+    terminal = TerminalSize() if arguments.get("pty") else None
+    kind = {"TERM": TERMINAL_TYPE} if terminal is not None else {}
+    return Path(folder), command_environment(os.environ, {**kind, **context.env, **env}), terminal
+
+
+def _text_on_screen(output: str, size: TerminalSize) -> str:
+    """Return the text that a terminal shows after this output."""
+    screen = ScreenText(size)
+    screen.feed(output.encode())
+    return screen.take_new()
 
 
 def time_left(grace: float) -> float:
@@ -192,6 +263,8 @@ PASSED_ON: Final = frozenset(_NAMES.split())
 NON_INTERACTIVE: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """Variables that keep programs from paging and asking: there is no terminal."""
 
+TERMINAL_TYPE: Final = "xterm"
+"""TERM of commands that have a terminal; its control sequences are known to `ScreenText`."""
 _FALLBACK_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 """PATH of commands if the daemon has none, as under some service managers."""
 _SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)

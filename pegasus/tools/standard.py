@@ -15,6 +15,7 @@ from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.memory import Memory
 from pegasus.settings import ToolSettings
 from pegasus.tools.addresses import AddressGuard
+from pegasus.tools.background import background_tools
 from pegasus.tools.base import Tool, ToolContext
 from pegasus.tools.basic import basic_tools
 from pegasus.tools.files import file_tools, real_folders
@@ -41,8 +42,14 @@ def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], i
         *fetch_tools(AddressGuard(settings.allowed_hosts)),
         web_search(settings.web_search),
         *shell_tools(),
+        *background_tools(),
         *memory_tools(memory),
     )
+
+
+def result_limit(context_window: int) -> int:
+    """Return the characters that the result of a call may have, for a model with this window in tokens."""
+    return max(MIN_RESULT, int(context_window * RESULT_SHARE * CHARACTERS_PER_TOKEN))
 
 
 def base_context(workspace: Path, allowed_paths: Sequence[str], context_window: int) -> ToolContext:
@@ -52,10 +59,9 @@ def base_context(workspace: Path, allowed_paths: Sequence[str], context_window: 
     paths start at the workspace. context_window: the model's, in tokens. It bounds the length of
     results. Reads the file system briefly, to resolve links in the folders.
     """
-    limit = max(MIN_RESULT, int(context_window * RESULT_SHARE * CHARACTERS_PER_TOKEN))
     [real_workspace] = real_folders((str(workspace),), workspace)
     allowed = real_folders(allowed_paths, workspace) if allowed_paths else (real_workspace,)
-    return ToolContext(workspace=real_workspace, allowed_paths=allowed, max_result=limit)
+    return ToolContext(workspace=real_workspace, allowed_paths=allowed, max_result=result_limit(context_window))
 
 
 # ------------------------------------------------------------------ named sets
@@ -72,6 +78,7 @@ ALL_TASK_TOOLS: Final = (
     *("move_file", "get_file_info", "edit_file", "grep_files"),
     *("http_get", "http_post", "http_request", "web_search"),
     *("shell_exec", "run_python"),
+    *("command_start", "command_output", "command_input", "command_stop", "command_list"),
     *("json_parse", "json_stringify", "base64_encode", "base64_decode"),
     *MEMORY_TOOLS,
     *("task_list", "task_replay", "notify"),  # of the task system itself, defined in `pegasus.tasks`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -28,8 +28,8 @@ class Talker:
         self._count = 0
         self._seq = 0
 
-    async def turn(self, text: str) -> float:
-        """Seconds from the message frame to its reply frame. Raises BenchError if none comes."""
+    async def turn(self, text: str, on_frame: Callable[[dict[str, Any]], None] = lambda frame: None) -> float:
+        """Seconds from the message frame to its reply frame. on_frame: gets every frame. Raises BenchError if none comes."""
         self._count += 1
         message = json.dumps({"type": "message", "id": f"{self._name}-{self._count}", "text": text})
         with trio.move_on_after(PATIENCE):
@@ -39,6 +39,7 @@ class Talker:
                 raw = await self._connection.get_message()
                 seconds = time.perf_counter() - began
                 frame = json.loads(raw)
+                on_frame(frame)
                 if frame["type"] == "reply":
                     await self._acknowledge(frame, text)
                     return seconds

@@ -69,6 +69,7 @@ class Daemon:
 def _settings(provider: str, base_url: str) -> str:
     lines = ["[gateway]", "port = 0", "[http]", "port = 0", "[log]", 'level = "warning"']
     if provider:
-        lines += ["[models]", 'default = "bench/echo"']
+        # On this machine a server that does not tell its window counts as a small model, which gets a lean prompt.
+        lines += ["[models]", 'default = "bench/echo"', "context_window = 128000"]
         lines += ["[providers.bench]", f'type = "{provider}"', 'api_key = "no-key"', f'base_url = "{base_url}"']
     return "\n".join(lines) + "\n"

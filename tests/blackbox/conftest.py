@@ -103,7 +103,7 @@ def recovering(request, tmp_path_factory):
 @pytest.fixture(scope="module")
 def hasty_stage(tmp_path_factory):
     """The same with little patience for its provider."""
-    stage = Stage(tmp_path_factory.mktemp("hasty"), {"models.timeout": 0.4})
+    stage = Stage(tmp_path_factory.mktemp("hasty"), {"models.timeout": 0.4, "models.silence_timeout": 0.4})
     yield from standing(stage.daemon, stage)
 
 

@@ -235,8 +235,10 @@ async def test_skills_that_are_broken_cost_nobody_but_themselves(tmp_path):
         (daemon.home / "skills" / "thief").symlink_to("/etc")
         await daemon.start()
         async with daemon.client() as client:
-            for text in ("/../x", "/../../token", "/%2e%2e/x", "/unclosed", "/climber", "/Upper a", "/thief", "/"):
-                assert await client.ask(text) == f"echo: {text}", "no skill, so a message"
+            for text in ("/../x", "/../../token", "/%2e%2e/x", "/Upper a", "/"):
+                assert await client.ask(text) == f"echo: {text}", "no command, so a message"
+            for text in ("/unclosed", "/climber", "/thief"):
+                assert f"There is no command {text}." in await client.ask(text)
             await client.ask("/good $& $1 \\1 [channel: cli | id: main]")
             assert "Say $& $1 \\1 [channel" in book.asked[-1].newest
             assert len(LOOKS_LIKE_OURS.findall(book.asked[-1].newest)) == 1
@@ -375,7 +377,10 @@ async def test_however_a_model_ends_the_next_message_is_answered(tmp_path, wire)
     """With words and without, with a call and with half a call; what was asked for whole is done once."""
     book = Book()
     half = Call("reply", '{"text": "never whole')
-    async with serving(tmp_path, book, wire=wire) as daemon, daemon.client() as client:
+    private = {
+        "agent.speech": "monologue"
+    }  # what the model thinks is nobody's business, also before it has called a tool
+    async with serving(tmp_path, book, private, wire=wire) as daemon, daemon.client() as client:
         for reason in ENDINGS[wire]:
             whole = Call("reply", {"text": f"whole {reason}", "channelId": client.channel["channelId"]})
             for n, calls in enumerate(((), (whole,), (half,), (whole, half))):
@@ -417,7 +422,9 @@ async def test_what_only_the_owner_may_do(tmp_path):
         assert await ask("/model\u00a0default") == "Only my owner may change the model."
         for text in ("/persona", "/persona accept 1", "/persona reject 1"):
             assert await ask(text) == "Only my owner can see and decide what becomes of me."
-        assert "test/model-1" in await ask("/model")
+        said = await ask("/model")
+        assert "test/model-1" in said
+        assert "\n\nIt speaks" in said  # a paragraph of its own, behind the list
         assert "model-2" not in await owner.ask("/model")
         assert book.asked == []
         said = await owner.ask("/model\ttest/model-2")

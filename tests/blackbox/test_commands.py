@@ -28,9 +28,11 @@ async def test_status_names_the_model_and_asks_no_model(stage, name):
         assert book.asked == []
 
 
-async def test_unknown_command_is_a_message_to_the_agent(stage, name):
-    async with stage.play(Book(), name) as daemon, daemon.client() as client:
-        assert await client.ask("/unknown thing") == "echo: /unknown thing"
+async def test_unknown_command_is_answered_and_a_path_is_a_message(stage, name):
+    async with stage.play(book := Book(), name) as daemon, daemon.client() as client:
+        assert "There is no command /staus. Did you mean /status?" in await client.ask("/staus thing")
+        assert book.asked == []
+        assert await client.ask("/etc/hosts is broken") == "echo: /etc/hosts is broken"
 
 
 async def test_commands_pass_a_busy_agent(stage, name):

@@ -189,12 +189,16 @@ async def test_one_bad_call_does_not_spoil_the_others(stage, name):
 
 async def test_max_thoughts_ends_a_loop_with_a_message(tmp_path):
     """A model that calls tools for ever."""
-    book = Book({"loop": Thought(calls=(Call("current_time"),))})
+    look, listing = Thought(calls=(Call("current_time"),)), Thought(calls=(Call("memory_list"),))
+    book = Book({"loop": [look, listing] * 3, "circle": look})
     async with serving(tmp_path, book, {"agent.max_thoughts": 4}) as daemon, daemon.client() as client:
         told = await client.ask("loop")
         assert "4" in told
         assert await client.ask("and now?") == "echo: and now?"
+        told = await client.ask("circle")
+        assert told == "I gave up: the tool current_time was called 3 times in a row with the same arguments."
     assert len(book.about("loop")) == 4
+    assert len(book.about("circle")) == 3
 
 
 async def test_repeated_call_ids_are_told_apart(stage, name):

@@ -167,13 +167,17 @@ async def test_an_id_of_several_types_needs_the_type(tmp_path):
         assert web.texts() == ["echo: hello"]
 
 
-async def test_reply_without_channel_id_is_an_error_and_nothing_is_delivered(stage, name):
-    mute = Thought(calls=(Call("reply", {"text": "psst"}),))
-    async with stage.play(book := Book({"hi": [mute, SILENCE]}), name) as daemon, daemon.client() as client:
-        await client.say("hi")
-        assert await client.ask("next") == "echo: next"
-        assert "channelId" in book.about("hi")[1].results[0]
-        assert client.texts() == ["echo: next"]
+async def test_reply_without_channel_id_goes_to_where_the_message_came_from(stage, name):
+    hasty = Thought(calls=(Call("reply", {"text": "psst"}),))
+    async with (
+        stage.play(book := Book({"hi": [hasty]}), name) as daemon,
+        daemon.client() as client,
+        daemon.client("web", f"{name}-other") as other,
+    ):
+        assert await client.ask("hi") == "psst"
+        assert await other.ask("next") == "echo: next"
+        assert other.texts() == ["echo: next"]
+        assert len(book.about("hi")) == 1
 
 
 async def test_reply_result_does_not_claim_delivery(stage, name):

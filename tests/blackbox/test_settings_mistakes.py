@@ -25,7 +25,7 @@ MISTAKES = {
     "a variable that is required": ('[gateway]\ntoken = "${NOT_SET_ANYWHERE:?set it}"\n', ["gateway.token", "set it"]),
     "a broken variable": ('[gateway]\ntoken = "${NOT_SET"\n', ["gateway.token"]),
     "no TOML": ("[gateway\nport = 1\n", ["line 1"]),
-    "a key twice": ("[gateway]\nport = 1\nport = 2\n", ["line 3"]),
+    "a key twice": ("[gateway]\nport = 1\nport = 2\n", ["`port` is declared twice, in lines 2 and 3"]),
     "not UTF-8": (b'[gateway]\nhost = "\xff"\n', ["UTF-8"]),
     "a persona that is not there": ('[agent]\npersona = "nobody.json"\n', ["nobody.json"]),
     "a remote host": ('[gateway]\nhost = "0.0.0.0"\n', ["gateway.host", "allow_remote"]),
@@ -177,3 +177,18 @@ async def test_good_settings_start(tmp_path):
     }
     async with running(tmp_path / "home", settings) as daemon:
         assert await daemon.stop() == 0
+
+
+async def test_a_key_that_is_set_while_the_agent_runs(tmp_path):
+    """`config set` writes what the daemon accepts, tells it, and says when it counts."""
+    async with running(tmp_path / "home", {"models.default": "offline/stand-in"}) as daemon:
+        path = tmp_path / "home" / "pegasus.toml"
+        path.write_text(f"# mine\n{path.read_text()}")
+        now = await daemon.command("config", "set", "log.level", "debug")
+        assert (now.code, now.out.splitlines()[-1]) == (0, "In effect now.")
+        later = await daemon.command("config", "set", "gateway.max_frame_bytes", "2000000")
+        assert (later.code, later.out.splitlines()[-1]) == (0, "In effect after a restart of the agent.")
+        assert path.read_text().startswith("# mine\n")
+        assert (await daemon.command("config", "set", "models.default", "nobody/x")).code == 78
+        assert "nobody" not in path.read_text()
+        assert (await daemon.command("config", "check")).code == 0

@@ -7,13 +7,16 @@ import os
 import signal
 
 import pytest
+import trio
 
-from tests.blackbox.support import HANG, Book, running, say, serving, until
+from tests.blackbox.support import HANG, Book, Call, Thought, running, say, serving, until
 from tests.blackbox.support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, UP, terminal
 from tests.blackbox.support.work import Effects, Office, act, answer
 
 PROMPT = "/help shows what there is"
 """Before that line, the terminal is not yet in the hands of the chat."""
+LEAVE = (CTRL_D, CTRL_D)
+"""Leaves whether or not the agent is still at the end of its turn, when the first one asks."""
 STAND_IN = {"models.default": "offline/stand-in"}
 
 
@@ -27,7 +30,7 @@ async def test_one_command_and_one_talks_to_the_agent(tmp_path):
             await screen.see("Ctrl-D stops Pegasus")
             await screen.type("hello", ENTER)
             await screen.see("echo: hello")
-            await screen.type(CTRL_D)
+            await screen.type(*LEAVE)
             await screen.see("Stopping Pegasus")
             assert await screen.exit() == 0
             for line in ("warning", "Traceback", "pegasus ready"):
@@ -42,7 +45,7 @@ async def test_the_stand_in_says_at_once_that_it_is_one_and_how_to_get_a_real_mo
         await screen.type("hello", ENTER)
         await screen.see("stand-in")
         await screen.see("ANTHROPIC_API_KEY")
-        await screen.type("/exit", ENTER)
+        await screen.type("/exit", ENTER, CTRL_D)
         assert await screen.exit() == 0
 
 
@@ -55,10 +58,39 @@ async def test_chat_with_a_running_daemon(stage, name):
             await screen.type("two", ALT_ENTER, "lines", ENTER)
             await screen.see("echo: two")
             await screen.see("lines")
-            await screen.type("/exit", ENTER)
+            await screen.type("/exit", ENTER, CTRL_D)
             assert await screen.exit() == 0
         assert [view.question.text for view in book.asked] == ["hello", "two\nlines"]
         assert daemon.alive
+
+
+async def test_a_draft_grows_a_menu_offers_skills_and_a_file_goes_along(stage, name, tmp_path):
+    (tmp_path / "my notes.txt").write_text("buy milk")
+    text = "**First words** of it, in the middle a little more, and the end."
+    call = Call("reply", {"channelId": name, "text": text})
+    slow = Thought(calls=(call,), pieces=20, hang_after=18, go_on=trio.Event())
+    async with (
+        stage.play(book := Book({"tell me": slow}), name) as daemon,
+        terminal(daemon.home, "chat", "--channel", name) as screen,
+    ):
+        await screen.see(PROMPT)
+        await screen.type("tell me", ENTER)
+        await screen.see("First words")
+        assert "the end" not in screen.text
+        slow.go_on.set()
+        await screen.see("the end.")
+        await screen.type("/expl")
+        await screen.see("/explain")
+        await screen.type(CTRL_C, f'see @"{tmp_path}/my')
+        await screen.see(' notes.txt"')
+        await screen.type("\t")
+        await screen.see(' notes.txt"')
+        await screen.type(ENTER)
+        await screen.see("[attached: my notes.txt, 8 bytes]")
+        await screen.see("echo: see")
+        assert "buy milk" in book.asked[-1].newest
+        await screen.type("/staus", ENTER)
+        await screen.see("Did you mean /status?")
 
 
 async def test_a_reply_that_arrives_while_one_types_does_not_garble_the_line(stage, name):
@@ -83,7 +115,7 @@ async def test_history_of_the_time_before(stage, name):
             await screen.see(PROMPT)
             await screen.type("remember this line", ENTER)
             await screen.see("echo: remember this line")
-            await screen.type(CTRL_D)
+            await screen.type(*LEAVE)
             assert await screen.exit() == 0
         async with terminal(daemon.home, "chat", "--channel", name) as screen:
             await screen.see(PROMPT)
@@ -178,7 +210,7 @@ async def test_a_killed_chat_leaves_the_agent_running_and_the_next_one_joins_it(
                 await screen.see("Ctrl-D leaves, and Pegasus goes on")
                 await screen.type("hello", ENTER)
                 await screen.see("echo: hello")
-                await screen.type(CTRL_D)
+                await screen.type(*LEAVE)
                 assert await screen.exit() == 0
             assert daemon_pid(daemon.home) == pid
             assert is_running(pid)
@@ -194,7 +226,12 @@ async def test_a_daemon_that_dies_is_told_and_its_exit_code_is_the_chats(tmp_pat
             await screen.see(PROMPT)
             os.kill(daemon_pid(daemon.home), signal.SIGKILL)
             await screen.see("the agent has ended with exit code 137")
+            await screen.type("is anybody there?", ENTER)
             assert await screen.exit(20) == 137
+            await screen.see("it did not come back; pegasus --home")
+            await screen.see("1 message was not sent")
+            await screen.see("is anybody there?")
+        assert json.loads((daemon.home / "run" / "history").read_text()) == "is anybody there?"
 
 
 async def test_a_daemon_that_comes_back_is_joined(tmp_path):
@@ -207,7 +244,7 @@ async def test_a_daemon_that_comes_back_is_joined(tmp_path):
             await daemon.start()
             await screen.type("hello", ENTER)
             await screen.see("echo: hello", 25)
-            await screen.type(CTRL_D)
+            await screen.type(*LEAVE)
             assert await screen.exit() == 0
             assert daemon.alive
 
@@ -221,13 +258,51 @@ async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_sta
             await screen.see(PROMPT)
             await screen.type("do dig", ENTER)
             await work.happened("dug")
+            await screen.see("task 1: dig")
             await screen.type(CTRL_D)
-            await screen.see("1 task is running; it goes on at the next start.")
+            await screen.see("Still running: task 1 (dig")
+            await screen.see("it goes on at the next start")
+            await screen.type("q")
+            await screen.see("1 task is running; it goes on at the next start, but the step under way is not repeated.")
             assert await screen.exit(20) == 0
         async with terminal(daemon.home) as screen:
             await screen.see("dug it all")
-            await screen.type(CTRL_D)
+            await screen.type(*LEAVE)
             assert await screen.exit(20) == 0
+
+
+async def test_one_may_leave_an_agent_that_works_running_and_stop_its_work_later(tmp_path):
+    """With a joined chat in between: the agent that `pegasus` has started goes on without its terminal."""
+    work = Effects(tmp_path)
+    book = Office({"dig": [act(work.shell("dug", "sleep 30")), answer("dug it all")]})
+    async with serving(tmp_path, book, start=False) as daemon:
+        daemon.configure()
+        async with terminal(daemon.home) as screen:
+            await screen.see(PROMPT)
+            await screen.type("do dig", ENTER)
+            await screen.see("task 1: dig")
+            await screen.type("/exit", ENTER)
+            await screen.see("running in the background")
+            pid = daemon_pid(daemon.home)
+            await screen.type("l")
+            assert await screen.exit(20) == 0
+            await screen.see("Pegasus goes on in the background.")
+            await screen.see(f"`kill {pid}` ends it")
+        try:
+            assert is_running(pid)
+            async with terminal(daemon.home) as screen:
+                await screen.see("Ctrl-D leaves, and Pegasus goes on")
+                await screen.see("task 1: dig")
+                await screen.type(CTRL_D)
+                await screen.see("stop it and leave")
+                await screen.type("s")
+                await screen.see("Stopped:")
+                assert await screen.exit(20) == 0
+                await screen.see("Pegasus goes on;")
+            assert is_running(pid)
+        finally:
+            os.kill(pid, signal.SIGTERM)
+            await until(lambda: not is_running(pid), "the end of the daemon")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import trio
 
 from actors import ActorError
 from pegasus.messages import InboundMessage
+from pegasus.settings import AgentSettings, Settings
 from pegasus.storage import LastSeq, StorageError
 from pegasus.testing.memory_disk import PowerLoss
 from pegasus.testing.world import open_world
@@ -22,6 +23,8 @@ from tests.simulation.machine import Machine, Worlds
 from tests.simulation.script import Client, Script
 from tests.simulation.story import PLACES, Story
 
+MONOLOGUE = Settings(agent=AgentSettings(speech="monologue"))
+"""The model of a life falls silent on purpose, and nobody is to ask it again."""
 LONGEST = 400.0
 """Seconds in which an undisturbed world must have answered everything."""
 TRIES = 30
@@ -61,7 +64,7 @@ class Life(Worlds):
         if disaster and disaster.operation:
             self.disk.lose_power(disaster.operation)
         try:
-            async with open_world(self.model, disk=self.disk, channels=self.clients) as world:
+            async with open_world(self.model, disk=self.disk, channels=self.clients, settings=MONOLOGUE) as world:
                 self._begin(world)
                 with trio.move_on_after(disaster.after if disaster else LONGEST) as scope:
                     async with trio.open_nursery() as nursery:

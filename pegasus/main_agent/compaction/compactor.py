@@ -76,6 +76,8 @@ SOURCE_TIMEOUT: Final = 5.0
 """Seconds that the task system, and memory, may take to answer."""
 SHORTEST_CUT: Final = 400
 """Characters below which a summary is not cut any more."""
+UNANSWERED: Final = frozenset({"auth", "network", "request"})
+"""Kinds of ModelError of a model that has answered nothing: it is out of reach, its key is wrong, or its name."""
 
 
 @attrs.define(eq=False)
@@ -130,8 +132,14 @@ class Compactor:
     """Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
     threshold_share: float = 0.8
     """Part of the window at which a session is compacted (`session.compact_threshold`)."""
-    timeout: float = 120.0
-    """Seconds that a summary may take, all calls of it together."""
+    assumes_window: Callable[[], bool] = lambda: False
+    """Returns whether the window of the default model is only assumed, and the model has not answered yet."""
+    timeout: float = 1_800.0
+    """Seconds that a summary may take, all calls of it together.
+
+    A slow local model may write for minutes, and a long session is several calls. So a call that hangs is ended by the limits of
+    the model call itself, for the first token and for silence; this one ends only a summary that goes on without end.
+    """
     open_tasks: Callable[[], Awaitable[Sequence[OpenTask] | None]] | None = None
     """Returns the tasks that are not done, None if not known; may raise, and may take long. None: the session itself has to tell."""
     memory_index: Callable[[], Awaitable[str]] | None = None
@@ -153,8 +161,17 @@ class Compactor:
         A request that is still large after a compaction (prompt, tools, the message at hand) does not trigger another one until
         the conversation has grown by GROWTH_SHARE of the window. Otherwise every thought would begin with a compaction.
 
+        A summary that is being written in the background is waited for only when half of the room above the threshold is used up:
+        a slow model may need many minutes, and until then people are answered as ever.
+
+        Nothing is compacted for an assumed window before the model has answered: it may be out of reach, or a name with a typing
+        error. A request that is too long for it is refused, and `compact` follows. Nor is a summary made by code, as long as the
+        request fits into the window, because the model of the summaries cannot be reached: it may be back soon.
+
         Cancelled: the session is as it was, or compacted.
         """
+        if self.assumes_window():
+            return False
         window = self.context_window("default")
         threshold = round(self.threshold_share * window)
         tokens = await self.count_tokens(request, threshold)
@@ -162,7 +179,12 @@ class Compactor:
             self._tokens_after, self._was_compacted = tokens, False
         has_grown = self._tokens_after is None or tokens >= self._tokens_after + GROWTH_SHARE * window
         if has_grown and tokens >= threshold:
-            return await self.compact(session, running) is not None
+            if tokens < (threshold + window) // 2 and self._is_under_way(session.entries, running):
+                return False
+            is_compacted = await self.compact(session, running, needs_answer=tokens < window) is not None
+            if not is_compacted:  # not to be tried at every thought
+                self._tokens_after, self._was_compacted = tokens, False
+            return is_compacted
         if tokens >= round(PREPARE_SHARE * threshold):
             self.prepare(session.entries, running)
         return False
@@ -199,6 +221,11 @@ class Compactor:
             self._job = _SummaryJob(plan, _last(running))
             self._wakeup.set()
 
+    def _is_under_way(self, entries: Sequence[Entry], running: Sequence[int]) -> bool:
+        """Return whether a summary that fits is being written in the background."""
+        job = self._job
+        return job is not None and not job.done.is_set() and job.plan_for(entries, running) is not None
+
     async def _take_prepared(
         self, entries: Sequence[Entry], running: Sequence[int]
     ) -> tuple[CompactionPlan, SessionSummary] | None:
@@ -224,17 +251,19 @@ class Compactor:
 
     # ------------------------------------------------------------------ now
 
-    async def compact(self, session: Session, running: Sequence[int], *, forced: bool = False) -> str | None:
-        """Compact the session. Return the archive's name, or None if nothing can be made smaller.
+    async def compact(
+        self, session: Session, running: Sequence[int], *, forced: bool = False, needs_answer: bool = False
+    ) -> str | None:
+        """Compact the session. Return the archive's name, or None if it stays as it is.
 
         forced: the provider has said that the session is too long. Each such call leaves, word for word, about half of what the one
-        before has left; None: no more can be done.
+        before has left; None: no more can be done. needs_answer: do nothing if the model of the summaries cannot be reached.
 
         While the disk refuses to write, `session.restart` waits. Cancelled: either nothing has happened, or all of it.
         """
         made = await (self._halve if forced else self._make)(session.entries, running)
         self._was_compacted = True
-        if made is None:
+        if made is None or (needs_answer and made[1].unanswered):
             return None
         plan, summary = made
         now, before = self.clock(), len(session.entries)
@@ -314,7 +343,7 @@ class Compactor:
         limit = min(LONGEST_SUMMARY, max(SHORTEST_SUMMARY, int(SUMMARY_SHARE * self.context_window("default"))))
         part_tokens = max(1_000, int(TRANSCRIPT_SHARE * self.context_window("compact")) - 3 * limit)
         places, label = _conversations(plan.summarised), Label("compact", None, item)
-        problem = "it took too long"
+        problem, kind = "it took too long", ""
         with trio.move_on_after(self.timeout) as scope:
             for divisor in (1, 4):
                 transcript = write_transcript(plan.summarised, part_tokens // divisor)
@@ -322,12 +351,13 @@ class Compactor:
                     text = await summarise_by_model(self.model, transcript, places, limit, label)
                     return SessionSummary(text, by_code=False)
                 except (ModelError, NoSummary) as error:
-                    problem = str(error)
-                    if not (isinstance(error, ModelError) and error.kind == "overflow"):
+                    problem, kind = str(error), error.kind if isinstance(error, ModelError) else ""
+                    if kind != "overflow":
                         break
         _log.warning("the model gave no summary of the session, one was made by code", problem=problem)
         text = summarise_by_code(plan.summarised, limit)
-        return SessionSummary(text, by_code=True, timed_out=scope.cancelled_caught)
+        timed_out = kind == "timeout" or scope.cancelled_caught
+        return SessionSummary(text, by_code=True, timed_out=timed_out, unanswered=kind in UNANSWERED)
 
     async def _open_items(self, entries: Sequence[Entry], kept: Sequence[Entry], now: int) -> OpenItems:
         """Return what is carried over; the tasks as the task system knows them, if it answers."""

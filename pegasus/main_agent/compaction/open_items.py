@@ -115,6 +115,8 @@ class SessionSummary:
     """True if code has made it, because no model could or would."""
     timed_out: bool = False
     """True if code has made it because the model took too long."""
+    unanswered: bool = False
+    """True if code has made it because the model could not be reached, or refused every request."""
 
 
 # ------------------------------------------------------------------ asking the task system

@@ -22,6 +22,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
+import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Reply, open_pool
@@ -33,7 +34,10 @@ from pegasus.tasks.agent.messages import (
     Cancel,
     CancelAll,
     GetContext,
+    GetEvents,
     GetTask,
+    LatestTasks,
+    ListPending,
     ListTasks,
     Notify,
     Resume,
@@ -128,6 +132,12 @@ class _Agent:
                 start(reply, partial(self._view, task_id))
             case ListTasks(reply, date):
                 start(reply, partial(self._views, date))
+            case GetEvents(reply, task_id):
+                start(reply, partial(self._events, task_id))
+            case ListPending(reply):
+                start(reply, self._pending)
+            case LatestTasks(reply, count, since):
+                start(reply, partial(self._latest, count, since))
             case GetContext(reply, task_id):
                 start(reply, partial(self._context, task_id))
             case Wait(reply, task_id):
@@ -161,17 +171,16 @@ class _Agent:
     # A view of a task in memory is as new as the last report of its actor. A view from a log is what a replay gives; the two agree
     # as soon as the report has arrived.
 
-    async def _view(self, task_id: str) -> TaskView | None:
-        """Return a task, None if there is none.
+    async def _view(self, name: str) -> TaskView | None:
+        """Return a task, None if there is none of this id. Raises TaskError for a number that no task has.
 
         Memory is checked again after the log: the task may have been created meanwhile, and the caller would submit it again.
         """
+        task_id = await self._state.resolve(name)
         registry = self._state.registry
-        fsm = None if registry.get(task_id) else await self._state.archive.load(task_id)
+        stored = None if registry.get(task_id) else await self._state.load_view(task_id)
         entry = registry.get(task_id)
-        if entry is not None:
-            return entry.view
-        return task_view(fsm) if fsm is not None else None
+        return entry.view if entry is not None else stored
 
     async def _views(self, date: str | None) -> tuple[TaskView, ...]:
         """Return the tasks in memory that are on disk, or all tasks of a day (UTC, YYYY-MM-DD)."""
@@ -182,18 +191,35 @@ class _Agent:
         current = {entry.task_id: entry.view for entry in registry}
         return tuple(current.get(view.task_id, view) for view in stored)
 
-    async def _context(self, task_id: str) -> TaskContext | None:
-        """Return everything that a task knows, None if there is no such task."""
-        fsm = await self._state.archive.load(task_id)
+    async def _pending(self) -> tuple[TaskView, ...]:
+        """Return the tasks of the pending list. One whose log cannot be read is not in memory, and is left out."""
+        entries = [self._state.registry.get(pending.task_id) for pending in await self._state.archive.pending()]
+        return tuple(entry.view for entry in entries if entry is not None)
+
+    async def _latest(self, count: int, since: float) -> tuple[TaskView, ...]:
+        """Return the newest tasks that have changed since then, oldest first. Memory is checked again behind the logs."""
+        registry = self._state.registry
+        stored = await self._state.archive.latest(count, {entry.task_id for entry in registry})
+        entries = {task_id: registry.get(task_id) for task_id in stored}
+        views = [entry.view if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
+        return tuple(view for view in views if view is not None and view.updated_at >= since)
+
+    async def _context(self, name: str) -> TaskContext | None:
+        """Return everything that a task knows, None if there is no such task. Raises TaskError as `_view` does."""
+        fsm = await self._state.archive.load(await self._state.resolve(name))
         return fsm.context if fsm is not None else None
 
-    async def _wait(self, reply: Reply[TaskView], task_id: str) -> None:
+    async def _events(self, name: str) -> tuple[Event, ...]:
+        """Return the events in the log of a task. Raises TaskError as `_view` does, StorageError."""
+        return await self._state.archive.read_events(await self._state.resolve(name))
+
+    async def _wait(self, reply: Reply[TaskView], name: str) -> None:
         """Answer when the task is over.
 
         The reply is kept in the entry of the task, so no Trio task waits. A crash of the agent fails it for the asker.
         """
         try:
-            entry = await self._state.find(task_id)
+            entry = await self._state.find(await self._state.resolve(name))
         except (TaskError, StorageError, ActorError) as error:
             reply.fail(error)
             return
@@ -272,8 +298,10 @@ class _Agent:
         async with entry.lock:
             if announce:
                 await self._state.deps.bus.tell(Emit(cause))
-            await self._state.archive.record((created,))
+            numbers = await self._state.archive.record((created,))
+            entry.view = attrs.evolve(entry.view, number=numbers.get(task_id, 0))
         entry.created.set()
+        self._state.deps.observe(entry.view)
         await self._state.deps.bus.tell(Emit(created))
         if not entry.is_ending:
             await self._scheduler.enqueue(entry, created)

@@ -1,6 +1,8 @@
 """Messages of the task system: requests to the agent, and the notifications that its listener receives.
 
 A request is answered when its effect is certain: creating and resuming when the event is on disk, cancelling when nothing runs.
+A request names a task by its id or, as people do, by its number ("7"). A number that no task has is a TaskError.
+
 Requests fail with TaskError for reasons of the task, with StorageError if a log cannot be read, and with ActorError if the agent is
 down or crashes before it has answered. After an ActorError the effect is unknown; `Submit.key` and `Resume.key` are the means
 to ask again safely.
@@ -9,12 +11,12 @@ to ask again safely.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
 from actors import Reply
-from pegasus.events import Deliver
+from pegasus.events import Deliver, Event
 from pegasus.messages import Metadata
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
@@ -107,17 +109,21 @@ class StoppedTask:
     """The activity that was ended, e.g. "thinking" or a tool; "waiting" for a task without a slot."""
     seconds: float
     """Time since it got its slot; 0 for a task without one."""
+    number: int = 0
+    """Number of the task, by which people name it; 0 if it has none yet."""
 
 
 @attrs.frozen
 class Cancel:
     """End a task for certain: answered when nothing of it runs any more (model call, tool, processes).
 
+    That it was stopped is on disk by then, unless the disk refuses or takes longer than a second.
+
     Example: `(await agent.ask(Cancel, task_id, "the owner")).doing`.
     """
 
     reply: Reply[StoppedTask]
-    """Fails with TaskError if the task is not running."""
+    """Fails with TaskError if the task is not running, also if its result is being written: nothing is left to end."""
     task_id: str
     """Id of the task."""
     by: str
@@ -126,7 +132,7 @@ class Cancel:
 
 @attrs.frozen
 class CancelAll:
-    """End all tasks of a channel, or all tasks. Answered when nothing of them runs any more."""
+    """End all tasks of a channel, or all tasks. Answered as `Cancel` is."""
 
     reply: Reply[tuple[StoppedTask, ...]]
     """Receives the tasks that were ended, by id; () if none was running, which is no error."""
@@ -167,6 +173,16 @@ class GetContext:
 
 
 @attrs.frozen
+class GetEvents:
+    """Return the events in the log of a task, oldest first; () if there is no such task."""
+
+    reply: Reply[tuple[Event, ...]]
+    """Receives the events that can be read; damaged lines are left out."""
+    task_id: str
+    """Id of the task."""
+
+
+@attrs.frozen
 class ListTasks:
     """Return the tasks in memory (waiting, at work, suspended, lately finished), or all tasks of a day."""
 
@@ -174,6 +190,30 @@ class ListTasks:
     """Receives the tasks; those of a day are in the order of the index. A task whose log cannot be read is left out."""
     date: str | None = None
     """UTC date, YYYY-MM-DD; None = the tasks in memory."""
+
+
+@attrs.frozen
+class ListPending:
+    """Return the tasks that are unfinished, or have ended and are not reported to their submitter yet."""
+
+    reply: Reply[tuple[TaskView, ...]]
+    """Receives the tasks, oldest first."""
+
+
+LATELY: Final = 24 * 3600 * 1000
+"""Age up to which lists show a task that has ended, ms."""
+
+
+@attrs.frozen
+class LatestTasks:
+    """Return the newest tasks, from memory or from their logs."""
+
+    reply: Reply[tuple[TaskView, ...]]
+    """Receives the tasks, oldest first. A task whose log cannot be read is left out."""
+    count: int
+    """Number of tasks; each that is not in memory costs a read of its log."""
+    since: float = 0.0
+    """Wall clock, ms; tasks that have not changed since are left out."""
 
 
 @attrs.frozen
@@ -190,7 +230,19 @@ class Notify:
 
 
 AgentMessage: TypeAlias = (
-    Submit | Resume | Suspend | Cancel | CancelAll | Wait | GetTask | GetContext | ListTasks | Deliver
+    Submit
+    | Resume
+    | Suspend
+    | Cancel
+    | CancelAll
+    | Wait
+    | GetTask
+    | GetContext
+    | GetEvents
+    | ListTasks
+    | ListPending
+    | LatestTasks
+    | Deliver
 )
 """Everything that others may send to the agent; `Deliver` comes from the bus."""
 AgentInput: TypeAlias = AgentMessage | TaskReport

@@ -154,11 +154,17 @@ async def recover_tasks(state: AgentState, scheduler: TaskScheduler, nursery: tr
     for begin in range(0, len(pending), RECOVERED_TOGETHER):
         task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]
         found = await state.archive.replays(task_ids)
-        tasks = [await _take_up(state, *each) for each in zip(task_ids, found, strict=True)]
+        numbers = await state.archive.numbers(task_ids)
+        tasks = [
+            await _take_up(state, task_id, numbers.get(task_id, 0), each)
+            for task_id, each in zip(task_ids, found, strict=True)
+        ]
         await nursery.start(_carry_out, state, scheduler, [task for task in tasks if task is not None])
 
 
-async def _take_up(state: AgentState, task_id: str, found: ReplayedTask | StorageError) -> _RecoveringTask | None:
+async def _take_up(
+    state: AgentState, task_id: str, number: int, found: ReplayedTask | StorageError
+) -> _RecoveringTask | None:
     """Plan the recovery of a task and register it. None if nothing is to be done: no log, or one that cannot be read now."""
     if isinstance(found, StorageError):  # it stays pending, and the next start tries again
         _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
@@ -170,9 +176,11 @@ async def _take_up(state: AgentState, task_id: str, found: ReplayedTask | Storag
         await state.archive.forget(task_id)
     if found.task is None:
         return None
-    entry = TaskEntry(task_view(found.task), found.task, notified=found.task.context.notified)
+    view = task_view(found.task, number=number)
+    entry = TaskEntry(view, found.task, notified=found.task.context.notified)
     entry.created.set()
     state.registry.register(entry)
+    deps.observe(view)
     if entry.is_over:
         entry.fsm = None
         state.registry.finished(entry)
@@ -206,8 +214,11 @@ async def _carry_out(
         for task in tasks:
             for event in task.events:
                 await state.apply(task.entry, task.fsm, event)
+    going_on = [task.entry for task in tasks if task.goes_on]
+    if going_on:
+        await state.deps.before_resuming()
     start = state.deps.events.create(EventType.SYSTEM_STARTED, "agent")
-    for task in tasks:
-        if task.goes_on:
-            state.registry.enqueue(task.entry, start)
+    for entry in going_on:
+        if not entry.is_ending:  # cancelled meanwhile
+            state.registry.enqueue(entry, start)
     await scheduler.fill()

@@ -21,8 +21,12 @@ started. The order of the steps in `cancel` keeps a task from slipping through: 
 awaited, so it gets no slot from now on; if its actor is just being started, that is awaited; then the actor ends its stage.
 That the task has failed is recorded afterwards, by its actor if there is one, else by the agent.
 
-The answer does not wait for the disk. A disk that refuses would otherwise keep a person from stopping a task that does harm. If the
-process dies before the failure is recorded, the task is still pending, and recovery treats it as an interrupted one.
+The answer waits until the failure is on disk, so that no crash behind the answer resumes the task, but for RECORD_WAIT at most: a disk
+that refuses must not keep a person from stopping a task that does harm. If the process dies before the failure is recorded after all,
+the task is still pending, and recovery treats it as an interrupted one.
+
+A task whose last event is being written when it is cancelled is over: nothing of it runs, and its submitter will be told its
+result. The answer is then that it is not running.
 
 A stage ends only when everything that it has started has ended: Trio leaves a nursery when its last task is done, and tools end
 their processes before they return. So a cancel may take as long as the slowest tool needs to end; there is no time limit,
@@ -34,6 +38,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
+import attrs
 import trio
 
 from actors import ActorError, Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, Supervisor, watch
@@ -50,6 +55,7 @@ from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_ove
 from pegasus.tasks.core.views import TaskError, task_view
 from pegasus.tasks.run.task import (
     CancelStage,
+    EndedStage,
     FinishStage,
     ResumeTask,
     StateChanged,
@@ -63,6 +69,8 @@ SHUTDOWN: Final = 5.0
 """Seconds that the actor of a task has to end after a stop request; then it is killed."""
 DRAIN: Final = 5.0
 """Seconds that running stages have to finish when the process stops. Those that need longer are cancelled."""
+RECORD_WAIT: Final = 1.0
+"""Seconds that the answer to a cancel waits for the disk."""
 MAILBOX: Final = Mailbox(64)
 """Mailbox of a task: it receives requests of people only."""
 
@@ -105,7 +113,7 @@ class TaskScheduler:
         The slot is taken before anything is awaited, so that two callers of `fill` never give the same one. While the actor is being
         started, `starting` lets a cancel wait for it: the actor has no address yet.
         """
-        entry.holds_slot, entry.since = True, trio.current_time()
+        self._take_slot(entry)
         entry.fsm = entry.start = None
         entry.starting, entry.ended = trio.Event(), trio.Event()
         child: Child[TaskMessage] = Child(
@@ -129,6 +137,11 @@ class TaskScheduler:
             entry.starting = None
         self._nursery.start_soon(self._watch, fsm.task_id, entry.ref)
 
+    def _take_slot(self, entry: TaskEntry) -> None:
+        """Note that a task holds a slot from now on."""
+        entry.holds_slot, entry.since = True, trio.current_time()
+        entry.view = attrs.evolve(entry.view, started_at=self._state.deps.clock())
+
     def _type_of(self, fsm: TaskFSM) -> TaskType:
         """Return the type of a task with its overrides; one whose type was removed gets the default, which is built in."""
         types, context = self._state.deps.types, fsm.context
@@ -150,7 +163,7 @@ class TaskScheduler:
             return
         entry.is_resuming = False
         if not entry.holds_slot:  # resumed while it was reflecting
-            entry.holds_slot, entry.since = True, trio.current_time()
+            self._take_slot(entry)
 
     async def actor_ended(self, report: TaskActorEnded) -> None:
         """Record in the entry that the actor has ended, and fail the task if the actor crashed.
@@ -208,21 +221,21 @@ class TaskScheduler:
 
     # ------------------------------------------------------------------ suspend, resume
 
-    async def suspend(self, task_id: str, reason: str) -> None:
+    async def suspend(self, name: str, reason: str) -> None:
         """Suspend a task at work after its stage. Returns when its actor has the request. Raises TaskError, ActorError."""
-        entry = self._state.registry.get(task_id)
+        entry = self._state.registry.get(await self._state.resolve(name))
         if entry is None or entry.ref is None or not entry.holds_slot:
-            raise TaskError(f"task {task_id!r} is not at work")
+            raise TaskError(f"task {name!r} is not at work")
         await entry.ref.tell(SuspendAfterStage(reason))
 
-    async def resume(self, task_id: str, text: str, key: str = "", cause: Event | None = None) -> None:
+    async def resume(self, name: str, text: str, key: str = "", cause: Event | None = None) -> None:
         """Resume a task. Returns when TASK_RESUMED is on disk, since the caller then confirms it to a person.
 
         cause: the event from outside that asks for it, if there is one. Raises TaskError, StorageError.
         """
-        entry = await self._state.find(task_id)
+        entry = await self._state.find(await self._state.resolve(name))
         if entry.is_resuming:
-            raise TaskError(f"task {task_id} is being resumed; only suspended and completed tasks can be resumed")
+            raise TaskError(f"task {name} is being resumed; only suspended and completed tasks can be resumed")
         _check_resumable(entry, text)
         entry.is_resuming = True
         try:
@@ -256,15 +269,15 @@ class TaskScheduler:
 
     # ------------------------------------------------------------------ cancel, drain
 
-    async def cancel(self, task_id: str, by: str) -> StoppedTask:
-        """End a task. Returns when nothing of it runs; that it was stopped is recorded behind that.
+    async def cancel(self, name: str, by: str) -> StoppedTask:
+        """End a task. Returns when nothing of it runs and that it was stopped is on disk, or is not within RECORD_WAIT.
 
         by: name for the error of the task. Raises TaskError if the task is not running, or is being cancelled already. For a task
         that is over and still reflects, the reflection is ended and the task stays completed.
         """
-        entry = self._state.registry.get(task_id)
+        entry = self._state.registry.get(await self._state.resolve(name))
         if entry is None or entry.is_ending or (entry.is_over and entry.ref is None):
-            raise TaskError(f"task {task_id!r} is not running")
+            raise TaskError(f"task {name!r} is not running")
         what = entry.view.description or entry.view.input_text
         seconds = trio.current_time() - entry.since if entry.holds_slot else 0.0
         was_over, was_waiting, error = entry.is_over, not entry.holds_slot, f"stopped by {by}"
@@ -272,15 +285,39 @@ class TaskScheduler:
         self._state.registry.withdraw(entry)
         if entry.starting is not None:
             await entry.starting.wait()
-        doing: str | None = None
+        ended: EndedStage | None = None
         if entry.ref is not None:
             with suppress(ActorError):
-                doing = await entry.ref.ask(CancelStage, error)
-        if was_over and not doing:
-            raise TaskError(f"task {task_id!r} is not running")
-        if doing is None:  # no actor, or one that has ended without having taken the request
-            self._nursery.start_soon(self.fail, entry, error)
-        return StoppedTask(task_id, what, "waiting" if was_waiting and not was_over else doing or "", seconds)
+                ended = await entry.ref.ask(CancelStage, error)
+        if ended is not None and ended.is_over:  # its report may be on its way only
+            was_over, entry.is_ending = True, False
+        if was_over and (ended is None or not ended.activity):
+            raise TaskError(f"task {name!r} is not running")
+        if not was_over:
+            await self._record_stop(entry, error, by_actor=ended is not None)
+            if entry.view.is_over and entry.view.error != error:  # its actor had ended before it could take the request
+                entry.is_ending = False
+                raise TaskError(f"task {name!r} is not running")
+        doing = "waiting" if was_waiting and not was_over else ended.activity if ended is not None else ""
+        return StoppedTask(entry.task_id, what, doing, seconds, entry.view.number)
+
+    async def _record_stop(self, entry: TaskEntry, error: str, *, by_actor: bool) -> None:
+        """Return when the failure of a task that was stopped is on disk, or after RECORD_WAIT; it is then recorded later.
+
+        by_actor: the actor records it and ends. Else there is none, or it has ended without having taken the request.
+        """
+        recorded = trio.Event()
+
+        async def record() -> None:
+            if by_actor:
+                await entry.ended.wait()
+            else:
+                await self.fail(entry, error)
+            recorded.set()
+
+        self._nursery.start_soon(record)
+        with trio.move_on_after(RECORD_WAIT):
+            await recorded.wait()
 
     async def cancel_all(self, by: str, channel: tuple[str, str] | None) -> tuple[StoppedTask, ...]:
         """End all tasks, or those of a channel (type, channelId), at the same time."""

@@ -38,7 +38,7 @@ from pegasus.observe import get_logger
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.core.context import Payload, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
+from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.stages import TaskDeps
 from pegasus.tasks.run.task import TaskMessage, apply_recorded
@@ -260,6 +260,29 @@ class AgentState:
         self.notifier = TaskNotifier(archive, listener, self.registry)
         """Queue of notifications for submitters."""
 
+    async def resolve(self, name: str) -> str:
+        """Return the id of the task that is named by its id or its number. An unknown id is returned as it is.
+
+        Raises TaskError for a number that no task has, and StorageError.
+        """
+        number = parse_number(name)
+        if not number:
+            return name
+        entry = next((entry for entry in self.registry if entry.view.number == number), None)
+        if entry is not None:
+            return entry.task_id
+        task_id, newest = await self.archive.find_numbered(number)
+        if task_id is None:
+            raise no_such_number(number, newest)
+        return task_id
+
+    async def load_view(self, task_id: str) -> TaskView | None:
+        """Return the view of a task that is not in memory, None if there is none. Raises StorageError."""
+        fsm = await self.archive.load(task_id)
+        if fsm is None:
+            return None
+        return task_view(fsm, number=(await self.archive.numbers((task_id,))).get(task_id, 0))
+
     async def find(self, task_id: str) -> TaskEntry:
         """Return a task that is in memory or on disk. Raises TaskError if there is none, StorageError."""
         entry = self.registry.get(task_id)
@@ -268,7 +291,8 @@ class AgentState:
         fsm = await self.archive.load(task_id)
         if fsm is None:
             raise TaskError(f"there is no task {task_id!r}")
-        entry = TaskEntry(task_view(fsm), notified=fsm.context.notified)
+        number = (await self.archive.numbers((task_id,))).get(task_id, 0)
+        entry = TaskEntry(task_view(fsm, number=number), notified=fsm.context.notified)
         entry.created.set()
         return self.registry.register(entry)
 
@@ -294,9 +318,12 @@ class AgentState:
         self.update(entry, task_view(fsm), (notification,) if notification is not None else ())
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: tuple[Notification, ...]) -> None:
-        """Take over the new state of a task: notify its submitter, and answer those who wait for its end."""
+        """Take over the new state of a task: notify its submitter, and answer those who wait for its end.
+
+        view: as the actor or the log gives it, which do not know the number of the task and the time of its slot.
+        """
         was_over, is_over = entry.view.is_over, view.is_over
-        entry.view = view
+        entry.view = view = attrs.evolve(view, number=entry.view.number, started_at=entry.view.started_at)
         for notification in notifications:
             self.notifier.add(notification, is_last=is_over and notification is notifications[-1])
             entry.notified = notification.n
@@ -306,3 +333,4 @@ class AgentState:
                 reply.send(view)
             entry.waiting.clear()
             self.registry.finished(entry)
+        self.deps.observe(view)

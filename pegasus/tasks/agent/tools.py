@@ -12,14 +12,16 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.conversation import Entry
-from pegasus.messages import Json, Metadata
+from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.policy import Principal
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentMessage, GetContext, ListTasks
 from pegasus.tasks.core.context import TaskContext, TaskState
-from pegasus.tasks.core.views import TaskView
+from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.wire import WireError, from_wire
 
 RUNNING_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
@@ -37,6 +39,20 @@ async def wait_until_running(agent: Ref[AgentMessage]) -> bool:
         while not agent.alive:  # noqa: ASYNC110 an actor that starts notifies nobody
             await trio.sleep(0.02)
     return agent.alive
+
+
+def is_visible(metadata: Metadata, principal: Principal) -> bool:
+    """Return whether a person may know of a task: owners of all, guests of those of their own conversation.
+
+    metadata: that of the task.
+    """
+    if principal.is_owner:
+        return True
+    try:
+        channel = from_wire(metadata.get("channel"), ChannelInfo)
+    except WireError:
+        return False
+    return principal.channel is not None and channel.address == principal.channel.address
 
 
 def task_tools(agent: Ref[AgentMessage]) -> tuple[Tool, ...]:
@@ -60,7 +76,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
             found = await agent.ask(ListTasks, date)
         except (ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
-        return [_summary(task) for task in found]
+        return [_summary(task) for task in found if is_visible(task.metadata, context.principal)]
 
     return Tool(spec, run, "task", Effect.PURE)
 
@@ -69,6 +85,7 @@ def _summary(task: TaskView) -> dict[str, Json]:
     """Return the item of a task in the result of task_list."""
     return {
         "taskId": task.task_id,
+        "number": task.number,
         "description": task.description,
         "inputText": task.input_text,
         "status": _STATUS.get(task.state, "in_progress"),
@@ -89,9 +106,9 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
         task_id = str(arguments["taskId"])
         try:
             found: TaskContext | None = await agent.ask(GetContext, task_id)
-        except (ActorError, StorageError) as error:
+        except (TaskError, ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
-        if found is None:
+        if found is None or not is_visible(found.input_metadata, context.principal):
             raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
         return [_message(entry) for entry in found.messages]
 

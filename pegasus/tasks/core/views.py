@@ -21,6 +21,22 @@ class TaskError(Exception):
     """A request cannot be carried out for this task; the text says why, and what would work."""
 
 
+def parse_number(name: str) -> int:
+    """Return the number that a person names a task by ("7" or "#7"), 0 if the text is no number but an id.
+
+    An id of 16 hexadecimal characters may consist of digits; numbers are shorter.
+    """
+    digits = name.strip().removeprefix("#")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
+
+
+def no_such_number(number: int, newest: int) -> TaskError:
+    """Return the error for a number that no task has. newest: the number of the newest task, 0 if there is none."""
+    return TaskError(
+        f"there is no task {number}; " + (f"the newest is {newest}" if newest else "there are no tasks yet")
+    )
+
+
 @attrs.frozen
 class TaskView:
     """A task as others may see it.
@@ -48,6 +64,8 @@ class TaskView:
     """Wall clock of the last event, ms."""
     doing: str = ""
     """Current activity, e.g. "thinking" or "shell_exec"; "" if nothing runs."""
+    commands: tuple[str, ...] = ()
+    """Background commands that run, e.g. "c1 npm run dev"."""
     result: str | None = None
     """The answer of a completed task."""
     error: str | None = None
@@ -56,6 +74,10 @@ class TaskView:
     """The question that a suspended task waits for."""
     metadata: Metadata = attrs.field(factory=dict)
     """Metadata of its Submit."""
+    number: int = 0
+    """Number by which people name it: that of its line in the index. 0 until it is on disk, or if the index does not name it."""
+    started_at: int = 0
+    """Wall clock of when it got its slot, the last time, ms; 0 if it has had none since the start of the process."""
 
     @property
     def is_over(self) -> bool:
@@ -84,8 +106,8 @@ class Notification:
     """For "completed": {taskId, input, response, iterations}."""
 
 
-def task_view(fsm: TaskFSM, doing: str = "") -> TaskView:
-    """Return the view of a task. doing: its current activity."""
+def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[str, ...] = ()) -> TaskView:
+    """Return the view of a task. doing: its current activity. number: its number, where it is known. commands: those that run."""
     context = fsm.context
     response = (context.final_result or {}).get("response")
     return TaskView(
@@ -99,10 +121,12 @@ def task_view(fsm: TaskFSM, doing: str = "") -> TaskView:
         created_at=fsm.created_at,
         updated_at=fsm.updated_at,
         doing=doing,
+        commands=commands,
         result=response if isinstance(response, str) else None,
         error=context.error,
         question=context.question,
         metadata=context.input_metadata,
+        number=number,
     )
 
 

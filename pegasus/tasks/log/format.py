@@ -7,6 +7,9 @@ byte must not hide the tasks around it.
     tasks/pending.json             [{"taskId": …, "ts": …}, …], replaced as a whole
     tasks/YYYY-MM-DD/<id>.jsonl    {"ts": …, "event": …, "taskId": …, "data": {…}}, a line for each event
 
+The number of a task, which people use instead of its id, is the number of its line in the index. Lines are only appended, and a
+damaged one keeps its place, so a number is never given twice.
+
 Logs are in a folder for each day, so that no folder becomes huge. The date is that of the creation in UTC;
 a task that is resumed weeks later is still in the folder of its first day.
 
@@ -19,6 +22,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from io import BytesIO
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -105,6 +111,16 @@ def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:
     return Event(f"{number:016x}", kind, int(ts), "log", task_id, data or {})
 
 
+def parse_events(log: bytes) -> tuple[Event, ...]:
+    """Return the events of the good lines of a log, oldest first."""
+    events: list[Event] = []
+    for line in scan_lines(log):
+        if isinstance(line, Line):
+            with suppress(BadTaskLine):
+                events.append(parse_task_line(line.value, line.number))
+    return tuple(events)
+
+
 # ------------------------------------------------------------------ index.jsonl
 
 
@@ -148,12 +164,53 @@ def find_date(index: bytes, task_id: str) -> str | None:
 
     Only the line that has the id is parsed: an index has one line for each task that there ever was.
     """
+    found = _find_entry(index, task_id)
+    return found[1].date if found is not None else None
+
+
+def find_numbers(index: bytes, task_ids: Iterable[str]) -> dict[str, int]:
+    """Return the numbers of those tasks that the index names. The index is gone through once, however many tasks there are."""
+    places = sorted((found[0], task_id) for task_id in task_ids if (found := _find_entry(index, task_id)) is not None)
+    numbers: dict[str, int] = {}
+    before, line = 0, 1
+    for place, task_id in places:
+        line += index.count(b"\n", before, place)
+        before, numbers[task_id] = place, line
+    return numbers
+
+
+def find_numbered(index: bytes, number: int) -> str | None:
+    """Return the id of the task with this number, None if there is none or its line is damaged."""
+    line = next(islice(BytesIO(index), number - 1, number), b"") if number > 0 else b""
+    return next((entry.task_id for entry in read_index(line)[0]), None)
+
+
+def find_latest(index: bytes, count: int) -> dict[str, int]:
+    """Return the numbers of the newest `count` tasks by id, oldest first; a damaged line is left out.
+
+    Only the end of the index is parsed, however many tasks there ever were.
+    """
+    lines = (
+        index.rsplit(b"\n", count + 1)[-count - 1 :][:-1] if count > 0 else []
+    )  # what follows the last line end is no line
+    first = last_number(index) - len(lines) + 1
+    read = ((number, read_index(line + b"\n")[0]) for number, line in enumerate(lines, first))
+    return {entry.task_id: number for number, entries in read for entry in entries}
+
+
+def last_number(index: bytes) -> int:
+    """Return the number of the last line of an index, 0 if it is empty."""
+    return index.count(b"\n")
+
+
+def _find_entry(index: bytes, task_id: str) -> tuple[int, IndexEntry] | None:
+    """Return the offset and the content of the last line that names a task, None if there is none."""
     at = index.rfind(f'"taskId":{encode_json(task_id)}'.encode())
     if at < 0:
         return None
     begin, end = index.rfind(b"\n", 0, at) + 1, index.find(b"\n", at)
     entries, _ = read_index(index[begin : len(index) if end < 0 else end + 1])
-    return next((entry.date for entry in entries if entry.task_id == task_id), None)
+    return next(((begin, entry) for entry in entries if entry.task_id == task_id), None)
 
 
 # ------------------------------------------------------------------ pending.json

@@ -22,7 +22,8 @@ the task became pending is the best guess. A log that this run did not begin is 
 here:
 
 * A torn end is moved to `<log>.torn-<ms>`: the next line would be glued to it and be lost with it. It is kept and not deleted
-  because it is evidence of a crash or of a failing disk, and may hold text that somebody misses.
+  because it is evidence of a crash or of a failing disk, and may hold text that somebody misses. In the index an empty line
+  takes its place, so that the number of that line is not given to another task.
 * If the persister was restarted, lines that the log has already are left out: the run before may have written them without
   being able to answer, and the sender has repeated its request.
 
@@ -33,7 +34,7 @@ remembered until the task is forgotten, which makes the usual write one Commit w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -51,7 +52,11 @@ from pegasus.tasks.log.format import (
     PendingTask,
     date_of,
     find_date,
+    find_latest,
+    find_numbered,
+    find_numbers,
     index_line,
+    last_number,
     pending_content,
     read_index,
     read_pending,
@@ -94,8 +99,8 @@ class RecordEvents:
     Example: `await persister.ask(RecordEvents, (created,))`; usually by `TaskLogs.record`, which asks again.
     """
 
-    reply: Reply[None]
-    """Answered when every line is synced."""
+    reply: Reply[Mapping[str, int]]
+    """Answered when every line is synced, with the numbers of the tasks among them that are new in the index."""
     events: tuple[Event, ...]
     """Events in the order of their lines; they may belong to several tasks."""
 
@@ -139,7 +144,42 @@ class ListLogs:
     """UTC date of the creation."""
 
 
-PersisterMessage: TypeAlias = RecordEvents | GetPending | Forget | ReadLogs | ListLogs
+@attrs.frozen(eq=False)
+class GetNumbers:
+    """Return the numbers of tasks: those of their lines in the index."""
+
+    reply: Reply[Mapping[str, int]]
+    """Receives the number by task id, without tasks that the index does not name. Fails with StorageError if it cannot be read."""
+    task_ids: tuple[str, ...]
+    """Ids of the tasks."""
+
+
+@attrs.frozen(eq=False)
+class FindNumbered:
+    """Return the id of the task with a number."""
+
+    reply: Reply[tuple[str | None, int]]
+    """Receives the id, None if there is none, and the number of the newest task. Fails with StorageError as GetNumbers does."""
+    number: int
+    """Number of the task, from 1."""
+
+
+@attrs.frozen(eq=False)
+class ReadLatest:
+    """Return the numbers and the logs of the newest tasks."""
+
+    reply: Reply[Mapping[str, tuple[int, bytes | StorageError]]]
+    """Receives number and log by task id, oldest first. A log that cannot be read is an error among the others; a task whose line in
+    the index is damaged is left out. Fails with StorageError if the index cannot be read."""
+    count: int
+    """Number of tasks."""
+    known: Set[str] = frozenset()
+    """Tasks whose logs are not wanted: b"" stands for each."""
+
+
+PersisterMessage: TypeAlias = (
+    RecordEvents | GetPending | Forget | ReadLogs | ListLogs | GetNumbers | FindNumbered | ReadLatest
+)
 """Everything that the persister accepts."""
 
 
@@ -181,6 +221,8 @@ class _OpenLog:
     """Path below data/."""
     new_date: str = ""
     """Date for the index, "" if the index has the task already."""
+    number: int = 0
+    """Number of the task, if its log was looked up in the index."""
     written: frozenset[bytes] = frozenset()
     """Lines that must not be written again."""
 
@@ -201,6 +243,8 @@ class _Store:
         """Pending tasks by id, oldest first: the list as it should be on disk."""
         self._listed: frozenset[str] = frozenset()
         """Tasks in pending.json as it is on disk."""
+        self._last_number = 0
+        """Number of the last line of the index."""
 
     # ------------------------------------------------------------------ at the start
 
@@ -212,7 +256,8 @@ class _Store:
         """
         index = await self._read_or_report(INDEX)
         if index:
-            index = await self._repair(INDEX, index)
+            index = await self._repair(INDEX, index, placeholder=b"\n")
+        self._last_number = last_number(index)
         found = read_pending(await self._read_or_report(PENDING))
         self._pending = {entry.task_id: entry for entry in found.entries}
         if found.problem and (index or found.entries):
@@ -270,7 +315,7 @@ class _Store:
             if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
                 self.rewrite_at = trio.current_time() + FORGET_AFTER
 
-    async def _answer(self, message: GetPending | ReadLogs | ListLogs) -> None:
+    async def _answer(self, message: GetPending | ReadLogs | ListLogs | GetNumbers | FindNumbered | ReadLatest) -> None:
         """Answer a request to read."""
         try:
             match message:
@@ -281,6 +326,13 @@ class _Store:
                 case ListLogs(reply, date):
                     entries = await self._index()
                     reply.send(tuple(dict.fromkeys(entry.task_id for entry in entries if entry.date == date)))
+                case GetNumbers(reply, task_ids):
+                    reply.send(find_numbers(await self._journal.ask(ReadFile, INDEX), task_ids))
+                case FindNumbered(reply, number):
+                    index = await self._journal.ask(ReadFile, INDEX)
+                    reply.send((find_numbered(index, number), last_number(index)))
+                case ReadLatest(reply, count, known):
+                    reply.send(await self._read_latest(count, known))
         except StorageError as error:
             message.reply.fail(error)
 
@@ -294,7 +346,7 @@ class _Store:
         if not requests:
             return
         try:
-            await self._commit([event for request in requests for event in request.events])
+            numbers = await self._commit([event for request in requests for event in request.events])
         except StorageError as error:
             if len(requests) == 1:
                 requests[0].reply.fail(error)
@@ -303,10 +355,13 @@ class _Store:
                     await self.write((request,))
             return
         for request in requests:
-            request.reply.send(None)
+            begun = {event.task_id or "" for event in request.events}
+            request.reply.send({task_id: number for task_id, number in numbers.items() if task_id in begun})
 
-    async def _commit(self, events: Sequence[Event]) -> None:
+    async def _commit(self, events: Sequence[Event]) -> dict[str, int]:
         """Write these events as one durable step: the index first, then each log in order of the events.
+
+        Returns the numbers of the tasks that are new in the index, or that were new when the request was made before.
 
         Raises StorageError; then none of them was written. A task that becomes pending stays on the list in memory even so: its
         submitter asks again, and a task too many on the list does no harm.
@@ -319,6 +374,7 @@ class _Store:
         index: list[bytes] = []
         lines: dict[str, list[bytes]] = {}
         logs: dict[str, _OpenLog] = {}
+        numbers: dict[str, int] = {}
         for event in events:
             task_id = event.task_id or ""
             log = logs.get(task_id)
@@ -326,13 +382,18 @@ class _Store:
                 log = logs[task_id] = await self._open(task_id, event)
                 if log.new_date:
                     index.append(index_line(task_id, log.new_date))
+                    numbers[task_id] = self._last_number + len(index)
+                elif log.number:
+                    numbers[task_id] = log.number
             line = task_line(event)
             if line not in log.written:
                 lines.setdefault(log.path, []).append(line)
         pieces = {INDEX: index, **lines} if index else lines
         if pieces:
             await self._journal.ask(Commit, tuple((path, b"".join(some)) for path, some in pieces.items()))
+        self._last_number += len(index)
         self._paths |= {task_id: log.path for task_id, log in logs.items()}
+        return numbers
 
     async def _open(self, task_id: str, event: Event) -> _OpenLog:
         """Return the log for this event's line. It is not remembered before the write, so a refused write may be repeated."""
@@ -342,16 +403,18 @@ class _Store:
         if is_new and not self._is_restart:
             date = date_of(event.timestamp)
             return _OpenLog(task_path(task_id, date), date)
-        known = find_date(await self._journal.ask(ReadFile, INDEX), task_id)
+        index = await self._journal.ask(ReadFile, INDEX)
+        known = find_date(index, task_id)
         pending = None if is_new else self._pending.get(task_id)
         date = known or date_of(int(pending.ts) if pending is not None else event.timestamp)
         path = task_path(task_id, date)
         content = await self._repair(path, await self._journal.ask(ReadFile, path))
         written = frozenset(content.splitlines(keepends=True)) if self._is_restart else frozenset[bytes]()
-        return _OpenLog(path, "" if known else date, written)
+        number = find_numbers(index, (task_id,)).get(task_id, 0) if is_new else 0
+        return _OpenLog(path, "" if known else date, number, written)
 
-    async def _repair(self, path: str, content: bytes) -> bytes:
-        """Move a torn end out of the file, and return what is left of the content.
+    async def _repair(self, path: str, content: bytes, placeholder: bytes = b"") -> bytes:
+        """Move a torn end out of the file, and return what is left of the content. placeholder: what takes its place.
 
         The end is copied before the file is cut: a crash in between leaves it in both places, never in none.
         """
@@ -360,9 +423,10 @@ class _Store:
             return content
         aside = f"{path}.torn-{self._clock()}"
         await self._journal.ask(ReplaceFile, aside, content[end:])
-        await self._journal.ask(ReplaceFile, path, content[:end])
+        whole = content[:end] + placeholder
+        await self._journal.ask(ReplaceFile, path, whole)
         _log.warning("set a torn last line aside", path=path, aside=aside)
-        return content[:end]
+        return whole
 
     async def _write_pending(self) -> None:
         """Replace pending.json. Raises StorageError; the file is then what it was."""
@@ -388,13 +452,22 @@ class _Store:
             _log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
         return entries
 
-    async def _read_logs(self, task_ids: Iterable[str]) -> list[bytes | StorageError]:
-        """Return the log of each task, b"" if there is none, or the reason why it cannot be read.
+    async def _read_latest(self, count: int, known: Set[str]) -> dict[str, tuple[int, bytes | StorageError]]:
+        """Return number and log of the newest tasks, without the logs of those that are known."""
+        index = await self._journal.ask(ReadFile, INDEX)
+        numbers = find_latest(index, count)
+        wanted = [task_id for task_id in numbers if task_id not in known]
+        logs = dict(zip(wanted, await self._read_logs(wanted, index), strict=True))
+        return {task_id: (number, logs.get(task_id, b"")) for task_id, number in numbers.items()}
+
+    async def _read_logs(self, task_ids: Iterable[str], index: bytes | None = None) -> list[bytes | StorageError]:
+        """Return the log of each task, b"" if there is none, or the reason why it cannot be read. index: None = it is read if needed.
 
         The log of a pending task that the index names, and whose end is whole, need not be read again to be appended to.
         """
         ids = tuple(task_ids)
-        index = b"" if self._paths.keys() >= set(ids) else await self._journal.ask(ReadFile, INDEX)
+        if index is None:
+            index = b"" if self._paths.keys() >= set(ids) else await self._journal.ask(ReadFile, INDEX)
         named = {task_id: task_path(task_id, date) for task_id in ids if (date := find_date(index, task_id))}
         paths = [self._paths.get(task_id) or named.get(task_id) or self._likely_path(task_id) for task_id in ids]
         wanted = [path for path in paths if path is not None]

@@ -6,7 +6,7 @@ files do not change, and a command such as `pegasus tasks` reads them directly (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +17,32 @@ from pegasus.events import Event
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.views import TaskView, task_view
-from pegasus.tasks.log.format import FOLDER, INDEX, PendingTask, find_date, is_date, is_task_id, read_index, task_path
-from pegasus.tasks.log.persister import Forget, GetPending, ListLogs, PersisterMessage, ReadLogs, RecordEvents
+from pegasus.tasks.core.views import TaskView, no_such_number, parse_number, task_view
+from pegasus.tasks.log.format import (
+    FOLDER,
+    INDEX,
+    PendingTask,
+    find_date,
+    find_numbered,
+    find_numbers,
+    is_date,
+    is_task_id,
+    last_number,
+    parse_events,
+    read_index,
+    task_path,
+)
+from pegasus.tasks.log.persister import (
+    FindNumbered,
+    Forget,
+    GetNumbers,
+    GetPending,
+    ListLogs,
+    PersisterMessage,
+    ReadLatest,
+    ReadLogs,
+    RecordEvents,
+)
 from pegasus.tasks.log.replay import ReplayedTask, replay
 
 RETRY_FIRST: Final = 0.5
@@ -41,8 +64,10 @@ class TaskLogs:
     def __init__(self, persister: Ref[PersisterMessage]) -> None:
         self._persister = persister
 
-    async def record(self, events: Sequence[Event]) -> None:
+    async def record(self, events: Sequence[Event]) -> Mapping[str, int]:
         """Return when these events are on disk. Asks again, with growing pauses, for as long as the disk refuses.
+
+        Returns the numbers of the tasks that these events create, by id.
 
         There is no limit on the attempts: a task whose events cannot be stored must wait, since going on without them would show
         others a state that a crash takes back. Each refusal is logged. Raises nothing. Cancelled: the events may be written or not.
@@ -77,11 +102,40 @@ class TaskLogs:
             for task_id, content in zip(task_ids, contents, strict=True)
         ]
 
+    async def read_events(self, task_id: str) -> tuple[Event, ...]:
+        """Return the events in the log of a task, () if there is none; damaged lines are left out. Raises StorageError."""
+        [content] = await self._persister.ask(ReadLogs, (task_id,))
+        if isinstance(content, StorageError):
+            raise content
+        return parse_events(content)
+
     async def views(self, date: str) -> tuple[TaskView, ...]:
         """Return the tasks of a day (UTC, YYYY-MM-DD), oldest first; without those whose log cannot be read."""
         found = await self.replays(await self._persister.ask(ListLogs, date))
-        tasks = [each.task for each in found if isinstance(each, ReplayedTask)]
-        return tuple(task_view(task) for task in tasks if task is not None)
+        tasks = [each.task for each in found if isinstance(each, ReplayedTask) and each.task is not None]
+        numbers = await self.numbers(task.task_id for task in tasks)
+        return tuple(task_view(task, number=numbers.get(task.task_id, 0)) for task in tasks)
+
+    async def latest(self, count: int, known: Set[str]) -> dict[str, TaskView | None]:
+        """Return the newest tasks by id, oldest first: None for those that are known, which are not read.
+
+        Tasks whose log cannot be read are left out.
+        """
+        found: dict[str, TaskView | None] = {}
+        for task_id, (number, content) in (await self._persister.ask(ReadLatest, count, known)).items():
+            if task_id in known:
+                found[task_id] = None
+            elif not isinstance(content, StorageError) and (task := _replay(task_id, content).task) is not None:
+                found[task_id] = task_view(task, number=number)
+        return found
+
+    async def numbers(self, task_ids: Iterable[str]) -> Mapping[str, int]:
+        """Return the numbers of tasks by id, without those that the index does not name."""
+        return await self._persister.ask(GetNumbers, tuple(task_ids))
+
+    async def find_numbered(self, number: int) -> tuple[str | None, int]:
+        """Return the id of the task with this number, None if there is none, and the number of the newest task."""
+        return await self._persister.ask(FindNumbered, number)
 
     async def pending(self) -> tuple[PendingTask, ...]:
         """Return the tasks that the last run left unfinished, and those that are unfinished now; oldest first."""
@@ -103,13 +157,32 @@ def _replay(task_id: str, content: bytes) -> ReplayedTask:
 # ------------------------------------------------------------------ without a daemon
 
 
-def read_task(data: Path, task_id: str) -> ReplayedTask | None:
-    """Return a task from the data folder, None if there is none. Blocking; nothing is written. Raises OSError.
+def read_task(data: Path, name: str) -> ReplayedTask | None:
+    """Return a task from the data folder, None if there is none. Blocking; nothing is written. Raises OSError, TaskError.
 
-    The log is found by the index or, where that does not name the task, by its file name.
+    name: id or number of the task; TaskError is raised for a number that no task has. The log is found by the index or, where that
+    does not name the task, by its file name.
     """
+    task_id = name
+    if number := parse_number(name):
+        index = _read_file(data / INDEX)
+        found = find_numbered(index, number)
+        if found is None:
+            raise no_such_number(number, last_number(index))
+        task_id = found
     path = _find_log(data, task_id)
-    return replay(path.read_bytes(), task_id) if path is not None else None
+    return replay(path.read_bytes(), path.stem) if path is not None else None
+
+
+def read_events(data: Path, task_id: str) -> tuple[Event, ...]:
+    """Return the events in the log of a task, as `TaskLogs.read_events` does, from the data folder. Blocking. Raises OSError."""
+    path = _find_log(data, task_id)
+    return parse_events(path.read_bytes()) if path is not None else ()
+
+
+def read_numbers(data: Path, task_ids: Iterable[str]) -> Mapping[str, int]:
+    """Return the numbers of tasks by id, as `TaskLogs.numbers` does, from the data folder. Blocking. Raises OSError."""
+    return find_numbers(_read_file(data / INDEX), task_ids)
 
 
 def read_tasks_of_day(data: Path, date: str) -> tuple[ReplayedTask, ...]:

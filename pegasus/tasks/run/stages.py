@@ -17,7 +17,7 @@ The time in which a call waits for a slot is not counted as its duration, and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 
 import attrs
@@ -26,9 +26,12 @@ import trio
 from actors import Ref
 from pegasus.conversation import Entry
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Json
-from pegasus.models import LanguageModel, ToolCall, ToolSpec
+from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, TraitStore
+from pegasus.policy import principal_of
+from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import (
     NeedMoreInfo,
     Payload,
@@ -47,8 +50,19 @@ from pegasus.tasks.core.context import (
 )
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import TaskType, TaskTypes
+from pegasus.tasks.core.views import TaskView
+from pegasus.tasks.run.lost_commands import all_commands, lost_commands, lost_commands_message
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Reflector, Thinker, Thought, label_of
-from pegasus.tools import REFLECTION_TOOLS, Effect, Tool, ToolContext, ToolExecutor, ToolOutcome
+from pegasus.tools import (
+    REFLECTION_TOOLS,
+    Effect,
+    Tool,
+    ToolContext,
+    ToolExecutor,
+    ToolOutcome,
+    lean_task_specs,
+    result_limit,
+)
 from pegasus.wire import encode_json
 
 
@@ -96,11 +110,21 @@ class TaskDeps:
 
     The models themselves bound how many calls run at the same time.
     """
+    context_window: Callable[[str], int]
+    """Tokens that fit into the model of a name or role. Raises ValueError for unknown names."""
     context: ToolContext
     """The part of a tool call's context that is the same for all tasks."""
+    owners: Collection[str] = ()
+    """Entries of `agent.owners`: whose work has the rights of an owner."""
+    traits: TraitStore = attrs.field(factory=TraitStore)
+    """What is known about each model; here, whether its server refuses tools."""
     memory: Memory | None = None
     """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
     limits: TaskLimits = attrs.field(factory=TaskLimits)
+    observe: Callable[[TaskView], None] = lambda view: None
+    """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
+    before_resuming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    """Awaited before recovered tasks go on: returns when a /stop of the last run has had its time to end them. It must not raise."""
 
 
 # ------------------------------------------------------------------ stages
@@ -126,17 +150,31 @@ class EventDraft:
 class Stages:
     """The stages of one task. They read its state machine and never move it. Raise ModelError, and whatever a defect raises.
 
-    Example: `drafts = await Stages(fsm, task_type, deps, tool_slots).reason()`.
+    Example: `drafts = await Stages(fsm, task_type, deps, tool_slots, commands).reason()`.
     """
 
-    def __init__(self, fsm: TaskFSM, task_type: TaskType, deps: TaskDeps, tool_slots: trio.Semaphore) -> None:
+    def __init__(
+        self,
+        fsm: TaskFSM,
+        task_type: TaskType,
+        deps: TaskDeps,
+        tool_slots: trio.Semaphore,
+        commands: BackgroundCommands,
+    ) -> None:
+        """Prepare. commands: the background commands of the actor; none runs yet."""
         self._fsm = fsm
         self._type = task_type
         self._deps = deps
         self._tool_slots = tool_slots
         """Slots for tool calls of all tasks together."""
+        self._tools = tuple(tool.spec for tool in deps.toolbox.all() if task_type.allows(tool.spec.name))
+        """Tools that the task may use, as the model is shown them."""
         self._env: dict[str, str] = {}
         """Environment that the tool calls of this task share; it lives as long as the actor of the task."""
+        self._commands = commands
+        self._lost = lost_commands(fsm.context.messages)
+        """Background commands of a former actor of the task that the model does not know to have ended."""
+        commands.remember_lost(all_commands(fsm.context.messages))
 
     # ------------------------------------------------------------------ thinking
 
@@ -165,10 +203,27 @@ class Stages:
     async def _think(self, context: TaskContext) -> Thought:
         """Make a model call. The index of memory is given to the first one only; later ones have it in the conversation."""
         deps, index = self._deps, ""
+        name = self._type.model_name
+        model = deps.model_for(name)
+        if isinstance(model, ModelClient):
+            model = await model.prepare()  # a local server tells the window, which decides about prompt and tools
+        window = deps.context_window(name)
+        lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
-            index = await read_or_nothing(deps.memory.index_message)
-        model = deps.model_for(self._type.model_name)
-        return await deps.thinker.think(context, model, self._type, self._allowed_tools(), index)
+            index = await read_or_nothing(partial(deps.memory.index_message, window))
+        tools = lean_task_specs(self._tools) if lean else self._tools  # the others can still be called
+        lost = {name: line for name, line in lost_commands(context.messages).items() if name in self._lost}
+        note = lost_commands_message(lost, deps.clock()) if lost else None
+        think = partial(deps.thinker.think, context, model, self._type, tools, index, note=note, lean=lean)
+        if not deps.traits.get(model.name).refuses_tools:
+            try:
+                return await think()
+            except ModelError as error:
+                if error.kind != "tools":
+                    raise
+                # The model that refused may be a fallback; the next thought then has tools again.
+                await deps.traits.learn(error.model or model.name, refuses_tools=True)
+        return await think(has_tools=False)
 
     # ------------------------------------------------------------------ acting
 
@@ -237,13 +292,8 @@ class Stages:
         if tool is not None:
             limited = " with the limits that this one has" if self._type.within is not None else ""
             why = f"it is not available to tasks of type {self._type.name}{limited}"
-        names = ", ".join(spec.name for spec in (*self._allowed_tools(), NOTIFY, ASK_USER))
+        names = ", ".join(spec.name for spec in (*self._tools, NOTIFY, ASK_USER))
         return _failed(f"{call.name}: {why}. There are: {names}")
-
-    def _allowed_tools(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that the task may use, as the model is shown them."""
-        specs = [tool.spec for tool in self._deps.toolbox.all()]
-        return tuple(spec for spec in specs if self._type.allows(spec.name))
 
     async def _announce(self, call: PlannedCall) -> None:
         """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""
@@ -256,11 +306,23 @@ class Stages:
         """Return the context of a call. Its key is the same when the call is run again after a crash."""
         deps, task = self._deps, self._fsm.context
         key = f"{task.id}/{call_id}"
-        context = attrs.evolve(deps.context, task_id=task.id, key=key, env=self._env, role=role)
+        # The window may have been learned since the start: a local server tells it, or a refusal.
+        limit = result_limit(deps.context_window(self._type.model_name))
+        channel = label_of(task).channel
+        context = attrs.evolve(
+            deps.context,
+            task_id=task.id,
+            key=key,
+            principal=principal_of(channel, deps.owners, task.input_metadata),
+            env=self._env,
+            commands=self._commands,
+            role=role,
+            max_result=limit,
+        )
         if not name.startswith("memory_"):
             return context
         outside = outside_sources(task.messages, deps.toolbox.get)
-        return attrs.evolve(context, origin=label_of(task).channel, outside=outside)
+        return attrs.evolve(context, origin=channel, outside=outside)
 
     def respond(self, reasoning: Reasoning | None) -> list[EventDraft]:
         """Return the answer that a thought without calls is."""
@@ -274,6 +336,9 @@ class Stages:
         deps = self._deps
         if deps.memory is None:
             return []
+        model = deps.model_for("reflection")
+        if deps.traits.get(model.name).refuses_tools:
+            return []  # a reflection consists of calls of the memory tools
         found = [deps.toolbox.get(name) for name in REFLECTION_TOOLS]
         tools = {tool.name: tool for tool in found if tool is not None}
 
@@ -287,7 +352,7 @@ class Stages:
 
         memory = await read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
-        outcome = await deps.reflector.reflect(self._fsm.context, memory, specs, deps.model_for("reflection"), run)
+        outcome = await deps.reflector.reflect(self._fsm.context, memory, specs, model, run)
         return [EventDraft(EventType.REFLECTION_COMPLETE, to_payload(outcome))]
 
 

@@ -11,6 +11,10 @@ While a task has an actor, this loop is the only one that records events of it. 
 took them, and a replay of the log gives the same task. Requests of the agent (cancel, suspend, resume, finish) are only stored for
 the loop and, where they cannot wait, cancel the running stage.
 
+Background commands of the task run in the nursery of the actor, beside the loop, so that they outlive a stage and end with
+the actor, whatever ends it. The loop ends them earlier where somebody is told: before a result, a failure or a suspension is recorded,
+and before a cancel or a stop of the process is answered. A suspended task has no commands, since it may wait for days.
+
 A crash between 3 and 4 loses nothing: the agent replays the log of a task whose actor has crashed.
 
 The time limit covers the stages of a task together and not each alone, because a person who waits for the result cares about the sum.
@@ -25,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import trio
@@ -35,6 +39,7 @@ from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import describe_error
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
+from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import (
     TaskFailed,
     TaskState,
@@ -52,6 +57,8 @@ from pegasus.tasks.run.stages import EventDraft, Stages, TaskDeps
 from pegasus.tasks.run.thinker import should_reflect
 
 _log = get_logger("task")
+_ENDS: Final = (EventType.TASK_COMPLETED, EventType.TASK_FAILED)
+"""Events by which a task is over."""
 
 
 # ------------------------------------------------------------------ messages
@@ -59,17 +66,26 @@ _log = get_logger("task")
 # them itself once they are recorded, and a report only updates the view that the agent has of the task.
 
 
+@attrs.frozen
+class EndedStage:
+    """Result of a CancelStage."""
+
+    activity: str
+    """The activity, e.g. "thinking"; "" if no stage was running."""
+    is_over: bool
+    """The task had come to its end before the request, and that end stands: it is on disk or is being written."""
+
+
 @attrs.frozen(eq=False)
 class CancelStage:
-    """End the running stage with everything it has started, then fail the task.
+    """End the running stage with everything it has started, then fail the task, unless it is over.
 
-    Answered with the activity that was ended ("" if there was none) when nothing of it runs any more. That the task has failed is
-    recorded after the answer, since a disk that refuses must not keep `/stop` from stopping. A reflection is ended too; its task
-    stays completed.
+    Answered when nothing of it runs any more. That the task has failed is recorded after the answer, since a disk that refuses must
+    not keep `/stop` from stopping. A reflection is ended too; its task stays completed.
     """
 
-    reply: Reply[str]
-    """Receives the activity. Fails with ActorError if the actor has ended before; the agent then records the failure."""
+    reply: Reply[EndedStage]
+    """Fails with ActorError if the actor has ended before; the agent then records the failure."""
     error: str
     """Error of the failed task, e.g. "stopped by the owner"."""
 
@@ -136,6 +152,9 @@ TaskReport: TypeAlias = StateChanged | TaskActorEnded
 
 # ------------------------------------------------------------------ the actor
 
+_ENDS_OF_COMMANDS: Final = (*_ENDS, EventType.TASK_SUSPENDED, EventType.NEED_MORE_INFO)
+"""Events with which the background commands of a task end: nobody could use them any more, or not for a long time."""
+
 
 async def task_actor(
     inbox: Inbox[TaskMessage],
@@ -155,8 +174,11 @@ async def task_actor(
     for a single call. agent: receives the reports. start: the event that starts the task and is on disk already, which is the
     cause of what follows.
     """
-    run = _TaskRun(fsm, deps, archive, agent, Stages(fsm, task_type, deps, tool_slots), start)
     async with trio.open_nursery() as nursery:
+        commands = BackgroundCommands(nursery)
+        stages = Stages(fsm, task_type, deps, tool_slots, commands)
+        run = _TaskRun(fsm, deps, archive, agent, stages, commands, nursery, start)
+        commands.changed = partial(nursery.start_soon, run.report)
         nursery.start_soon(run.run, nursery.cancel_scope)
         async for message in inbox:
             run.handle(message)
@@ -209,6 +231,9 @@ class _TaskRun:
     _agent: Ref[TaskReport]
     """Receives the reports."""
     _stages: Stages
+    _commands: BackgroundCommands
+    _nursery: trio.Nursery
+    """Nursery of the actor."""
     _cause: Event
     """Last recorded event of the task, the cause of the next."""
     _seconds_left: float = attrs.field(init=False)
@@ -227,10 +252,12 @@ class _TaskRun:
     """Reason for TASK_SUSPENDED, once a suspension was requested."""
     _resume: ResumeTask | None = None
     """Resume that is not recorded yet."""
-    _cancel_replies: list[tuple[Reply[str], str]] = attrs.field(factory=list)
-    """Requests to answer when the running stage has ended, with the activity that it ends."""
+    _cancel_replies: list[tuple[Reply[EndedStage], EndedStage]] = attrs.field(factory=list)
+    """Requests to answer when the running stage and the background commands have ended, with their answers."""
     _finish_replies: list[Reply[None]] = attrs.field(factory=list)
     """Requests to answer when nothing of the task runs and everything is on disk."""
+    _is_end_being_written: bool = False
+    """Whether the event that ends the task is on its way to the disk."""
     _is_finishing: bool = False
     """Whether no new stage may begin, because the process stops."""
 
@@ -244,10 +271,11 @@ class _TaskRun:
         match message:
             case CancelStage(reply, error):
                 self._cancel_error = error
+                self._cancel_replies.append((reply, EndedStage(self._activity, self._is_over)))
+                self._commands.request_end()  # at the same time as the stage
                 if self._scope is None:
-                    reply.send("")
+                    self._nursery.start_soon(self._answer_cancel)
                 else:  # answered when the stage has ended
-                    self._cancel_replies.append((reply, self._activity))
                     self._scope.cancel()
             case SuspendAfterStage(reason):
                 self._suspend_reason = reason
@@ -273,7 +301,7 @@ class _TaskRun:
             due = [] if requested else self._due_events()
             stage = None if requested or due or self._is_finishing else self._next_stage()
             self._activity = stage.activity if stage is not None else ""
-            await self._agent.tell(StateChanged(task_view(self._fsm, self._activity), tuple(notifications)))
+            await self._agent.tell(StateChanged(self._view(), tuple(notifications)))
             notifications = ()
             if requested:
                 notifications = await self._record(requested)
@@ -288,8 +316,25 @@ class _TaskRun:
                 break
             else:
                 await self._wait_for_request()
+        await self._commands.end_all()
+        await self._answer_cancel()
         self._answer_finish()
         actor.cancel()
+
+    async def report(self) -> None:
+        """Report the background commands that run now, with the rest of the task. The end of a task is reported by the loop only."""
+        if not self._fsm.is_over and self._fsm.state is not TaskState.SUSPENDED:
+            await self._agent.tell(StateChanged(self._view()))
+
+    def _view(self) -> TaskView:
+        return task_view(self._fsm, self._activity, commands=self._commands.names)
+
+    async def _answer_cancel(self) -> None:
+        """Answer those who wait for a cancel, when no background command is left."""
+        await self._commands.end_all()
+        for reply, ended in self._cancel_replies:
+            reply.send(ended)
+        self._cancel_replies.clear()
 
     def _requested_events(self) -> list[EventDraft]:
         """Return the events that a request asks for, [] if there is none or it comes too late."""
@@ -327,9 +372,16 @@ class _TaskRun:
 
     async def _wait_for_request(self) -> None:
         """Wait for a request, for a task that has nothing to do: it is finishing, or its log has a plan without open steps."""
+        if self._is_finishing:
+            await self._commands.end_all()
         self._answer_finish()
         await self._requested.wait()
         self._requested = trio.Event()
+
+    @property
+    def _is_over(self) -> bool:
+        """The task has come to its end, or will have when the disk has written it."""
+        return self._fsm.is_over or self._is_end_being_written
 
     @property
     def _is_interrupted(self) -> bool:
@@ -400,9 +452,8 @@ class _TaskRun:
             drafts = [_failure(f"the task took longer than {self._deps.limits.timeout:g} s")]
         self._seconds_left -= trio.current_time() - begun
         self._scope, self._activity = None, ""
-        for reply, activity in self._cancel_replies:
-            reply.send(activity)
-        self._cancel_replies.clear()
+        if self._cancel_replies:
+            await self._answer_cancel()
         return self._without_unwanted(drafts)
 
     def _without_unwanted(self, drafts: list[EventDraft]) -> list[EventDraft]:
@@ -422,7 +473,11 @@ class _TaskRun:
         events = self._events_of(drafts)
         if not events:
             return []
+        self._is_end_being_written = any(event.type in _ENDS for event in events)
+        if any(event.type in _ENDS_OF_COMMANDS for event in events):
+            await self._commands.end_all()
         await self._archive.record(events)
+        self._is_end_being_written = False
         notifications = [await apply_recorded(self._deps, self._fsm, event) for event in events]
         self._cause = events[-1]
         return [notification for notification in notifications if notification is not None]

@@ -25,8 +25,8 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation import Entry, Projection, repair_log, with_unique_ids
-from pegasus.identity import Persona, task_prompt
+from pegasus.conversation import Entry, Projection, repair_log, with_unique_ids, without_calls
+from pegasus.identity import TASK_FILES, Persona, WorkspaceFiles, lean_task_prompt, task_prompt
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import (
     AssistantTurn,
@@ -69,6 +69,11 @@ NOTIFY: Final = ToolSpec(
 )
 OWN_TOOLS: Final = (NOTIFY, ASK_USER)
 """Tools that every type of task has."""
+WITHOUT_TOOLS: Final = """\
+## No tools
+You have no tools here: no files, no commands, no web, no memory. Do what can be done by thinking and writing, and say honestly what
+would have needed a tool. Never write a tool call or JSON in its place. What you write is your result."""
+"""End of the prompt for a model whose server refuses tools; it stands behind what the type of the task says about tools."""
 _NOT_DONE: Final = '{"cancelled":true,"reason":"not carried out"}'
 """Result of a call that was never run; a provider refuses a conversation with a call that has no result."""
 
@@ -91,12 +96,15 @@ class Thinker:
     Example: `thought = await Thinker(persona, clock).think(task.context, model, task_type, tools)`.
     """
 
-    def __init__(self, persona: Persona, clock: Callable[[], int]) -> None:
-        """Prepare. clock: wall clock, ms."""
+    def __init__(self, persona: Persona, clock: Callable[[], int], files: WorkspaceFiles | None = None) -> None:
+        """Prepare. clock: wall clock, ms. files: the owner's files, some of which are part of the prompt; None: there are none."""
         self._persona = persona
         self._clock = clock
-        self._prompts: dict[str, str] = {}
-        """System prompts by the body of the type; there are as many as there are types."""
+        self._files = files
+        self._version = 0
+        """Version of the files that the prompts were made with."""
+        self._prompts: dict[tuple[str, bool], str] = {}
+        """System prompts by the body of the type and whether they are lean; there are at most two for each type."""
 
     async def think(
         self,
@@ -105,24 +113,46 @@ class Thinker:
         task_type: TaskType,
         tools: Sequence[ToolSpec],
         memory_index: str = "",
+        *,
+        note: Entry | None = None,
+        lean: bool = False,
+        has_tools: bool = True,
     ) -> Thought:
         """Make exactly one model call and return its outcome. Raises ModelError.
 
         context: the task; its messages are the conversation. tools: as the model is shown them, without OWN_TOOLS. memory_index: a
-        user message to put behind the conversation so far, "" = none. Cancelled: the request is given up.
+        user message to put behind the conversation so far, "" = none. note: a further message behind that.
+        lean: whether the model's window is small. has_tools: False
+        for a model whose server refuses tools; what was done with tools is then told as text, and the answer is the result.
+
+        Cancelled: the request is given up.
         """
-        index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}),) if memory_index else ()
+        index: tuple[Entry, ...] = (note,) if note is not None else ()
+        if memory_index:
+            index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}), *index)
         turns = _turns_of((*context.messages, *index), self._clock())
-        request = ModelRequest(self.prompt(task_type), turns, (*tools, *OWN_TOOLS), label=label_of(context))
-        response = await model.generate(request)
+        prompt, label = self.prompt(task_type, lean=lean), label_of(context)
+        if has_tools:
+            response = await model.generate(ModelRequest(prompt, turns, (*tools, *OWN_TOOLS), label=label))
+        else:
+            request = ModelRequest(f"{prompt}\n\n{WITHOUT_TOOLS}", without_calls(turns), (), label=label)
+            response = attrs.evolve(await model.generate(request), calls=())
         return self._thought(context, index, response)
 
-    def prompt(self, task_type: TaskType) -> str:
-        """Return the system prompt: identity, safety, the body of the type. The same object for every call of a type."""
-        body = task_type.prompt
-        if body not in self._prompts:
-            self._prompts[body] = task_prompt(self._persona, body)
-        return self._prompts[body]
+    def prompt(self, task_type: TaskType, *, lean: bool = False) -> str:
+        """Return the system prompt: identity, safety, the body of the type, the owner's rules of work (AGENTS.md).
+
+        It is the same object for every call of a type, until the owner changes the rules.
+        """
+        if self._files is not None and self._files.version != self._version:
+            self._version = self._files.version
+            self._prompts.clear()
+        key = task_type.prompt, lean
+        if key not in self._prompts:
+            text = (lean_task_prompt if lean else task_prompt)(self._persona, task_type.prompt)
+            rules = self._files.section(TASK_FILES, lean=lean) if self._files is not None else ""
+            self._prompts[key] = f"{text}\n\n{rules}" if rules else text
+        return self._prompts[key]
 
     def _thought(self, context: TaskContext, index: tuple[Entry, ...], response: ModelResponse) -> Thought:
         """Return what a response means for the task: a question, calls to make, or an answer."""
@@ -215,13 +245,13 @@ def should_reflect(context: TaskContext) -> bool:
 class Reflector:
     """Runs reflections. It has no state of its own: one instance serves all tasks.
 
-    Example: `found = await Reflector(persona, 200_000).reflect(context, memory, tools, model, run)`.
+    Example: `found = await Reflector(persona, lambda: 200_000).reflect(context, memory, tools, model, run)`.
     """
 
     persona: Persona
     """Identity for the system prompt."""
-    window: int
-    """Context window of the model, tokens."""
+    window: Callable[[], int]
+    """Returns the context window of the model at this moment, tokens."""
 
     async def reflect(
         self,
@@ -254,7 +284,7 @@ class Reflector:
 
     def _story(self, context: TaskContext) -> str:
         """Return the conversation of the task as text, without its oldest parts if it is too long."""
-        room = int(self.window * SHARE * CHARS_PER_TOKEN)
+        room = int(self.window() * SHARE * CHARS_PER_TOKEN)
         parts: list[str] = []
         for entry in reversed(context.messages):
             part = _as_text(entry)

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import attrs
 import trio
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.blackbox.support.forks import ROOT, Forked, can_fork, fork_program
+
 PROGRAM = (sys.executable, "-m", "pegasus")
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What the process sees: no key, no proxy and no setting of the machine the tests run on."""
+    """What the process sees: no key, no proxy, no setting and no model server of the machine the tests run on."""
     kept = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TZ": "UTC", "PYTHONPATH": str(ROOT)}
     kept |= {name: value for name, value in os.environ.items() if name.startswith(("COVERAGE", "PYTHONPYCACHE"))}
+    kept |= dict.fromkeys(("OLLAMA_BASE_URL", "LLAMACPP_BASE_URL", "LMSTUDIO_BASE_URL"), "http://127.0.0.1:1")
     return kept | dict(extra or {})
 
 
@@ -37,8 +41,12 @@ async def command(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> Result:
-    """Run `python -m pegasus ARGUMENTS` to its end."""
+    """Run `pegasus ARGUMENTS` to its end."""
     with trio.fail_after(timeout):
+        if can_fork(env or environment(), environment()):
+            return await _end_of(
+                fork_program(arguments, env or environment(), cwd or ROOT, environment(), stdin=True), stdin
+            )
         done = await trio.run_process(
             [*PROGRAM, *arguments],
             stdin=stdin,
@@ -49,3 +57,32 @@ async def command(
             cwd=cwd or ROOT,
         )
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode(errors="replace"))
+
+
+async def _end_of(process: Forked, stdin: bytes) -> Result:
+    """Give the program its input, and return how it ended. Cancelled: it is killed."""
+    read = {1: b"", 2: b""}
+
+    async def collect(number: int, pipe: IO[bytes]) -> None:
+        async with _stream(pipe) as stream:
+            async for piece in stream:
+                read[number] += piece
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(collect, 1, process.stdout)
+            nursery.start_soon(collect, 2, process.stderr)
+            assert process.stdin is not None
+            async with _stream(process.stdin) as stream:
+                with suppress(trio.BrokenResourceError):
+                    await stream.send_all(stdin)
+        await trio.lowlevel.wait_readable(process.status)
+    finally:
+        process.kill()
+        code = process.wait()
+    return Result(code, read[1].decode(), read[2].decode(errors="replace"))
+
+
+def _stream(pipe: IO[bytes]) -> trio.lowlevel.FdStream:
+    with pipe:
+        return trio.lowlevel.FdStream(os.dup(pipe.fileno()))

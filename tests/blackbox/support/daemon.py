@@ -17,6 +17,7 @@ from typing import IO, Any
 import attrs
 
 from tests.blackbox.support.command import PROGRAM, Result, command, environment
+from tests.blackbox.support.forks import Forked, can_fork, fork_program
 from tests.blackbox.support.peer import Peer, connect
 from tests.blackbox.support.waiting import POLL, until
 
@@ -88,7 +89,7 @@ class Daemon:
         self.options = tuple(options)
         self.env = environment({"HOME": str(home.parent), **(env or {})})
         self.channel = "c1"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Forked | None = None
         self.at: Ready | None = None
         self._out: _Drain | None = None
         self._err: _Drain | None = None
@@ -107,15 +108,18 @@ class Daemon:
         assert self.process is None or self.process.poll() is not None, "still running"
         if not (self.home / "pegasus.toml").exists() and not self.home.is_file():
             self.configure()
-        command = [*PROGRAM, "--home", str(self.home), *self.options, *(arguments or ("run", "--no-cli"))]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self.env,
-            cwd=self.home.parent,
-        )
+        options = ["--home", str(self.home), *self.options, *(arguments or ("run", "--no-cli"))]
+        if can_fork(self.env, environment()):
+            self.process = fork_program(options, self.env, self.home.parent, environment())
+        else:
+            self.process = subprocess.Popen(
+                [*PROGRAM, *options],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=self.env,
+                cwd=self.home.parent,
+            )
         self._out, self._err = _Drain(self.process.stdout), _Drain(self.process.stderr)
         self.at = None
 
@@ -193,7 +197,7 @@ class Daemon:
                 drain.join(5)
 
     @property
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> subprocess.Popen[bytes] | Forked:
         assert self.process is not None, "never started"
         return self.process
 

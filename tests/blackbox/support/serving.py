@@ -23,6 +23,8 @@ def thinks_with(url: str, wire: str = "openai") -> dict[str, Any]:
         "providers.test.type": wire,
         "providers.test.api_key": "sk-test-0123456789",
         "providers.test.base_url": f"{url}/v1" if wire == "openai" else url,
+        # A server on this machine that does not tell its window would count as one with a small model.
+        "models.context_window": 128_000,
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 from tests.blackbox.support.command import PROGRAM, environment
+from tests.blackbox.support.forks import Forked, can_fork, fork_on_terminal
 from tests.blackbox.support.waiting import until
 
 ENTER, ALT_ENTER, CTRL_C, CTRL_D, UP = "\r", "\x1b\r", "\x03", "\x04", "\x1b[A"
@@ -29,7 +30,7 @@ _CONTROL = re.compile(
 class Terminal:
     """A program on a pseudo-terminal of 100 columns. raw: everything it wrote."""
 
-    def __init__(self, process: subprocess.Popen[bytes], master: int, slave: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Forked, master: int, slave: int) -> None:
         self.process = process
         self.raw = b""
         self._stream = trio.lowlevel.FdStream(os.dup(master))
@@ -83,14 +84,19 @@ async def terminal(home: Path, *arguments: str, env: Mapping[str, str] | None = 
     """`pegasus ARGUMENTS` on a terminal; killed at the end of the block if it still runs."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-    process = subprocess.Popen(  # noqa: ASYNC220 it returns at once
-        [*PROGRAM, "--home", str(home), *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        start_new_session=True,
-        env=environment({"TERM": "xterm-256color", "HOME": str(home.parent), **(env or {})}),
-    )
+    variables = environment({"TERM": "xterm-256color", "HOME": str(home.parent), **(env or {})})
+    process: subprocess.Popen[bytes] | Forked
+    if can_fork(variables, environment()):
+        process = fork_on_terminal(["--home", str(home), *arguments], variables, Path.cwd(), environment(), slave)
+    else:
+        process = subprocess.Popen(  # noqa: ASYNC220 it returns at once
+            [*PROGRAM, "--home", str(home), *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+            env=variables,
+        )
     try:
         one = Terminal(process, master, slave)
         async with trio.open_nursery() as nursery:

@@ -12,6 +12,7 @@ from actors import Child, Intensity, Restart, open_supervisor, supervisor
 from pegasus.app import ControlPlane, TaskMethods
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus
+from pegasus.tasks import LatestTasks, TaskState, TaskView
 
 
 async def main_agent(inbox):
@@ -44,7 +45,7 @@ async def no_usage():
 
 
 @asynccontextmanager
-async def controlled(tasks):
+async def controlled(tasks, settle=trio.lowlevel.checkpoint):
     agent = Child("agent", tasks, restart=Restart.TEMPORARY)
     children = [Child("tasks", supervisor([agent])), Child("main", main_agent), Child("journal", journal)]
     async with open_supervisor(children, intensity=Intensity(1, 60.0)) as root:
@@ -55,11 +56,34 @@ async def controlled(tasks):
             agent_name="Ada",
             started_at=0,
             clock=lambda: 1000,
-            models=SimpleNamespace(usage_report=no_usage, breakers=dict),
+            models=SimpleNamespace(usage_report=no_usage, breakers=dict, settle=settle),
             tasks=TaskMethods(root.ref("tasks/agent")),
             memory=None,
             persona=None,
+            events=None,
         )
+
+
+async def test_tasks_of_the_last_day_are_listed_after_a_restart():
+    """Memory has the unfinished ones then; the others come from their logs."""
+    now = 100 * 3600 * 1000
+    old, late, working = (
+        TaskView(name, TaskState.COMPLETED, name, "do it", "general", "main", 1, at, at)
+        for name, at in (("old", now - 25 * 3600 * 1000), ("late", now - 3600 * 1000), ("working", 0))
+    )
+
+    async def restarted(inbox):
+        async for question in inbox:
+            latest = isinstance(question, LatestTasks)
+            tasks = [task for task in (old, late) if task.updated_at >= question.since] if latest else [working]
+            question.reply.send(tuple(tasks))
+
+    async with open_supervisor([Child("agent", restarted)]) as root:
+        methods = TaskMethods(root.ref("agent"), lambda: now)
+        answer = await methods.list(Caller("cli", "main"), {})
+        assert [task["taskId"] for task in answer["tasks"]] == ["working", "late"]
+        answer = await methods.list(Caller("cli", "main"), {"date": "2026-01-01"})
+        assert [task["taskId"] for task in answer["tasks"]] == ["working"]
 
 
 @pytest.mark.parametrize(
@@ -70,3 +94,10 @@ async def test_status_is_answered_however_the_tasks_are(autojump_clock, tasks, s
         status = await control.status(Caller("cli", "main"), {})
     assert status["tasks"] == said
     assert status["waiting"] == 3
+
+
+async def test_status_waits_for_the_search_for_a_local_model_but_not_for_long(autojump_clock):
+    async with controlled(idle, trio.sleep_forever) as control:
+        start = trio.current_time()
+        assert (await control.status(Caller("cli", "main"), {}))["waiting"] == 3
+        assert trio.current_time() - start == 1.0

@@ -120,6 +120,30 @@ async def test_the_journal_knows_that_the_type_is_served_while_the_adapter_runs(
     assert journal.presence == [Connected("sms", None), Disconnected("sms", None)]
 
 
+async def test_an_adapter_that_is_slow_to_show_drafts_shows_the_newest_and_delivers_the_reply(autojump_clock):
+    shown = []
+
+    class Slow(Sms):
+        async def show_draft(self, draft):
+            await trio.sleep(1)
+            shown.append(draft.text)
+
+    adapter, journal = Slow(), FakeJournal()
+    async with running(adapter, journal) as ref:
+        await ref.tell(Progress(PHONE, "draft 0"))
+        await trio.sleep(0.5)
+        for number in range(1, 10):
+            await ref.tell(Progress(PHONE, f"draft {number}"))
+        await trio.sleep(5)
+        assert shown == ["draft 0", "draft 9"]
+        for message in (Progress(PHONE, "late"), Progress(PHONE, ""), Progress(PHONE, "old")):
+            ref.tell_nowait(message)
+        ref.tell_nowait(DeliverReply(journal.post(PHONE, "one")))
+        await trio.sleep(5)
+    assert shown == ["draft 0", "draft 9", ""]
+    assert adapter.sent == [("+1", 1)]
+
+
 async def test_typing_and_drafts_are_ignored_unless_a_subclass_shows_them(autojump_clock):
     adapter, journal = Sms(), FakeJournal()
     async with running(adapter, journal) as ref:

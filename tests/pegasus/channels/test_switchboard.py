@@ -8,7 +8,7 @@ import trio.testing
 
 from actors import Child, Intensity, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply, run_switchboard
-from pegasus.messages import ChannelInfo, OutboundMessage, Typing
+from pegasus.messages import ChannelInfo, OutboundMessage, Progress, Typing
 from pegasus.storage import NextReplies, QueuedReply, StorageError
 
 WEB, SMS, IRC = ChannelInfo("web", "c1"), ChannelInfo("sms", "+1"), ChannelInfo("irc", "#a")
@@ -106,6 +106,19 @@ async def test_typing_goes_the_same_way(autojump_clock):
         await ref.tell(Typing(WEB, True))
         await settled()
         assert (running.sms.got, running.gateway.got) == ([Typing(SMS, True)], [Typing(WEB, True)])
+
+
+async def test_drafts_for_an_adapter_that_hangs_do_not_delay_others(autojump_clock):
+    async with board(capacity=1) as running:
+        ref = running.supervisor.ref("switchboard")
+        running.sms.go = trio.Event()
+        for number in range(20):
+            await ref.tell(Progress(SMS, f"draft {number}"))
+        began = trio.current_time()
+        await ref.tell(Progress(WEB, "Once"))
+        await settled()
+        assert running.gateway.got == [Progress(WEB, "Once")]
+        assert trio.current_time() == began
 
 
 async def test_what_was_handed_over_is_confirmed(autojump_clock):

@@ -157,11 +157,23 @@ def test_help_fits_a_screen_and_cuts_no_sentence(pegasus):
         assert "..." not in pegasus(group, "--help")[1].partition("Commands:")[2], group
 
 
+def test_a_hint_names_the_program_that_the_person_has(pegasus, monkeypatch):
+    monkeypatch.setenv("PEGASUS_PROGRAM", "./scripts/run")
+    assert pegasus("tasks", "show")[2] == "pegasus: Missing argument 'N' (see ./scripts/run tasks show --help)\n"
+    assert pegasus("foo")[2].endswith("(see ./scripts/run --help)\n")
+
+
 def test_hints_name_the_command_that_started_pegasus(pegasus, monkeypatch):
     """A user of ./scripts/run has no `pegasus` on the path."""
     monkeypatch.setenv("PEGASUS_PROGRAM", "./scripts/run")
     assert pegasus("status")[2].endswith("start one with: ./scripts/run run\n")
     assert "Next: ./scripts/run " in pegasus("init")[1]
+
+
+def test_hints_lead_to_the_home_of_the_command(pegasus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert pegasus("--profile", "work", "status")[2].endswith("start one with: pegasus --profile work run\n")
+    assert pegasus("status", "--home", "a b")[2].endswith(f"start one with: pegasus --home '{tmp_path}/a b' run\n")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +194,7 @@ def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it():
     script = (
         "import sys, pegasus.app; pegasus.app.run_daemon = lambda home, settings: 0; from pegasus.cli import main; "
         "code = main(['run', '--no-cli']); "
-        "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.setup'); "
+        "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.init', 'tomlkit'); "
         "sys.exit(f'{code} {[m for m in absent if m in sys.modules]}')"
     )
     done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
@@ -196,6 +208,9 @@ def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it():
     ("args", "words"),
     [
         (["foo"], "No such command 'foo'"),
+        (["statu"], "No such command 'statu'. Did you mean 'status'? (see"),
+        (["models"], "Did you mean 'init'?"),
+        (["config", "chek"], "Did you mean 'check'?"),
         (["run", "--no-clii"], "Did you mean '--no-cli'?"),
         (["run", "extra"], "unexpected extra argument"),
         (["send"], "Missing argument 'TEXT'"),
@@ -242,6 +257,14 @@ def test_a_missing_config_is_told(pegasus, daemon):
         78,
         "/nonexistent: found no such file; allowed: a TOML file, as --config or PEGASUS_CONFIG names it\n",
     )
+
+
+def test_the_help_shows_whole_sentences_and_the_commands_before_the_options(pegasus):
+    code, out, _ = pegasus("--help")
+    assert code == 0
+    assert out.index("Commands:") < out.index("Options:")
+    assert "..." not in out.partition("Commands:")[2]
+    assert len(out.partition("Options:")[0].splitlines()) < 24
 
 
 def test_another_owner_of_the_home_is_exit_code_75(pegasus, failing):
@@ -355,7 +378,7 @@ def test_bytes_on_stdin_that_are_no_text_are_no_defect(user):
         check=False,
     )
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
-    assert b"no daemon is running" in done.stderr
+    assert b"no agent is running" in done.stderr
 
 
 def test_a_settings_error_costs_no_daemon():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import trio.testing
 from actors import Child, Reply, open_supervisor, supervisor
 from actors.text import TreeView
 from pegasus.app import actor_json
-from pegasus.cli.chat import run_send
+from pegasus.cli.control import show
+from pegasus.cli.send import run_send
 from pegasus.cli.status import _write, actor_info, run_status, run_tree, status_text, tree_text
 from pegasus.cli.tasks import run_show
 from pegasus.gateway import BadParams
@@ -190,7 +192,7 @@ async def test_send_survives_a_gateway_that_comes_back(home, nursery, capsys):
 async def test_without_a_daemon_there_is_one_clear_line(command, options, home, capsys):
     assert await run(command, home, **options) == 1
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"pegasus: no daemon is running in {home}; start one with: pegasus run\n")
+    assert (out, err) == ("", f"pegasus: no agent is running in {home}; start one with: pegasus run\n")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ async def test_a_daemon_that_does_not_answer_is_one_clear_line(home, capsys):
     async with daemon(home):
         pass
     assert await run(run_send, home, text="hi", channel="send", wait=5) == 1
-    assert "no gateway answers at ws://127.0.0.1" in capsys.readouterr().err
+    assert "no agent answers at ws://127.0.0.1" in capsys.readouterr().err
 
 
 async def refuse(caller, params):
@@ -269,8 +271,46 @@ async def test_tree_for_people(home, capsys, monkeypatch):
     )
 
 
+def test_a_tree_on_a_terminal_has_its_own_colours_only_and_fits(capsys, monkeypatch):
+    """What an actor says is neutralised before it is coloured. Colours take no room."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    said = {"name": "a\x1b[31m\u202eb" + "c" * 80, "state": "up", "children": [{"name": "x", **LEAF}]}
+    monkeypatch.setattr("pegasus.cli.control.read_daemon", lambda home: None)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    text = tree_text(said)
+    show(Home(Path()), Settings(), "tree", {}, tree_text, lambda: said, is_neutral=True)
+    assert capsys.readouterr().out == f"{text}\n"
+    assert "\x1b[90mACTOR\x1b[0m" in text
+    assert "␛[31m" in text
+    assert "\x1b[31m" not in text
+    assert "\u202e" not in text
+    assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in text.splitlines()) <= 60
+    _write(text, screen=True)
+    assert "\x1b[90mACTOR\x1b[0m" in capsys.readouterr().out
+
+
 async def test_an_idle_agent_does_nothing():
-    assert "Doing    nothing\n" in status_text(STATUS | {"thinking": None})
+    idle = {"working": 0, "waiting": 0, "suspended": 1}
+    assert "Doing    nothing\n" in status_text(STATUS | {"thinking": None, "tasks": idle})
+
+
+async def test_an_agent_with_running_tasks_is_not_idle():
+    running = {
+        "channel": {"type": "web", "channelId": "c"},
+        "taskId": "t1",
+        "number": 3,
+        "description": "find papers",
+        "state": "ACTING",
+        "tool": "web_search",
+        "step": 2,
+        "elapsedMs": 12_000,
+    }
+    text = status_text(STATUS | {"thinking": None, "running": [running], "speech": "direct", "window": 8192})
+    assert "Model    offline/stand-in (direct; window 8,192 tokens)\n" in text
+    assert "Doing    waiting for 2 background tasks\n" in text
+    assert "         3  web_search, step 2, 12 s: find papers\n" in text
 
 
 def test_status_tells_what_models_use_and_which_fail():
@@ -317,7 +357,11 @@ def rounded(info):
 def test_the_picture_in_the_docs_is_what_one_sees():
     page = (Path(__file__).parents[3] / "docs" / "user" / "operations.md").read_text()
     box = {"state": "up", "capacity": 64}
-    agent = {"message": "Next", "messageAge": 12.0, "waitingAt": "pegasus/models/anthropic.py:214 in Anthropic.stream"}
+    agent = {
+        "message": "Next",
+        "messageAge": 12.0,
+        "waitingAt": "pegasus/models/providers/http_model.py:214 in HttpModel._attempt",
+    }
     sms = {"state": "waiting", "due": 3.8, "depth": 1, "highWater": 3, "handled": 40, "dead": 1, "restarts": 2}
     said = {
         "name": "pegasus",

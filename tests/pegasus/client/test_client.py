@@ -19,7 +19,7 @@ from pegasus.client import (
     open_conversation,
 )
 from pegasus.client import conversation as conversation_module
-from pegasus.messages import ChannelInfo, Media, OutboundMessage, Typing
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
 from pegasus.storage import Overloaded
 from tests.pegasus.gateway.world import TOKEN, WEB, world
 
@@ -157,7 +157,7 @@ async def test_a_wrong_token_is_refused():
 async def test_nobody_listening_is_not_connected():
     async with world() as gate:
         pass
-    with pytest.raises(NotConnected, match="no gateway answers at"):
+    with pytest.raises(NotConnected, match="no agent answers at"):
         async with open_client(gate.url, TOKEN, WEB):
             pass
 
@@ -194,6 +194,16 @@ async def test_a_conversation_comes_online_and_hands_out_replies():
         assert await anext(conversation) == said
 
 
+async def test_a_conversation_makes_calls_and_knows_its_own_messages():
+    async with world() as gate, talking(gate) as conversation:
+        with pytest.raises(NotConnected, match="no connection to the agent"):
+            await conversation.call("echo")
+        await until(conversation, Online)
+        assert await conversation.call("echo", {"a": 1}) == {"caller": "c1", "params": {"a": 1}}
+        assert conversation.is_own(await conversation.send("hi"))
+        assert not conversation.is_own("m-1")
+
+
 async def test_a_reply_is_acknowledged_when_the_next_event_is_asked_for():
     async with world() as gate, talking(gate) as conversation:
         await gate.say(WEB, "one")
@@ -219,16 +229,18 @@ async def test_a_message_handed_over_offline_is_sent_when_the_daemon_is_there():
 
         def locate():
             if not ready.is_set():
-                raise NotConnected("no daemon is running")
+                raise NotConnected("no agent is running")
             return Endpoint(gate.url, TOKEN)
 
         async with talking(gate, where=locate) as conversation:
             assert isinstance(await anext(conversation), Offline)
-            id = await conversation.send("hi")
+            id = await conversation.send("hi", media=[Media("n.txt", "text/plain", "aGk=")])
             assert conversation.unaccepted == 1
+            assert conversation.unaccepted_texts == ("hi",)
             ready.set()
             assert (await until(conversation, MessageAccepted))[-2:] == [Online("Peggy", 1, 0), MessageAccepted(id)]
             assert conversation.unaccepted == 0
+            assert gate.journal.accepted[0][0].media == (Media("n.txt", "text/plain", "aGk="),)
 
 
 async def test_after_a_lost_connection_everything_goes_on_and_nothing_comes_twice():
@@ -246,6 +258,30 @@ async def test_after_a_lost_connection_everything_goes_on_and_nothing_comes_twic
         assert [message.id for message, _ in gate.journal.accepted] == [id]
         await gate.say(WEB, "two")
         assert (await until(conversation, OutboundMessage))[-1].seq == 2
+
+
+async def test_a_draft_is_withdrawn_when_the_connection_is_lost():
+    async with world() as gate, talking(gate) as conversation:
+        await until(conversation, Online)
+        await gate.typing(WEB, True)
+        await until(conversation, Typing)
+        await gate.ref.tell(Progress(WEB, "Once"))
+        assert (await until(conversation, Progress))[-1].text == "Once"
+        await gate.crash()
+        events = await until(conversation, Offline)
+        assert Progress(WEB, "") in events
+
+
+async def test_a_draft_that_a_reply_has_ended_is_not_withdrawn():
+    async with world() as gate, talking(gate) as conversation:
+        await until(conversation, Online)
+        await gate.typing(WEB, True)
+        await until(conversation, Typing)
+        await gate.ref.tell(Progress(WEB, "Once"))
+        await gate.say(WEB, "Once upon a time.")
+        await until(conversation, OutboundMessage)
+        await gate.crash()
+        assert not [event for event in await until(conversation, Offline) if isinstance(event, Progress)]
 
 
 async def test_a_message_that_the_gateway_will_never_take_is_rejected_with_an_event():

@@ -11,7 +11,7 @@ from pegasus.messages import ChannelInfo, Media
 from pegasus.models import Image
 from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
-from tests.pegasus.models.pictures import KINDS, jpeg, png
+from tests.pegasus.models.formats.pictures import KINDS, jpeg, png
 from tests.pegasus.storage.conftest import run_journal
 
 CLI = ChannelInfo("cli", "main")

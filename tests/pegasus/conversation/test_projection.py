@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from pegasus.conversation.log import Entry, Projection, decode
 from pegasus.conversation.repair import repair_log
 from pegasus.main_agent import REPLY
-from pegasus.models.anthropic import AnthropicWire
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
-from pegasus.models.openai import ChatWire
-from pegasus.testing.provider import parse
+from pegasus.models.formats.anthropic import AnthropicWire
+from pegasus.models.formats.chat import ChatWire
+from pegasus.testing.provider_formats import parse
 from tests.pegasus.conversation.logs import as_bytes, logs
 
 
@@ -107,7 +107,7 @@ def test_any_byte_prefix_gives_requests_that_both_providers_accept(entries, data
     projection.append(Entry(0, "user", "the next message"))
     request = ModelRequest("system", tuple(projection.turns), (REPLY,))
     messages = parse("/v1/messages", JSON_BODY, AnthropicWire("claude-x").body(request))
-    chat = parse("/v1/chat/completions", JSON_BODY, ChatWire("gpt-x", "openai", is_own=True).body(request))
+    chat = parse("/v1/chat/completions", JSON_BODY, ChatWire("gpt-x", is_own=True).body(request))
     for seen in (messages, chat):
         assert [type(turn) for turn in seen.turns] == [type(turn) for turn in request.turns]
         assert seen.last.text.endswith("the next message")

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.app import ControlPlane, MemoryMethods, PersonaMethods, TaskMethods
+from pegasus.app import ControlPlane, EventMethods, MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
@@ -66,7 +66,17 @@ def test_every_frame_that_is_shown_is_one():
             elif frame["type"] in ("message", "ack", "call"):
                 read_frame(line, who)
             else:
-                assert frame["type"] in ("welcome", "accepted", "reply", "typing", "progress", "result", "error")
+                assert frame["type"] in (
+                    "welcome",
+                    "accepted",
+                    "reply",
+                    "typing",
+                    "progress",
+                    "task",
+                    "result",
+                    "event",
+                    "error",
+                )
 
 
 async def test_the_adapter(capsys):
@@ -96,9 +106,9 @@ def test_every_method_is_named():
         group = name.partition(".")[0] if not name.startswith(".") else group
         named.add(f"{group}{name}" if name.startswith(".") else name)
     methods = ControlPlane(
-        *[None] * 7, TaskMethods(None), MemoryMethods(None), PersonaMethods(None, None, ())
+        *[None] * 7, TaskMethods(None), MemoryMethods(None), PersonaMethods(None, None, ()), EventMethods(None, None)
     ).methods()
-    assert named == {*methods, "config.reload", "usage"}
+    assert named == {*methods, "config.reload", "usage", "completions"}
 
 
 def test_the_commands_that_pass_the_queue_are_named():

@@ -246,9 +246,9 @@ async def test_a_journal_that_is_slow_to_greet_is_waited_for():
             assert (await client.get())["type"] == "welcome"
 
 
-async def test_ten_thousand_messages_at_once_are_answered_in_order():
+async def test_thousands_of_messages_at_once_are_answered_in_order():
     async with world() as gate, gate.client() as client:
-        ids = [f"m-{n}" for n in range(10_000)]
+        ids = [f"m-{n}" for n in range(2_000)]
 
         async def send_all():
             for id in ids:

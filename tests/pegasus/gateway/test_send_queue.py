@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from pegasus.gateway import send_queue
-from pegasus.gateway.send_queue import ANSWERS, SendQueue
+from pegasus.gateway.send_queue import ANSWERS, MAX_DRAFTS, SendQueue
 from pegasus.protocol import TRY_LATER
 
 
@@ -73,13 +73,49 @@ async def test_taking_makes_room_again():
     assert queue.closing is None
 
 
-async def test_a_draft_is_left_out_while_the_client_is_behind():
+async def test_only_the_newest_draft_of_a_conversation_waits_and_it_waits_behind_the_replies_before_it():
+    queue = SendQueue()
+    queue.push_draft("c1", "draft 1")
+    queue.push_draft("c2", "of another")
+    queue.push("reply 1")
+    queue.push_draft("c1", "draft 2")
+    queue.push_draft("c1", "draft 3")
+    assert await queue.take() == ["of another", "reply 1", "draft 3"]
+    queue.push_draft("c1", "draft 4")
+    assert await queue.take() == ["draft 4"]
+
+
+async def test_a_draft_is_left_out_while_the_client_is_behind_but_a_withdrawal_is_not():
     queue = SendQueue(max_frames=2)
     queue.push("a")
-    queue.push_draft("draft")
-    queue.push_draft("another")
-    assert await queue.take() == ["a", "draft"]
-    assert (len(queue), queue.closing) == (0, None)
+    queue.push_draft("c1", "draft")
+    queue.push("b")
+    queue.push_draft("c1", "another")
+    queue.push_draft("c2", "left out")
+    assert await queue.take() == ["a", "draft", "b"]
+    queue.push("a")
+    queue.push("b")
+    queue.push_draft("c1", "withdrawn", is_withdrawal=True)
+    queue.push_draft("c1", "left out")
+    assert await queue.take() == ["a", "b", "withdrawn"]
+
+
+async def test_drafts_do_not_count_for_the_bound_of_replies():
+    queue = SendQueue(max_frames=2, max_bytes=100)
+    for number in range(100):
+        queue.push_draft(f"c{number}", "x" * 1000)
+    queue.push("a")
+    queue.push("b")
+    assert queue.closing is None
+    assert len(await queue.take()) == MAX_DRAFTS + 2
+
+
+async def test_drafts_are_dropped_with_the_rest():
+    queue = SendQueue()
+    queue.push_draft("c1", "draft")
+    queue.close(1013, "full", flush=False)
+    queue.push_draft("c1", "another")
+    assert await queue.take() == []
 
 
 async def test_so_many_answers_may_be_outstanding_and_then_their_sender_waits(autojump_clock):

@@ -229,7 +229,7 @@ async def echo(caller, params):
 
 
 @asynccontextmanager
-async def world(*, methods=None, journal=None, mailbox=None, **config):
+async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **config):
     journal = journal or FakeJournal()
     listeners = await open_listeners("127.0.0.1", 0)
     rules = {"access": Access(config.pop("access", {})), "owners": config.pop("owners", ())}
@@ -244,6 +244,7 @@ async def world(*, methods=None, journal=None, mailbox=None, **config):
                 Intake(supervisor.ref("journal"), **rules),
                 listeners,
                 table,
+                open_tasks,
                 mailbox=mailbox or Mailbox(1024),
             )
             await supervisor.start_child(child)

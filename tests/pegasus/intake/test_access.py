@@ -7,7 +7,7 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.intake import Access, Denied, Priority, is_owner, priority_of
+from pegasus.intake import Access, Denied, Priority, priority_of
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
@@ -45,36 +45,6 @@ def test_the_setting_that_refuses_a_sender_is_named():
 
 def test_the_owner_goes_first_and_schedules_last():
     assert Priority.OWNER < Priority.PERSON < Priority.TASK < Priority.SCHEDULE
-
-
-@pytest.mark.parametrize(
-    ("owners", "expected"),
-    [
-        ([], False),
-        (["telegram"], True),
-        (["telegram:chat-7"], True),
-        (["telegram:u1"], True),
-        (["cli", "telegram:u1"], True),
-        (["telegram:u2"], False),
-        (["slack:u1"], False),
-        (["u1"], False),
-        (["Telegram"], False),
-    ],
-)
-def test_owners_are_named_by_type_space_or_user(owners, expected):
-    assert is_owner(ANN, owners) is expected
-
-
-def test_an_entry_about_a_user_says_nothing_about_those_without_a_name():
-    assert not is_owner(ChannelInfo("telegram", "chat-8"), ["telegram:u1"])
-
-
-def test_a_channel_type_cannot_be_made_to_look_like_an_owner():
-    assert not is_owner(ChannelInfo("telegram:u1", "x"), ["telegram:u1"])
-
-
-def test_an_id_with_a_colon_can_be_named():
-    assert is_owner(ChannelInfo("web", "room:7"), ["web:room:7"])
 
 
 def test_without_a_setting_the_terminal_is_the_owners():

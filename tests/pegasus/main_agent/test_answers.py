@@ -40,7 +40,7 @@ async def send(world, text, *attached, message_id="m1"):
 
 async def test_an_answer_that_was_cut_off_is_gone_on_with(autojump_clock):
     model = ScriptedModel([say("I think that", stop_reason="length"), say("", reply("r", "done"))])
-    async with open_world(model) as world:
+    async with open_world(model, settings=MONOLOGUE) as world:
         await world.say("think hard")
         assert (await world.next_reply()).text == "done"
     assert "Go on from there" in model.requests[1].turns[-1].text
@@ -49,26 +49,28 @@ async def test_an_answer_that_was_cut_off_is_gone_on_with(autojump_clock):
 
 async def test_one_that_is_always_cut_off_ends_at_the_limit(autojump_clock):
     model = ScriptedModel(lambda request: say("and", stop_reason="length"))
-    async with open_world(model, settings=Settings(agent=AgentSettings(max_thoughts=3))) as world:
+    settings = Settings(agent=AgentSettings(speech="monologue", max_thoughts=3))
+    async with open_world(model, settings=settings) as world:
         await world.say("think hard")
         assert (await world.next_reply()).text == "I gave up after 3 attempts without coming to an end."
     assert len(model.requests) == 3
 
 
 async def test_one_that_fails_again_and_again_is_given_up_with_the_last_error(autojump_clock):
-    model = ScriptedModel(lambda request: say("", call("no_such_tool", "c")))
-    async with open_world(model, settings=Settings(agent=AgentSettings(max_thoughts=3))) as world:
+    tools = iter(("memory_read", "no_such_tool") * 2)
+    model = ScriptedModel(lambda request: say("", call(next(tools), "c", path="nothing.md")))
+    async with open_world(model, settings=Settings(agent=AgentSettings(max_thoughts=4))) as world:
         await world.say("think hard")
         text = (await world.next_reply()).text
     assert text.startswith(
-        "I gave up after 3 attempts; the last one failed with: there is no tool 'no_such_tool' here."
+        "I gave up after 4 attempts; the last one failed with: there is no tool 'no_such_tool' here."
     )
 
 
 async def test_a_cut_off_answer_is_gone_on_with_after_a_power_failure(autojump_clock):
     disk = MemoryDisk()
     model = ScriptedModel([say("I think that", stop_reason="length"), say("", reply("r", "done"))], delay=1)
-    async with open_world(model, disk=disk) as world:
+    async with open_world(model, disk=disk, settings=MONOLOGUE) as world:
         with trio.CancelScope() as scope:
             await world.say("think hard")
             await trio.sleep(1.5)
@@ -150,6 +152,7 @@ async def test_five_megabytes_of_text_are_taken(autojump_clock):
 # ------------------------------------------------------------------ the window
 
 
+MONOLOGUE = Settings(agent=AgentSettings(speech="monologue"))
 SMALL = Settings(models=ModelSettings(context_window=20_000), session=SessionSettings(compact_threshold=0.8))
 SUMMARY = "## Now\nwe count\n## People\ncli:main\n## Decisions and facts\nnone\n## Open\nnone"
 
@@ -229,12 +232,31 @@ async def test_help_lists_commands_and_skills(autojump_clock):
         assert word in text
 
 
+async def test_an_unknown_command_is_answered_without_a_model_and_leaves_no_trace(autojump_clock):
+    async with open_world(model := ScriptedModel([])) as world:
+        await world.say("/staus now")
+        assert (await world.next_reply()).text.startswith("There is no command /staus. Did you mean /status?")
+        await world.say("/explian x")
+        assert "Did you mean /explain?" in (await world.next_reply()).text
+        await world.idle()
+        assert model.requests == []
+        assert "/staus" not in str(world.disk.content("main/current.jsonl"))
+
+
+async def test_a_path_is_no_command(autojump_clock):
+    async with open_world(model := ScriptedModel([say("")]), settings=MONOLOGUE) as world:
+        await world.say("/etc/hosts is broken")
+        await world.idle()
+        assert len(model.requests) == 1
+
+
 async def test_usage_and_model_are_answered_where_nobody_keeps_count(autojump_clock):
     async with open_world(ScriptedModel([])) as world:
         await world.say("/usage")
         assert "Usage is not counted." in (await world.next_reply()).text
         await world.say("/model")
-        assert (await world.next_reply()).text == "I use scripted/test."
+        answer = (await world.next_reply()).text
+        assert answer.startswith("I use scripted/test.\nIt speaks only through the tool reply")
 
 
 async def test_persona_is_shown_to_the_owner_alone(autojump_clock):

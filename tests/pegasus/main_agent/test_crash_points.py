@@ -86,6 +86,7 @@ async def test_whoever_calls_a_skill_that_becomes_a_task_hears_of_it_once_whenev
     (tmp_path / "fix").mkdir()
     (tmp_path / "fix" / "SKILL.md").write_text("---\ndescription: fixes\ncontext: fork\n---\nFix it.", "utf-8")
     cli, model = FakeChannel("cli"), ScriptedModel(lambda _: say(""))
+    settings = Settings(agent=AgentSettings(speech="monologue"))  # its silence about the task that failed is meant
     with suppress(GaveUp):
         async with open_world(
             model, channels=(cli,), skills=(tmp_path,), task_model=ScriptedModel(lambda _: Hang())
@@ -94,7 +95,7 @@ async def test_whoever_calls_a_skill_that_becomes_a_task_hears_of_it_once_whenev
             await lose_power_at(world, operation)
     world.disk.crash()
     for _ in range(2):
-        async with open_world(model, disk=world.disk, channels=(cli,), skills=(tmp_path,)) as again:
+        async with open_world(model, disk=world.disk, channels=(cli,), skills=(tmp_path,), settings=settings) as again:
             await again.idle()
             await kill(again)
     [text] = cli.texts

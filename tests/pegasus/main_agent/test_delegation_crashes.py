@@ -251,7 +251,7 @@ async def test_stop_ends_tasks_also_while_their_system_starts_again(autojump_clo
         crash(world, "tasks/agent")
         await trio.lowlevel.checkpoint()
         await world.say("/stop")
-        assert "- task: x" in (await world.next_reply()).text
+        assert "- task 1: x" in (await world.next_reply()).text
         await world.idle()
         await trio.sleep(20)
         [task] = await tasks_of(world)
@@ -269,11 +269,30 @@ async def test_stop_right_after_a_start_ends_the_tasks_of_the_run_before(autojum
     world.disk.delay = 0.05
     async with open_world(model, task_model=hang, channels=(cli,), settings=RESUME, disk=world.disk) as again:
         await again.say("/stop")
-        assert "- task: x" in (await again.next_reply()).text
+        assert "- task 1: x" in (await again.next_reply()).text
         await again.idle()
         await trio.sleep(20)
         [task] = await tasks_of(again)
         assert task.error == "stopped by the user (cli)"
+
+
+async def test_a_stop_that_was_accepted_before_the_end_comes_before_what_the_tasks_would_do_next(autojump_clock):
+    """The machine died between the acceptance of /stop and its work; after the start, the task has no time to end by itself."""
+    cli, model = FakeChannel("cli"), ScriptedModel(delegate)
+    async with open_world(model, task_model=ScriptedModel([Hang()]), channels=(cli,), settings=RESUME) as world:
+        await world.say("x")
+        await world.next_reply()
+        await world.idle()
+        await world.say("/stop")
+        await kill(world)
+    quick = ScriptedModel(["done"])
+    async with open_world(model, task_model=quick, channels=(cli,), settings=RESUME, disk=world.disk) as again:
+        assert "- task 1: x" in (await again.next_reply()).text
+        await again.idle()
+        await trio.sleep(20)
+        [task] = await tasks_of(again)
+        assert (task.state, task.error) == (TaskState.FAILED, "stopped by the user (cli)")
+    assert quick.requests == []
 
 
 async def test_a_stop_waits_for_a_task_system_that_has_not_begun(autojump_clock):

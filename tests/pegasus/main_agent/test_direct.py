@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from pegasus.models.base import ModelResponse, ToolCall, Usage
+from pegasus.models.base import ModelResponse, TextPiece, ToolCall, Usage
 from pegasus.settings import AgentSettings, Settings
 from pegasus.storage import FLUSH_AFTER
 from pegasus.testing.scripted import ScriptedModel, call, reply, say
@@ -102,8 +102,8 @@ class Writing:
 
     async def generate(self, request):
         for piece in self.pieces:
-            if request.on_text is not None:
-                request.on_text(piece)
+            if request.on_piece is not None:
+                request.on_piece(None if piece is None else TextPiece(piece))
             await trio.sleep(0.2)
         text = "".join(piece for piece in self.pieces if piece is not None)
         return ModelResponse(text, self.calls, Usage(), "end")
@@ -113,7 +113,7 @@ async def test_a_reply_is_shown_while_it_is_written_but_not_too_often(autojump_c
     async with open_world(Writing("On", "ce ", "up", "on"), settings=DIRECT) as world:
         assert await said(world, "tell me") == ["Once upon"]
         drafts = [draft.text for draft in world.channels["cli"].drafts]
-    assert drafts == ["On", "Once up"]
+    assert drafts == ["On", "Once", "Once up", "Once upon"]
 
 
 async def test_an_answer_that_begins_anew_is_shown_from_its_beginning(autojump_clock):
@@ -121,7 +121,7 @@ async def test_an_answer_that_begins_anew_is_shown_from_its_beginning(autojump_c
         await world.say("tell me")
         await world.idle()
         drafts = [draft.text for draft in world.channels["cli"].drafts]
-    assert drafts == ["Wrong", "Right"]
+    assert drafts == ["Wrong", "", "Right", "Right now"]
 
 
 async def test_monologue_is_never_shown(autojump_clock):

@@ -77,14 +77,13 @@ def test_what_is_said_in_direct_speech_counts_as_a_reply():
 
 
 @pytest.mark.parametrize(
-    ("entries", "n"),
+    ("entries", "numbers"),
     [
-        ([], None),
-        ([user(3), turn()], None),
-        ([user(3), turn("current_time"), result("current_time")], 3),
-        ([user(5), turn(), user(3)], 3),
-        ([user(3), user(5)], 5),
+        ([], []),
+        ([user(3), turn()], [3]),
+        ([user(5), turn(), user(3)], [5, 3]),
+        ([Entry(0, "system", "(A new conversation begins.)", metadata={"type": "new", "closes": 2}), user(3)], [2, 3]),
     ],
 )
-def test_the_item_that_was_being_worked_on_is_known_after_a_restart(entries, n):
-    assert Session("x.jsonl", entries, None).unfinished() == n
+def test_the_items_of_a_session_are_known_after_a_restart(entries, numbers):
+    assert Session("x.jsonl", entries, None).item_numbers() == numbers

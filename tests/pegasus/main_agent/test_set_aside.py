@@ -9,7 +9,7 @@ from pegasus.conversation.log import Entry, encode
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
-from pegasus.storage import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Waiting
+from pegasus.storage import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Take, Waiting
 from pegasus.testing.scripted import ScriptedModel, say
 from pegasus.tools import ToolExecutor
 
@@ -35,6 +35,10 @@ class Journal:
                     reply.send(self.session)
                 case NextItem(reply, lane):
                     reply.send(self.item) if lane == self.lane and not self.done.is_set() else waiting.append(reply)
+                case Take(reply, n):
+                    reply.send(
+                        self.item if (n, self.lane) == (self.item.n, "main") and not self.done.is_set() else None
+                    )
                 case Posted(reply, keys):
                     reply.send(tuple(self.known.get(key) for key in keys))
                 case Waiting(reply):

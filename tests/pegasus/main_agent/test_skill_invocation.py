@@ -11,6 +11,7 @@ from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.skill_invocation import SKILL_NOTE, ActiveSkills, SkillInvoker, active_skills, parse_skill_call
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.policy import NOBODY
 from pegasus.skills import SkillCatalog
 from pegasus.storage import Item
 from pegasus.tasks import ListTasks
@@ -208,12 +209,12 @@ async def test_a_person_calls_a_forked_skill_and_is_told_once_also_when_it_is_do
         assert (found.text, found.skill_in_force) == ("/fix doors", "")
         for _ in range(2):  # the second time, as after a crash behind the answer
             session = Session("main/other.jsonl", [Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal)
-            await skilled.start(found, item, session, 5)
+            await skilled.start(found, item, NOBODY, session, 5)
         [task] = await agent.ask(ListTasks, None)
         told = await world.next_reply()
         await world.idle()
         assert len(world.channels["cli"].texts) == 1
-    assert told.text == f"/fix runs as task {task.task_id}. You will hear what comes of it."
+    assert told.text == f"/fix runs as task {task.number}. You will hear what comes of it."
     note = session.entries[-1]
     assert (note.role, note.metadata) == ("assistant", {"type": SKILL_NOTE, "ends": True, "taskId": task.task_id})
     assert session.progress(7).next.name == "NOTHING"
@@ -225,7 +226,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
     async with open_world(ScriptedModel([])) as world:
         skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), world.root.ref("tasks/agent"))
         session = Session("main/other.jsonl", [Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal)
-        await skilled.start(await skilled.resolve(item.message.text), item, session, 5)
+        await skilled.start(await skilled.resolve(item.message.text), item, NOBODY, session, 5)
         assert "/fix could not be started: there is no type 'nobody'" in (await world.next_reply()).text
     assert session.entries[-1].metadata["ends"] is True
 

@@ -139,7 +139,7 @@ async def test_a_person_calls_a_forked_skill_and_hears_what_comes_of_it(write, t
         [task] = await tasks_of(world)
         assert len(notices(world.session())) == 1
         assert world.channels["cli"].texts[0] == told
-    assert told == f"/fix runs as task {task.task_id}. You will hear what comes of it."
+    assert told == f"/fix runs as task {task.number}. You will hear what comes of it."
     assert task.input_text == "Mend doors."
     assert {tool.name for tool in task_model.requests[0].tools} == {"current_time", "notify", "ask_user"}
     assert len(model.requests) == 1  # none for the call itself
@@ -172,7 +172,7 @@ async def test_a_forked_skill_is_begun_and_told_once_also_if_the_machine_dies_ov
         ) as again:
             await again.idle()
             [task] = await tasks_of(again)
-    assert cli.texts == [f"/fix runs as task {task.task_id}. You will hear what comes of it."]
+    assert cli.texts == [f"/fix runs as task {task.number}. You will hear what comes of it."]
     assert model.requests == []
 
 
@@ -187,14 +187,14 @@ async def test_the_model_forks_a_skill_and_thinks_no_further(write, tmp_path, au
     assert len(model.requests) == 1
 
 
-async def test_what_people_may_not_call_is_an_ordinary_message(write, tmp_path, autojump_clock):
+async def test_what_people_may_not_call_is_answered_like_a_command_that_does_not_exist(write, tmp_path, autojump_clock):
     write("hidden", user_invocable="false")
-    model = ScriptedModel([say("", reply("r", "?"))])
+    model = ScriptedModel([])
     async with open_world(model, skills=[tmp_path]) as world:
         await world.say("/hidden x")
-        await world.next_reply()
+        assert (await world.next_reply()).text.startswith("There is no command /hidden.")
         await world.idle()
-    assert model.requests[0].turns[0].text.endswith("[channel: cli | id: main]\n/hidden x")
+    assert model.requests == []
 
 
 async def test_the_help_lists_skills(write, tmp_path, autojump_clock):

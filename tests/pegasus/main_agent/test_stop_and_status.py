@@ -72,7 +72,35 @@ async def test_status_names_the_tasks_that_run_while_nothing_is_thought(autojump
         await world.say("/status")
         text = (await world.next_reply()).text
         assert "I am waiting for 1 background task." in text
-        assert "Running: 1 task (“count the stars”)" in text
+        assert "Task 1  thinking, step 1" in text
+        assert text.partition("Task 1")[2].partition("\n")[0].endswith(": count the stars")
+
+
+async def test_status_tells_a_stranger_nothing_of_other_conversations(autojump_clock):
+    slack = FakeChannel("slack")
+    thinks = ScriptedModel(lambda request: Hang())
+    async with open_world(ScriptedModel(delegate), task_model=thinks, channels=(FakeChannel("cli"), slack)) as world:
+        await world.say("count the stars")
+        await world.idle()
+        await world.next_reply()
+        await world.say("/status", OWNER)
+        text = (await slack.next_reply()).text
+        assert "Task 1  thinking, step 1" in text
+        assert "something of another conversation" in text
+        assert "stars" not in text
+
+
+async def test_status_tells_a_stranger_no_message_of_another_conversation(autojump_clock):
+    slack = FakeChannel("slack")
+    async with open_world(ScriptedModel([Hang()]), channels=(FakeChannel("cli"), slack)) as world:
+        await world.say("my secret")
+        await trio.sleep(1)
+        await world.say("/status", OWNER)
+        assert "I am thinking about “something of another conversation”" in (await slack.next_reply()).text
+        await world.say("/status")
+        assert "I am thinking about “my secret”" in (await world.next_reply()).text
+        await world.say("/stop")
+        await world.next_reply()
 
 
 async def test_waiting_notifications_of_one_task_are_thought_about_together(autojump_clock):

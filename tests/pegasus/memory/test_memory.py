@@ -1,6 +1,7 @@
 """The room of memory: list, read, write, patch, append; by the journal, by hand, by several at once."""
 
 import os
+import re
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -12,7 +13,7 @@ from actors import ActorDied, Child, Restart, open_supervisor
 from pegasus.memory import Memory, MemoryRefused
 from pegasus.memory.folder import LARGEST
 from pegasus.memory.memory import FACTS_SHOWN, FULL
-from pegasus.memory.pages import EPISODE_INDEX, MOST, MemoryFile, index_message
+from pegasus.memory.pages import EPISODE_INDEX, MOST, MemoryFile, index_limit, index_message
 from pegasus.storage import StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.world import DiskMemoryFolder
@@ -20,7 +21,7 @@ from pegasus.testing.world import DiskMemoryFolder
 
 async def test_memory_that_is_empty_is_no_error(memory):
     assert await memory.list() == ()
-    assert await memory.index_message() == ""
+    assert await memory.index_message(100_000) == ""
     with pytest.raises(MemoryRefused, match="It is empty"):
         await memory.read("facts/user.md")
 
@@ -254,7 +255,7 @@ async def test_text_that_is_no_unicode_is_refused(memory):
 async def test_the_index_message_of_the_first_thought(memory, put):
     put("facts/user.md", "# User\n\n> Summary: who the user is\n")
     put("episodes/2026-02.md", "# 2026-02\n\n> Summary: February\n" + "x" * 1200)
-    header, first, second, _, instruction = (await memory.index_message()).split("\n")
+    header, first, second, _, instruction = (await memory.index_message(100_000)).split("\n")
     assert header.startswith("[Memory")
     assert first == "episodes/2026-02.md (1.2KB): February"
     assert second == "facts/user.md (35B): who the user is"
@@ -263,20 +264,40 @@ async def test_the_index_message_of_the_first_thought(memory, put):
 
 async def test_the_index_knows_of_every_change_at_once(memory, put):
     put("facts/a.md", "# A\n")
-    assert "facts/a.md" in await memory.index_message()
+    assert "facts/a.md" in await memory.index_message(100_000)
     put("facts/by_hand.md", "# B\n")
-    assert "by_hand" in await memory.index_message()
+    assert "by_hand" in await memory.index_message(100_000)
     await memory.write("facts/c.md", "new")
-    assert "facts/c.md" in await memory.index_message()
+    assert "facts/c.md" in await memory.index_message(100_000)
     [change, *_] = await memory.log()
     await memory.undo(change.n)
-    assert "facts/c.md" not in await memory.index_message()
+    assert "facts/c.md" not in await memory.index_message(100_000)
 
 
 def test_an_index_of_very_many_files_is_not_endless():
     message = index_message(tuple(MemoryFile(f"facts/{n}.md", "x" * 160, 10) for n in range(1000)))
     assert len(message) < EPISODE_INDEX * 2.1
-    assert "more; memory_list shows all)" in message
+    assert "more; memory_search finds them)" in message
+
+
+async def test_the_index_for_a_small_window_names_the_user_first_and_the_newest_episodes(memory, put):
+    for n in range(10, 90):
+        put(f"episodes/20{n}-01.md", f"# E\n\n> Summary: episode {n}\n")
+    put("facts/a.md", "# A\n")
+    put("facts/user.md", "# User\n\n> Summary: who the user is\n")
+    _, first, second, third, *_, more, _, _ = (await memory.index_message(4_096)).split("\n")
+    assert first == "facts/user.md (35B): who the user is"
+    assert second.startswith("facts/a.md")
+    assert third.endswith("episode 89")
+    assert re.fullmatch(r"\(\d+ more; memory_search finds them\)", more)
+    assert "episodes/2010-01.md" in await memory.index_message(100_000)
+
+
+@pytest.mark.parametrize(("window", "limit"), [(0, 1_500), (4_096, 1_500), (32_000, 6_400), (200_000, 20_000)])
+def test_the_index_has_room_by_the_window(window, limit):
+    assert index_limit(window) == limit
+    files = tuple(MemoryFile(f"facts/{n}.md", "é" * 160, 10) for n in range(500))
+    assert limit - 400 < sum(map(len, index_message(files, limit).splitlines()[1:-3])) <= limit
 
 
 async def test_a_reflection_sees_facts_in_full_and_episodes_by_summary_newest_first(memory, put):

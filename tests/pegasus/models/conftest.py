@@ -25,7 +25,8 @@ from pegasus.models import (
     UserTurn,
 )
 from pegasus.models.client import Middleware, ModelTarget, Next, compose
-from pegasus.models.usage_ledger import UsageRecord
+from pegasus.models.providers import local_servers
+from pegasus.models.usage.ledger import UsageRecord
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 
@@ -65,7 +66,10 @@ class FixedSource:
     only: ModelTarget
     middleware: Sequence[Middleware]
 
-    def resolve(self, role: str) -> tuple[ModelTarget, Next]:
+    def target(self, role: str) -> ModelTarget:
+        return self.only
+
+    async def prepare(self, role: str) -> tuple[ModelTarget, Next]:
         return self.only, compose(self.middleware)
 
 
@@ -92,6 +96,13 @@ Ask = Callable[..., Awaitable[ModelResponse]]
 @pytest.fixture(params=["anthropic", "openai"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def no_servers_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the tests from finding model servers that run on the developer's machine: nothing listens at port 1."""
+    closed = [attrs.evolve(server, base_url="http://127.0.0.1:1") for server in local_servers.LOCAL_SERVERS]
+    monkeypatch.setattr(local_servers, "LOCAL_SERVERS", closed)
 
 
 @pytest.fixture

@@ -12,12 +12,13 @@ from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS
 from pegasus.models import OFFLINE, problems
 from pegasus.models.catalog import READ_ON, known_price
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE
-from pegasus.models.http_model import ATTEMPTS
-from pegasus.models.pictures import MOST_BASE64, MOST_PIXELS
-from pegasus.models.roles import PROVIDERS
-from pegasus.models.usage_ledger import parse_record
-from pegasus.models.wire_format import WORDS
-from pegasus.settings import PROVIDER_TYPES, ModelSettings, SettingsSource, load_settings
+from pegasus.models.formats.pictures import MOST_BASE64, MOST_PIXELS
+from pegasus.models.formats.wire_format import WORDS
+from pegasus.models.providers.accounts import KNOWN_SERVICES, PROVIDERS
+from pegasus.models.providers.http_model import ATTEMPTS
+from pegasus.models.usage.ledger import parse_record
+from pegasus.settings import PROVIDER_TYPES, SERVICE_TYPES, ModelSettings, SettingsSource, load_settings
+from pegasus.settings.sources import PROVIDER_VARIABLES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "user" / "models.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
@@ -27,7 +28,7 @@ EXAMPLES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 def test_the_examples_are_good_settings(example: str, tmp_path: Path) -> None:
     file = tmp_path / "pegasus.toml"
     file.write_text(example, encoding="utf-8")
-    keys = {"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": "key", "GEMINI_API_KEY": "key"}
+    keys = {variable: "key" for variable, (_, key) in PROVIDER_VARIABLES.items() if key == "api_key"}
     settings = load_settings(SettingsSource(file), keys)
     assert problems(settings.models, settings.providers) == []
 
@@ -50,10 +51,20 @@ def test_defaults_types_addresses_and_numbers_are_the_real_ones() -> None:
     assert set(PROVIDERS) == set(PROVIDER_TYPES)
     for name, kind in PROVIDERS.items():
         if kind.default:
-            assert re.search(rf"`{kind.key}` \| `{name}/{re.escape(kind.default)}`", PAGE)
+            assert re.search(rf"`{kind.key}`.* \| `{name}/{re.escape(kind.default)}`", PAGE)
     assert f"`{OFFLINE}`" in PAGE
     assert all(f"| `{kind}` |" in PAGE for kind in PROVIDER_TYPES)
     assert all(f"`{kind.base_url}`" in PAGE for kind in PROVIDERS.values() if kind.base_url)
+    assert set(KNOWN_SERVICES) == set(SERVICE_TYPES)
+    for name, service in KNOWN_SERVICES.items():
+        assert re.search(
+            rf"\| `{name}` \| `{SERVICE_TYPES[name]}` \| .*{service.key}.*{service.base_url}.*{service.address}", PAGE
+        )
+        if service.default:
+            assert re.search(rf"`{service.key}`.* \| `{name}/{re.escape(service.default)}`", PAGE)
+    named = re.findall(r"\| (?:else )?`\w+`.* \| `(\w+)/", PAGE.partition("## Providers")[0])
+    assert named == [n for n, entry in [*PROVIDERS.items(), *KNOWN_SERVICES.items()] if entry.default]
+    assert all(f"`{variable}`" in PAGE for variable in PROVIDER_VARIABLES if not variable.endswith("_BASE_URL"))
     assert f"up to {ATTEMPTS} attempts" in PAGE
     assert f"`models.timeout` ({ModelSettings().timeout:g} s)" in PAGE
     assert f"`models.max_concurrent_calls` ({ModelSettings().max_concurrent_calls})" in PAGE

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.models.errors import event_status, one_line, provider_message, status_error, unreachable_error
+from pegasus.models.errors import (
+    event_status,
+    is_loading,
+    is_out_of_quota,
+    one_line,
+    provider_message,
+    status_error,
+    unreachable_error,
+)
 
 KEY = "abcdefgh-secret-key"
 
@@ -75,3 +83,64 @@ def test_a_server_that_is_not_there_is_named_with_what_to_do() -> None:
     assert "cannot connect to 10.0.0.5:8000 ([Errno 111] Connection refused)" in text
     assert "[providers.lab]" in text
     assert "secret" not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, "API key expired. Please renew the API key."),  # Gemini
+        (400, "API key not valid. Please pass a valid API key."),
+        (401, "invalid x-api-key"),
+    ],
+)
+def test_an_expired_key_says_where_to_put_a_new_one(status: int, message: str) -> None:
+    error = status_error("gemini/x", status, {"error": {"message": message}}, key_name="GEMINI_API_KEY")
+    assert error.kind == "auth"
+    assert str(error) == (
+        f"gemini/x: the provider refused the key ({status}): {message} "
+        "[it may be wrong or expired: check GEMINI_API_KEY or api_key of [providers.gemini]]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (404, "model: claude-sonnet-9"),  # Anthropic
+        (404, "The model `gpt-99` does not exist or you do not have access to it."),  # OpenAI, vLLM, Groq, xAI
+        (404, 'model "qwen3:900b" not found, try pulling it first'),  # Ollama
+        (404, "models/gemini-99 is not found for API version v1beta, or is not supported for generateContent."),
+        (400, "foo/bar is not a valid model ID"),  # OpenRouter
+        (400, "Invalid model: mistral-99"),
+        (400, "Model Not Exist"),  # DeepSeek
+    ],
+)
+def test_an_unknown_model_is_named(status: int, message: str) -> None:
+    error = status_error("lab/some-model", status, {"error": {"message": message}})
+    assert error.kind == "request"
+    assert f"the provider has no model some-model ({status})" in str(error)
+    assert "[choose another one with `/model`" in str(error)
+
+
+def test_a_model_that_ollama_has_not_got_can_be_pulled() -> None:
+    error = status_error("ollama/qwen3:8b", 404, {"error": "model 'qwen3:8b' not found"})
+    assert str(error).endswith("[choose another one with `/model`; `ollama pull qwen3:8b` gets it]")
+
+
+@pytest.mark.parametrize(
+    "message", ["the model does not support tools", "max_tokens is too large for this model", "registry not found"]
+)
+def test_other_refusals_are_not_about_the_models_name(message: str) -> None:
+    assert "has no model" not in str(status_error("lab/x", 400, {"error": {"message": message}}))
+
+
+def test_a_used_up_quota_is_told_apart_from_a_rate() -> None:
+    body = {"error": {"message": "check your plan", "type": "insufficient_quota", "code": "credit_balance_exhausted"}}
+    assert is_out_of_quota(body)
+    assert not is_out_of_quota({"error": {"message": "slow down", "type": "rate_limit_exceeded"}})
+    assert "your account's quota is used up (429): check your plan" in str(status_error("openai/x", 429, body))
+
+
+def test_a_server_that_is_loading_is_not_overloaded() -> None:
+    body = {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
+    assert is_loading(503, body)
+    assert not is_loading(500, {"error": "error loading model: out of memory"})

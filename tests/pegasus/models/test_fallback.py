@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.models import LanguageModel, ModelClient, ModelError, TokenCounter
+from pegasus.models import LanguageModel, ModelClient, ModelError, StreamPiece, TextPiece, TokenCounter
 from pegasus.models.client import ModelTarget
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE, CircuitBreaker, Fallback
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
@@ -245,33 +245,33 @@ class Talker:
 
     async def generate(self, request):
         for piece in self.pieces:
-            if request.on_text is not None:
-                request.on_text(piece)
-        return await self.inner.generate(attrs.evolve(request, on_text=None))
+            if request.on_piece is not None:
+                request.on_piece(TextPiece(piece))
+        return await self.inner.generate(attrs.evolve(request, on_piece=None))
 
 
 async def test_text_of_a_model_that_failed_is_taken_back(autojump_clock) -> None:
-    heard: list[str | None] = []
+    heard: list[StreamPiece | None] = []
     model = chain(Talker(("half a",), forever(down())), Talker(("whole",), forever("whole")))
-    await ask(model, on_text=heard.append)
-    assert heard == ["half a", None, "whole"]
+    await ask(model, on_piece=heard.append)
+    assert heard == [TextPiece("half a"), None, TextPiece("whole")]
 
 
 async def test_text_of_one_model_alone_is_not_taken_back(autojump_clock) -> None:
-    heard: list[str | None] = []
-    await ask(chain(Talker(("a", "b"), forever("ab")), forever("never")), on_text=heard.append)
-    assert heard == ["a", "b"]
+    heard: list[StreamPiece | None] = []
+    await ask(chain(Talker(("a", "b"), forever("ab")), forever("never")), on_piece=heard.append)
+    assert heard == [TextPiece("a"), TextPiece("b")]
 
 
 async def test_the_text_of_a_slow_probe_takes_the_place_of_the_others(autojump_clock) -> None:
-    heard: list[str | None] = []
+    heard: list[StreamPiece | None] = []
     probe = Talker(("b",), ScriptedModel([down(), After(PATIENCE + 2, say("back"))]))
     other = Talker(("other",), ScriptedModel(["other", After(10.0, say("too late"))]))
     model = chain(probe, other, after=1)
     await ask(model)
     await trio.sleep(30)
-    await ask(model, on_text=heard.append)
-    assert heard == ["other", None, "back"]
+    await ask(model, on_piece=heard.append)
+    assert heard == [TextPiece("other"), None, TextPiece("back")]
 
 
 # ------------------------------------------------------------------ reports

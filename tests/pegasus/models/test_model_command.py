@@ -17,8 +17,10 @@ from actors import Child, open_supervisor
 from pegasus.app.reload import CHOICE_FILE, Reloader
 from pegasus.host import Home
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
-from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings, SettingsSource
+from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings, SettingsSource, load_settings
 from pegasus.storage import FileDisk, StorageError, run_journal
+from pegasus.testing.provider import open_provider
+from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
 
 PROVIDERS = {"lab": ProviderSettings(type="openai", base_url="http://127.0.0.1:1/v1")}
 
@@ -43,7 +45,7 @@ def test_a_choice_takes_the_place_of_the_default_of_the_settings() -> None:
     [
         ("b", "<provider>/<model>"),
         ("lab/", "<provider>/<model>"),
-        ("nobody/x", 'there is no provider "nobody", only anthropic, gemini, lab'),
+        ("nobody/x", 'there is no provider "nobody", only anthropic, azure, bedrock, '),
         ("openai/gpt-4o", "OPENAI_API_KEY"),
         ("anthropic/claud-5", 'begin with "claude-"'),
         ("lab/x y", "<provider>/<model>"),
@@ -96,6 +98,17 @@ class Switch:
     def current(self) -> str:
         return self.models.client().name
 
+    @property
+    def origin(self) -> str:
+        return "chosen with /model" if self.chosen else self.models.origin
+
+    @property
+    def rules(self):
+        return self.models.rules
+
+    async def look_around(self) -> None:
+        await self.models.look_around()
+
     def choices(self):
         return self.models.choices()
 
@@ -112,6 +125,21 @@ async def test_the_command_shows_the_model_and_what_can_be_chosen() -> None:
     assert text.splitlines()[-2:] == ["- lab/a", "- lab/f"]
 
 
+async def test_rules_that_send_calls_elsewhere_are_named() -> None:
+    long = RouteSettings(
+        "lab/long", role="subagent", channel="sms", media="image", min_tokens=50_000, max_tokens=90_000
+    )
+    routes = {"a": RouteSettings("lab/echo"), "long": long}
+    switch = Switch(models(ModelSettings(default="lab/a", routes=routes)))
+    rules = [
+        "Rule a sends every call to lab/echo.",
+        "Rule long sends calls of role subagent for sms with an image of at least 50,000 and at most 90,000 tokens "
+        "to lab/long.",
+    ]
+    assert (await model_command("", switch, owner=False)).splitlines()[1:3] == rules
+    assert (await model_command("lab/b", switch, owner=True)).splitlines()[1:] == rules
+
+
 async def test_the_owner_changes_the_model_and_goes_back() -> None:
     switch = Switch(models())
     said = await model_command(" lab/b ", switch, owner=True)
@@ -119,6 +147,17 @@ async def test_the_owner_changes_the_model_and_goes_back() -> None:
     assert "chosen with /model" in await model_command("", switch, owner=True)
     assert await model_command("Default", switch, owner=True) == "Now using lab/a (before: lab/b)."
     assert await model_command("default", switch, owner=True) == "Still using lab/a."
+
+
+async def test_the_command_looks_for_local_models_and_uses_one_in_place_of_the_stand_in() -> None:
+    async with open_provider(
+        ollama=OllamaHost(OllamaModel("qwen3:8b"), OllamaModel("plain", 4096, ("completion",)))
+    ) as server:
+        switch = Switch(models(ModelSettings(), ollama=ProviderSettings(base_url=server.url)))
+        said = await model_command("", switch, owner=True)
+        assert said.startswith("I use ollama/qwen3:8b (found on this machine).")
+        assert "- ollama/plain" in said
+        assert "Now using ollama/plain" in await model_command("ollama/plain", switch, owner=True)
 
 
 async def test_nobody_else_may() -> None:
@@ -180,6 +219,54 @@ async def test_the_command_line_wins_over_a_choice_of_an_earlier_day(tmp_path: P
         assert made.current == "lab/c"
     other = attrs.evolve(SETTINGS, source=SettingsSource(overrides=("models.compact=lab/a",)))
     assert reloader(tmp_path, other).current == "lab/c"
+
+
+@pytest.mark.parametrize("origin", ["file", "variable"])
+async def test_settings_that_are_newer_than_a_choice_win_at_a_start(tmp_path: Path, origin: str) -> None:
+    """Whether the file or a variable says it: what counts is that it was not said when the choice was made."""
+    async with running(tmp_path) as made:
+        await made.choose("lab/b")
+    assert reloader(tmp_path).current == "lab/b"
+    file = tmp_path / "pegasus.toml"
+    file.write_text(
+        '[models]\ndefault = "lab/c"\n[providers.lab]\ntype = "openai"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    )
+    environ = {"PEGASUS__MODELS__DEFAULT": "lab/d"} if origin == "variable" else {}
+    settings = load_settings(SettingsSource(file), environ)
+    made = reloader(tmp_path, settings)
+    assert (made.current, made.chosen) == ({"file": "lab/c", "variable": "lab/d"}[origin], "")
+
+
+async def test_a_choice_that_is_newer_than_the_settings_wins_at_every_start(tmp_path: Path) -> None:
+    settings = attrs.evolve(SETTINGS, models=ModelSettings(default="lab/c"))
+    async with running(tmp_path, settings) as made:
+        await made.choose("lab/b")
+    assert reloader(tmp_path, settings).current == "lab/b"
+
+
+async def test_a_reload_with_another_default_model_ends_a_choice_for_good(tmp_path: Path) -> None:
+    file = tmp_path / "pegasus.toml"
+    lines = '[models]\ndefault = "lab/a"\n[providers.lab]\ntype = "openai"\nbase_url = "http://127.0.0.1:1/v1"\n'
+    file.write_text(lines)
+    source = SettingsSource(file)
+    async with running(tmp_path, load_settings(source, {})) as made:
+        await made.choose("lab/b")
+        await made.reload()
+        assert made.current == "lab/b", "nothing has changed in the file"
+        file.write_text(lines.replace("lab/a", "lab/c"))
+        await made.reload()
+        assert (made.current, made.chosen) == ("lab/c", "")
+        file.write_text(lines)
+        await made.reload()
+        assert made.current == "lab/a"
+    assert reloader(tmp_path, load_settings(source, {})).current == "lab/a"
+
+
+async def test_a_choice_of_an_older_version_counts(tmp_path: Path) -> None:
+    file = tmp_path / "data" / CHOICE_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text('{"default":"lab/b"}')
+    assert reloader(tmp_path).current == "lab/b"
 
 
 async def test_a_choice_that_cannot_work_any_more_is_left_out(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from pegasus.models.catalog import context_window
-from pegasus.models.roles import ModelConfigError, find_providers, problems, role_spec, split_spec
+from pegasus.models.catalog import known_window
+from pegasus.models.providers.accounts import ModelConfigError, find_providers, split_spec
+from pegasus.models.roles import list_choices, problems, role_spec
 from pegasus.settings import ModelSettings, ProviderSettings, SettingsSource, load_settings
 
 
@@ -22,7 +24,16 @@ def test_without_any_key_it_is_the_stand_in() -> None:
         ({"OPENAI_API_KEY": "k"}, "openai"),
         ({"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}, "anthropic"),
         ({"ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": "k"}, "openai"),
-        ({"GEMINI_API_KEY": "k"}, "offline"),
+        ({"GEMINI_API_KEY": "k"}, "gemini"),
+        ({"GOOGLE_API_KEY": "k"}, "gemini"),
+        ({"GROQ_API_KEY": "k", "OPENROUTER_API_KEY": "k"}, "openrouter"),
+        ({"MISTRAL_API_KEY": "k"}, "mistral"),
+        ({"DEEPSEEK_API_KEY": "k"}, "deepseek"),
+        ({"XAI_API_KEY": "k"}, "xai"),
+        ({"AWS_BEARER_TOKEN_BEDROCK": "k"}, "offline"),
+        ({"AWS_BEARER_TOKEN_BEDROCK": "k", "AWS_REGION": "us-west-2"}, "bedrock"),
+        ({"GOOGLE_OAUTH_ACCESS_TOKEN": "k", "GOOGLE_CLOUD_PROJECT": "p"}, "vertex"),
+        ({"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com/"}, "offline"),
     ],
 )
 def test_the_default_is_the_first_provider_with_a_key(env: dict[str, str], provider: str) -> None:
@@ -79,7 +90,7 @@ def test_what_a_section_leaves_out_is_of_the_environment_only_under_the_name_of_
         (ModelSettings(default="a/x"), {"a": ProviderSettings("openai", "k", "http://:1")}, ["providers.a.base_url"]),
         (ModelSettings(default="a/x"), {"a": ProviderSettings("openai", "two words")}, ["providers.a.api_key"]),
         (ModelSettings(default="a/x"), {"a": ProviderSettings("openai", "schlüssel")}, ["providers.a.api_key"]),
-        (ModelSettings(), {"a": ProviderSettings()}, ["providers.a.type", "anthropic, openai, gemini, ollama, offline"]),
+        (ModelSettings(), {"a": ProviderSettings()}, ["providers.a.type", "anthropic, openai, gemini, ", "lmstudio"]),
     ],
 )  # fmt: skip
 def test_each_mistake_is_named_with_its_key(
@@ -114,8 +125,109 @@ def test_a_secret_is_not_in_an_error() -> None:
         ("openai/gpt-6.1-terra", 1_050_000),
         ("openai/gpt-4o-mini", 128_000),
         ("openrouter/openai/gpt-4.1", 1_047_576),
-        ("ollama/llama3", 128_000),
+        ("ollama/llama3", 0),
     ],
 )
 def test_context_windows_are_known_by_name(model: str, tokens: int) -> None:
-    assert context_window(model) == tokens
+    assert known_window(model) == tokens
+
+
+@pytest.mark.parametrize(
+    ("env", "spec", "url"),
+    [
+        ({"GROQ_API_KEY": "k"}, "groq/openai/gpt-oss-120b", "https://api.groq.com/openai/v1"),
+        (
+            {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com/"},
+            "azure/mine",
+            "https://me.openai.azure.com/openai/v1",
+        ),
+        (
+            {"AZURE_OPENAI_API_KEY": "k", "AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com/openai/v1/"},
+            "azure/mine",
+            "https://me.openai.azure.com/openai/v1",
+        ),
+        (
+            {"AWS_BEARER_TOKEN_BEDROCK": "k", "AWS_DEFAULT_REGION": "us-east-1", "AWS_REGION": "eu-central-1"},
+            "bedrock/openai.gpt-oss-120b",
+            "https://bedrock-mantle.eu-central-1.api.aws/v1",
+        ),
+        (
+            {"GOOGLE_OAUTH_ACCESS_TOKEN": "k", "GOOGLE_CLOUD_PROJECT": "p-1"},
+            "vertex/google/gemini-3.8-flash",
+            "https://aiplatform.googleapis.com/v1/projects/p-1/locations/global/endpoints/openapi",
+        ),
+        ({}, "vllm/any", "http://localhost:8000/v1"),
+    ],
+)
+def test_a_known_service_needs_nothing_but_its_variables(env: dict[str, str], spec: str, url: str) -> None:
+    providers = find_providers(load_settings(SettingsSource(), env).providers)
+    account, _ = split_spec(spec, providers, "models.default")
+    assert account.url == url
+    assert account.api_key == env.get(next((name for name in env if "KEY" in name or "TOKEN" in name), ""), "")
+    assert not account.is_own_service
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("groq/x", "provider groq has no key; set GROQ_API_KEY, or api_key in [providers.groq]"),
+        ("azure/x", "provider azure has no address; set AZURE_OPENAI_ENDPOINT, or base_url in [providers.azure]"),
+        ("bedrock/x", "provider bedrock has no address; set AWS_REGION, or base_url in [providers.bedrock]"),
+    ],
+)
+def test_what_a_known_service_lacks_is_named(spec: str, words: str) -> None:
+    with pytest.raises(ModelConfigError, match=re.escape(words)):
+        split_spec(spec, find_providers({}), "models.default")
+
+
+def test_the_later_of_two_variables_for_a_key_wins() -> None:
+    env = {"GEMINI_API_KEY": "gemini", "GOOGLE_API_KEY": "google"}
+    assert load_settings(SettingsSource(), env).providers["gemini"].api_key == "gemini"
+
+
+def test_a_section_may_give_the_name_of_a_service_to_another_server() -> None:
+    providers = find_providers({"xai": ProviderSettings("anthropic", base_url="http://127.0.0.1:1")})
+    account, _ = split_spec("xai/any", providers, "models.default")
+    assert account.service is None
+    assert account.type == "anthropic"
+
+
+@pytest.mark.parametrize(
+    ("spec", "tokens"),
+    [
+        ("deepseek/deepseek-flash", 1_000_000),
+        ("xai/grok-4.5", 500_000),
+        ("groq/openai/gpt-oss-120b", 131_072),
+        ("bedrock/openai.gpt-oss-120b", 131_072),
+        ("mistral/mistral-medium-3-5", 0),
+    ],
+)
+def test_windows_of_known_services(spec: str, tokens: int) -> None:
+    assert known_window(spec) == tokens
+
+
+def test_the_default_models_of_services_with_a_key_can_be_chosen() -> None:
+    providers = find_providers(
+        load_settings(SettingsSource(), {"GROQ_API_KEY": "k", "AWS_BEARER_TOKEN_BEDROCK": "k"}).providers
+    )
+    choices = list_choices(ModelSettings(), providers)
+    assert "groq/openai/gpt-oss-120b" in choices
+    assert not [spec for spec in choices if spec.startswith("bedrock/")]  # it has no address
+
+
+@pytest.mark.parametrize(
+    ("spec", "thinks"),
+    [
+        ("openai/gpt-6.1-terra", True),
+        ("openai/gpt-4.1", False),
+        ("anthropic/claude-sonnet-5-5", True),
+        ("anthropic/claude-haiku-4-5", False),
+        ("gemini/gemini-3.8-flash", True),
+        ("deepseek/deepseek-flash", True),
+        ("xai/grok-4.5", True),
+        ("vllm/any", False),
+    ],
+)
+def test_models_that_think_unasked_have_room_for_it(spec: str, thinks: bool) -> None:
+    name, _, model = spec.partition("/")
+    assert find_providers({})[name].thinks(model) is thinks

@@ -89,10 +89,10 @@ async def test_the_context_window_is_the_setting_or_what_is_known() -> None:
 
 
 async def test_an_sdk_that_cannot_be_imported_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "openai", None)
-    made = models(ModelSettings(default="ollama/x"))
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    made = models(ModelSettings(default="anthropic/x"), {"anthropic": ProviderSettings(api_key="k")})
     await made.warm_up()
-    with pytest.raises(ModelError, match="the package openai cannot be used"):
+    with pytest.raises(ModelError, match="the package anthropic cannot be used"):
         await ask(made.client())
 
 
@@ -108,16 +108,28 @@ def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_only_the_sdk_of_the_configured_provider_is_imported() -> None:
+def test_only_what_the_configured_provider_needs_is_imported() -> None:
     code = (
         "import sys, random, trio; from pegasus.models import ModelService\n"
         "from pegasus.settings import ModelSettings as S, ProviderSettings as P\n"
-        "accounts = {'anthropic': P(api_key='k')}\n"
-        "made = ModelService(S(default='ollama/x', fallback=('anthropic/y',)), accounts, rng=random.Random(1))\n"
-        "made.client(); trio.run(made.warm_up); print(sorted({'anthropic', 'openai'} & set(sys.modules)))"
+        "accounts = {'anthropic': P(api_key='k'), 'openai': P(api_key='k')}\n"
+        "made = ModelService(S(default='openai/x', fallback=('anthropic/y',)), accounts, rng=random.Random(1))\n"
+        "made.client(); trio.run(made.warm_up); print(sorted({'anthropic', 'httpx2', 'openai'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['openai']"
+    assert done.stdout.strip() == "['httpx2']"
+
+
+def test_a_local_model_needs_no_sdk() -> None:
+    code = (
+        "import sys, random, trio; from pegasus.models import ModelService\n"
+        "from pegasus.settings import ModelSettings as S, ProviderSettings as P\n"
+        "accounts = {'ollama': P(base_url='http://127.0.0.1:1')}\n"
+        "made = ModelService(S(default='ollama/x'), accounts, rng=random.Random(1))\n"
+        "trio.run(made.warm_up); print(sorted({'anthropic', 'openai', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 # ------------------------------------------------------------------ calls at the same time

@@ -10,7 +10,17 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, ToolSpec, Turn, UserTurn
+from pegasus.models import (
+    AssistantTurn,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Turn,
+    UserTurn,
+)
 from pegasus.models.stand_in import StandIn, find_job
 from tests.pegasus.models.conftest import REPLY
 
@@ -245,7 +255,6 @@ async def test_a_tool_that_its_type_lacks_is_said():
     ("name", "content", "words"),
     [
         ("shell_exec", {"exitCode": 0, "stdout": "a\nb\n", "stderr": ""}, "a\nb"),
-        ("shell_exec", {"exitCode": 3, "stdout": "", "stderr": "no"}, "no\n(exit code 3)"),
         ("shell_exec", {"exitCode": 0, "stdout": "", "stderr": ""}, "(no output)"),
         ("read_file", {"path": "x", "content": "hi"}, "x:\nhi"),
         ("list_files", {"files": [{"name": "a"}, {"name": "d", "isDir": True}]}, "a\nd/"),
@@ -258,7 +267,10 @@ async def test_it_reports_what_came_of_the_call(name, content, words):
 
 
 async def test_it_reports_a_failure_as_one_and_cuts_what_is_long():
-    assert (await after("shell_exec", "Error: no", is_error=True)).text == "That did not work: Error: no"
+    with pytest.raises(ModelError, match=r"^That did not work: Error: no$"):
+        await after("shell_exec", "Error: no", is_error=True)
+    with pytest.raises(ModelError, match=r"^no\n\(exit code 3\)$"):  # the task ends as failed
+        await after("shell_exec", {"exitCode": 3, "stdout": "", "stderr": "no"})
     assert (await after("read_file", {"path": "x", "content": "y" * 9000})).text.endswith("characters in all)")
 
 

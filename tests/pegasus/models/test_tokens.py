@@ -26,7 +26,7 @@ from pegasus.models import (
     Usage,
     UserTurn,
 )
-from pegasus.models.anthropic import AnthropicWire
+from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.tokens import CountByProvider, CountByTable, text_tokens
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer

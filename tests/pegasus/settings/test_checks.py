@@ -98,9 +98,9 @@ def test_a_model_of_an_unknown_provider(mistakes):
 
 def test_a_provider_of_ones_own_needs_a_type(mistakes):
     (line,) = mistakes('[providers.work]\nbase_url = "https://a"\n')
-    assert (
-        line
-        == 'pegasus.toml: providers.work.type: found nothing; allowed: one of "anthropic", "openai", "gemini", "ollama", "offline"'
+    assert line == (
+        'pegasus.toml: providers.work.type: found nothing; allowed: one of "anthropic", "openai", "gemini", "ollama", '
+        '"llamacpp", "lmstudio", "offline"'
     )
 
 

@@ -36,7 +36,7 @@ def test_the_commented_file_says_exactly_the_defaults(load):
 def test_the_commented_file_has_every_key():
     table = tomllib.loads(uncommented())
     for key, value in leaves(Settings()).items():
-        if key.startswith(("providers.gemini", "providers.ollama", "providers.offline")):
+        if key.startswith("providers.") and not key.startswith(("providers.anthropic", "providers.openai.")):
             continue
         found = table
         for name in key.split("."):
@@ -68,6 +68,12 @@ def test_secrets_are_masked(load):
     assert not [secret for secret in ("t0ken", "hidden", "sk-1", "pw@") if secret in shown]
     assert 'base_url = "https://***@h/v1"  # --set' in shown
     assert 'env = { "A" = "***" }' in shown
+
+
+def test_known_services_are_shown_only_where_something_is_set(load):
+    shown = effective(load(environ={"GROQ_API_KEY": "k"}))
+    assert "[providers.groq]" in shown
+    assert "[providers.mistral]" not in shown
 
 
 def test_an_empty_secret_is_shown_as_empty(load):

@@ -63,7 +63,7 @@ def test_items_are_numbered_and_taken_in_order():
     assert file.log.due("main").message == message("a")
     file.log.done(1)
     assert file.log.due("main").message == message("b")
-    assert file.log.waiting == 2
+    assert file.log.count_waiting() == 2
 
 
 def test_the_same_id_again_is_the_same_message():
@@ -72,7 +72,7 @@ def test_the_same_id_again_is_the_same_message():
     assert file.accept("a") == Accepted(1, duplicate=True)
     file.log.done(1)
     assert file.accept("a", text="other words") == Accepted(1, duplicate=True)
-    assert file.log.waiting == 0
+    assert file.log.count_waiting() == 0
 
 
 def test_the_same_id_twice_in_one_batch_is_one_message():
@@ -80,7 +80,7 @@ def test_the_same_id_twice_in_one_batch_is_one_message():
     assert not file.log.accept(message("a"), "main", AT).duplicate
     assert file.log.accept(message("a"), "main", AT).duplicate
     file.write()
-    assert file.log.waiting == 1
+    assert file.log.count_waiting() == 1
 
 
 @pytest.mark.parametrize("other", [("web", "c2"), ("cli", "c1"), ("we", "bc1"), ("web1", "c")])

@@ -27,8 +27,8 @@ class Lane:
         assert self.log.accept(message, self.name, AT, priority).n == n
         self.log.written(0)
 
-    def due(self, prefer=None):
-        return self.log.due(self.name, prefer)
+    def due(self):
+        return self.log.due(self.name)
 
     def get(self, n):
         return self.log.item(n)
@@ -101,14 +101,6 @@ def test_several_handed_out_are_due_in_that_order():
     assert drained(lane) == [2, 1, 3]
 
 
-def test_a_preferred_item_is_due_until_it_is_done():
-    lane = lane_of((1,), (2, 9))
-    lane.hand_out(1)
-    assert lane.due(2).n == 2
-    lane.remove(2)
-    assert lane.due(2).n == 1
-
-
 def test_handed_out_again_is_another_attempt():
     lane = lane_of((1,))
     for _ in range(3):
@@ -134,9 +126,7 @@ class Naive:
     def __init__(self):
         self.items, self.handed = [], []
 
-    def due(self, prefer):
-        if any(n == prefer for n, *_ in self.items):
-            return prefer
+    def due(self):
         if self.handed:
             return self.handed[0]
         return min(((n + priority * AGEING, n) for n, priority, _ in self.items), default=(0, None))[1]
@@ -158,8 +148,8 @@ steps = st.one_of(
 )
 
 
-@given(st.lists(steps, max_size=60), st.integers(1, 300), st.integers(1, 300))
-def test_a_lane_is_what_sorting_everything_says(script, prefer, after):
+@given(st.lists(steps, max_size=60), st.integers(1, 300))
+def test_a_lane_is_what_sorting_everything_says(script, after):
     lane, naive, last = Lane(), Naive(), 0
     for step, *args in script:
         if step == "add":
@@ -178,8 +168,8 @@ def test_a_lane_is_what_sorting_everything_says(script, prefer, after):
                 lane.remove(found)
                 naive.items = [item for item in naive.items if item[0] != found]
                 naive.handed = [n for n in naive.handed if n != found]
-        assert numbers(lane.due(), lane.due(prefer)) == [naive.due(None), naive.due(prefer)]
+        assert numbers(lane.due()) == [naive.due()]
         for address in (ANN, BOB):
             assert numbers(lane.oldest_of(address, after)) == [naive.oldest_of(address, after)]
-        assert lane.log.waiting == len(naive.items)
+        assert lane.log.count_waiting() == len(naive.items)
     assert len(drained(lane)) == len(naive.items)

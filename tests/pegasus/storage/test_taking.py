@@ -18,8 +18,8 @@ from .conftest import CLI, WEB
 INBOX = "inbox/inbox.jsonl"
 
 
-async def taken(journal, *prefer):
-    item = await journal.ask(NextItem, "main", *prefer)
+async def taken(journal):
+    item = await journal.ask(NextItem)
     return item.message.id, item.attempt
 
 
@@ -48,17 +48,6 @@ async def test_the_item_at_hand_stays_the_item_at_hand(journal):
     assert await taken(journal) == ("a", 1)
     await journal.accept("b")
     assert await taken(journal) == ("a", 2)
-
-
-async def test_after_a_start_the_preferred_item_comes_first(start, disk):
-    async with start(disk) as journal:
-        for id, priority in zip("abc", (0, 2, 0), strict=True):
-            await journal.accept(id, priority=priority)
-    async with start(disk) as journal:
-        assert await taken(journal, 2) == ("b", 1)
-        assert await taken(journal) == ("b", 2)
-        await journal.tell(Done(2))
-        assert await taken(journal, 2) == ("a", 1)
 
 
 async def test_what_is_no_priority_is_refused(journal):

@@ -422,7 +422,7 @@ async def test_the_events_of_a_task_are_written_in_their_order(autojump_clock):
                 written.extend(event.type.name for event in message.events)
                 for event in message.events:
                     self.logs[event.task_id] = self.logs.get(event.task_id, b"") + task_line(event)
-                message.reply.send(None)
+                message.reply.send({})
 
     async with open_desk(ScriptedModel(["done"]), shelf=Noting()) as desk:
         assert (await desk.run()).result == "done"

@@ -145,7 +145,7 @@ async def reflect(model, of=None, window=100_000):
         calls.append(made.name)
         return ToolOutcome("{}", failed=False)
 
-    reflector = Reflector(PERSONA, window)
+    reflector = Reflector(PERSONA, lambda: window)
     found = await reflector.reflect(of or context(), "FACTS", (READ,), model, run)
     return found, calls
 

@@ -27,7 +27,7 @@ class Crashing(MemoryFolder):
                 self.write(message.events)
             if speaks and self.at == "behind":
                 self.crash()
-            message.reply.send(None)
+            message.reply.send({})
 
     async def replay(self, task_id):
         await trio.sleep(self.pause)

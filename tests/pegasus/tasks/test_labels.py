@@ -35,7 +35,7 @@ async def test_thinking_and_looking_back_have_the_label_of_their_task():
     model = ScriptedModel(["done", "nothing to keep"])
     context = TaskContext("t9", input_metadata={"channel": CHANNEL}, messages=[Entry(1, "user", "find it")])
     await Thinker(PERSONA, lambda: 7).think(context, model, load_task_types(BUILT_IN_TYPES)[0].get("general"), ())
-    await Reflector(PERSONA, 1000).reflect(context, "", (), model, None)
+    await Reflector(PERSONA, lambda: 1000).reflect(context, "", (), model, None)
     assert [(asked.label.role, asked.label.task_id) for asked in model.requests] == [
         ("subagent", "t9"),
         ("reflection", "t9"),

@@ -6,7 +6,18 @@ import pytest
 import trio
 
 from pegasus.events import EventType
-from pegasus.tasks import Cancel, CancelAll, GetContext, GetTask, Suspend, TaskError, TaskLimits, TaskState, task_id_of
+from pegasus.tasks import (
+    Cancel,
+    CancelAll,
+    GetContext,
+    GetTask,
+    Resume,
+    Suspend,
+    TaskError,
+    TaskLimits,
+    TaskState,
+    task_id_of,
+)
 from pegasus.tasks.log.replay import replay
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, open_desk
@@ -128,6 +139,39 @@ async def test_a_cancel_while_a_result_is_being_written_ends_the_task_behind_it(
         live = await desk.agent.ask(GetContext, task_id)
     assert len(model.requests) == 1
     assert live.actions_done[0].result == '"slept"'
+
+
+async def test_a_cancel_while_the_end_is_being_written_comes_too_late_and_says_so(autojump_clock):
+    shelf = SlowShelf(30, EventType.TASK_COMPLETED)
+    async with open_desk(ScriptedModel(["done", "more"]), shelf=shelf) as desk:
+        task_id = await desk.submit()
+        await trio.sleep(20)
+        with pytest.raises(TaskError, match="is not running"):
+            await desk.agent.ask(Cancel, task_id, "x")
+        assert await desk.agent.ask(CancelAll, "x") == ()
+        assert (await desk.outcome(task_id)).result == "done"
+        await desk.agent.ask(Resume, task_id, "go on")
+        assert (await desk.outcome(task_id)).result == "more"
+
+
+@pytest.mark.parametrize("passes", range(0, 120, 2))
+async def test_whenever_a_task_is_stopped_near_its_end_the_answer_is_what_becomes_of_it(passes, autojump_clock):
+    async with open_desk(ScriptedModel(["done"])) as desk:
+        task_id = await desk.submit()
+        for _ in range(passes):
+            await trio.lowlevel.checkpoint()
+        stopped = await desk.agent.ask(CancelAll, "x")
+        task = await desk.outcome(task_id)
+        assert (task.error if stopped else task.result) == ("stopped by x" if stopped else "done")
+
+
+async def test_the_answer_to_a_cancel_comes_when_the_failure_is_on_disk(autojump_clock):
+    shelf = SlowShelf(0.4, EventType.TASK_FAILED)
+    async with open_desk(ScriptedModel([Hang()]), shelf=shelf, limits=TaskLimits(max_active=1)) as desk:
+        running, waiting = await desk.submit("first"), await desk.submit("second")
+        await desk.agent.ask(CancelAll, "x")
+        for task_id in (running, waiting):
+            assert shelf.events(task_id)[-1] == "TASK_FAILED"
 
 
 async def test_a_task_for_which_there_is_no_slot_waits(autojump_clock):

@@ -10,6 +10,7 @@ import trio
 from actors import Child, Mailbox, Strategy, open_supervisor
 from pegasus.events import EventMaker, EventType, Subscribe, event_bus
 from pegasus.identity import BUILT_IN as PERSONA
+from pegasus.models import TraitStore
 from pegasus.models.base import ToolSpec
 from pegasus.tasks import (
     BUILT_IN_TYPES,
@@ -24,7 +25,7 @@ from pegasus.tasks import (
     task_agent,
     task_view,
 )
-from pegasus.tasks.log.format import PendingTask, task_line
+from pegasus.tasks.log.format import PendingTask, parse_events, task_line
 from pegasus.tasks.log.replay import replay
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor
 
@@ -51,7 +52,7 @@ class MemoryFolder(TaskLogs):
                 if self.refusing is not None:
                     await self.refusing.wait()
                 self.write(message.events)
-                message.reply.send(None)
+                message.reply.send(await self.numbers(event.task_id for event in message.events))
 
     def write(self, events):
         for event in events:
@@ -71,7 +72,28 @@ class MemoryFolder(TaskLogs):
         return tuple(PendingTask(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
 
     async def views(self, date):
-        return tuple(task_view(replay(log, task_id).task) for task_id, log in self.logs.items())
+        return tuple(
+            task_view(replay(log, task_id).task, number=number)
+            for number, (task_id, log) in enumerate(self.logs.items(), 1)
+        )
+
+    async def read_events(self, task_id):
+        return parse_events(self.logs.get(task_id, b""))
+
+    async def numbers(self, task_ids):
+        known = {task_id: number for number, task_id in enumerate(self.logs, 1)}
+        return {task_id: known[task_id] for task_id in task_ids if task_id in known}
+
+    async def find_numbered(self, number):
+        return dict(enumerate(self.logs, 1)).get(number), len(self.logs)
+
+    async def latest(self, count, known):
+        tasks = {task_id: replay(log, task_id).task for task_id, log in list(self.logs.items())[-count:]}
+        numbers = await self.numbers(tasks)
+        return {
+            task_id: None if task_id in known else task_view(task, number=numbers[task_id])
+            for task_id, task in tasks.items()
+        }
 
     async def forget(self, *task_ids):
         self.forgotten += task_ids
@@ -116,7 +138,7 @@ class StubMemory:
     """Long-term memory made of two functions."""
 
     def __init__(self, index, digest):
-        self.index_message = index
+        self.index_message = lambda window: index()
         self.for_reflection = digest
 
 
@@ -181,9 +203,13 @@ async def open_desk(
     shelf=None,
     listener=None,
     memory=None,
+    traits=None,
     tools=(),
     timeout=60.0,
     model_for=None,
+    window=100_000,
+    context=ToolContext(),
+    observe=lambda view: None,
 ):
     calls = []
     shelf, listener, watcher = shelf or MemoryFolder(), listener or Listener(), Watcher()
@@ -203,11 +229,14 @@ async def open_desk(
             clock=clock,
             types=types,
             thinker=Thinker(PERSONA, clock),
-            reflector=Reflector(PERSONA, 100_000),
+            reflector=Reflector(PERSONA, lambda: 100_000),
             toolbox=toolbox,
             model_for=model_for or (lambda name: model),
-            context=ToolContext(),
+            context_window=lambda name: window,
+            context=context,
+            observe=observe,
             memory=memory,
+            traits=traits or TraitStore(),
             limits=limits,
         )
         ref = await root.start_child(Child("agent", task_agent, deps, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))

@@ -8,7 +8,7 @@ import threading
 import pytest
 import trio
 
-from pegasus.client import MessageAccepted, Offline, Online
+from pegasus.client import MessageAccepted, MessageRejected, Offline, Online, Refused
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
 
 CHANNEL = ChannelInfo("cli", "main")
@@ -19,20 +19,38 @@ class FakeTalk:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
-        self.unaccepted = 0
+        self.media: list[tuple] = []
+        self.unaccepted_texts: tuple[str, ...] = ()
         self.on_send = None
+        self.answers: dict[str, object] = {}
+        self.called: list[str] = []
         self._seq = 0
         self._events_in, self._events = trio.open_memory_channel(1000)
         self._wanted = trio.Condition()
 
-    async def send(self, text: str) -> str:
+    @property
+    def unaccepted(self) -> int:
+        return len(self.unaccepted_texts)
+
+    async def send(self, text: str, *, media=()) -> str:
         self.sent.append(text)
-        self.unaccepted += 1
+        self.media.append(tuple(media))
+        self.unaccepted_texts += (text,)
         async with self._wanted:
             self._wanted.notify_all()
         if self.on_send is not None:
             self.on_send(text)
         return f"m-{len(self.sent)}"
+
+    def is_own(self, id):
+        return id.startswith("m-")
+
+    async def call(self, method, *, timeout=10.0):
+        self.called.append(method)
+        await trio.lowlevel.checkpoint()
+        if method not in self.answers:
+            raise Refused("unknown_method", method)
+        return self.answers[method]
 
     async def wait_sent(self, count: int) -> None:
         async with self._wanted:
@@ -47,8 +65,8 @@ class FakeTalk:
             event = await self._events.receive()
         except trio.EndOfChannel:
             raise StopAsyncIteration from None
-        if isinstance(event, MessageAccepted):
-            self.unaccepted -= 1
+        if isinstance(event, MessageAccepted | MessageRejected):
+            self.unaccepted_texts = self.unaccepted_texts[1:]
         return event
 
     # ---- what happens

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import stat
 
-from pegasus.terminal.prompt import HISTORY_KEPT, LONGEST_ENTRY, HistoryFile
+from pegasus.terminal.history import HISTORY_KEPT, LONGEST_ENTRY, HistoryFile
+from pegasus.terminal.prompt import ChatHistory
 
 
 def stored(path):
-    return list(HistoryFile(path).load_history_strings())
+    return list(ChatHistory(HistoryFile(path)).load_history_strings())
 
 
 def test_what_was_typed_is_there_next_time_newest_first(tmp_path):
     path = tmp_path / "history"
-    history = HistoryFile(path)
+    history = ChatHistory(HistoryFile(path))
     history.append_string("first")
     history.append_string("second\nof two lines 中文")
     assert stored(path) == ["second\nof two lines 中文", "first"]
@@ -21,7 +22,7 @@ def test_what_was_typed_is_there_next_time_newest_first(tmp_path):
 
 def test_it_is_readable_by_its_owner_alone(tmp_path):
     path = tmp_path / "history"
-    HistoryFile(path).append_string("secret")
+    ChatHistory(HistoryFile(path)).append_string("secret")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -42,7 +43,7 @@ def test_a_file_grown_long_is_trimmed_to_the_newest(tmp_path):
 
 def test_a_pasted_document_is_not_kept(tmp_path):
     path = tmp_path / "history"
-    history = HistoryFile(path)
+    history = ChatHistory(HistoryFile(path))
     history.append_string("x" * (LONGEST_ENTRY + 1))
     assert not path.exists()
     assert history.get_strings() == ["x" * (LONGEST_ENTRY + 1)]
@@ -50,12 +51,12 @@ def test_a_pasted_document_is_not_kept(tmp_path):
 
 def test_bytes_that_are_no_utf8_do_not_break_it(tmp_path):
     path = tmp_path / "history"
-    HistoryFile(path).append_string("caf\udce9")
+    ChatHistory(HistoryFile(path)).append_string("caf\udce9")
     assert stored(path) == ["caf\ufffd"]
 
 
 def test_a_history_that_cannot_be_written_is_one_that_is_not_kept(tmp_path):
-    history = HistoryFile(tmp_path / "no such folder" / "history")
+    history = ChatHistory(HistoryFile(tmp_path / "no such folder" / "history"))
     history.append_string("kept in memory")
     assert history.get_strings() == ["kept in memory"]
     assert stored(tmp_path / "no such folder" / "history") == []

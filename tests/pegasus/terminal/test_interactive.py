@@ -7,22 +7,27 @@ import signal
 import threading
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
-from pegasus.client import MessageRejected
-from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
-from pegasus.terminal import chat
-from pegasus.terminal.chat import ChatConfig, DaemonGone, InteractiveChat
-from pegasus.terminal.prompt_rules import ChatStatus
+from pegasus.client import MessageRejected, Offline
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.terminal import interactive
+from pegasus.terminal.completion import Suggestions
+from pegasus.terminal.interactive import ChatConfig, InteractiveChat
+from pegasus.terminal.leaving import Leave, LeaveRules
+from pegasus.terminal.line_chat import DaemonGone
+from pegasus.terminal.status_line import ChatStatus, Draft
+
+CHANNEL = ChannelInfo("cli", "main")
 
 
 class FakeScreen:
     """Records the calls of the chat. Its thread runs until `close`, or until the test ends it."""
 
-    def __init__(self, on_message, left):
-        self.type = on_message
-        self.left = left
+    def __init__(self, listener):
+        self.listener = listener
         self.calls: list[tuple] = []
         self.ran_in = None
         self.failure: Exception | None = None
@@ -31,6 +36,12 @@ class FakeScreen:
         self._end = threading.Event()
         self._token = trio.lowlevel.current_trio_token()
         self._news = trio.Event()
+
+    def type(self, text, *media):
+        self.listener.on_message(text, media)
+
+    def left(self, leave=Leave.LEAVE):
+        self.listener.on_leave(leave)
 
     def run(self):
         self.ran_in = threading.current_thread()
@@ -42,6 +53,12 @@ class FakeScreen:
         self._tell(("reply", agent, text))
         if self.shows:
             threading.Thread(target=shown).start()
+
+    def draft(self, draft):
+        self._tell(("draft", draft))
+
+    def suggest(self, suggestions):
+        self._tell(("suggest", suggestions))
 
     def notice(self, text):
         self._tell(("notice", text))
@@ -82,12 +99,13 @@ class Rig:
         self.chat = InteractiveChat(talk, self._make, config)
         self.unsent = None
 
-    def _make(self, on_message, left):
-        self.screen = FakeScreen(on_message, left)
+    def _make(self, listener):
+        self.screen = FakeScreen(listener)
         return self.screen
 
     async def run(self):
-        self.unsent = await self.chat.run()
+        self.leave = await self.chat.run()
+        self.unsent = self.chat.unsent
 
 
 @pytest.fixture
@@ -139,13 +157,67 @@ async def test_files_that_come_along_are_named(rig):
     await rig.screen.wait("reply", "Pegasus", "Here.\n\n[attached: a.png, image/png]")
 
 
-async def test_a_reply_that_is_being_written_is_shown_in_the_status_line_until_it_is_there(rig):
-    rig.talk.online()
-    rig.talk.tell(Typing(ChannelInfo("cli", "main"), True))
-    rig.talk.tell(Progress(ChannelInfo("cli", "main"), "Once upon"))
-    rig.talk.tell(Typing(ChannelInfo("cli", "main"), False))
+async def test_the_question_of_another_client_is_shown_once_above_its_answers(rig):
+    def answer(seq, id, text):
+        return OutboundMessage(text, CHANNEL, seq, {"inReplyTo": id, "question": f"question {id}"})
+
+    rig.talk.tell(answer(1, "m-1", "mine"), answer(2, "x-1", "one"), answer(3, "x-1", "two"), answer(4, "x-2", "three"))
+    await rig.screen.wait("reply", "Pegasus", "three")
+    shown = [what[-1] for what in rig.screen.calls if what[0] in ("notice", "reply")]
+    assert shown[1:] == [
+        "mine",
+        "(asked elsewhere) question x-1",
+        "one",
+        "two",
+        "(asked elsewhere) question x-2",
+        "three",
+    ]
+
+
+async def test_an_own_question_is_shown_above_its_answer_when_more_was_sent_since(rig):
+    rig.screen.type("first")
+    rig.screen.type("second")
+    await rig.talk.wait_sent(2)
     await trio.testing.wait_all_tasks_blocked(0.01)
-    assert [status.draft for (status,) in rig.screen.of("status")][-2:] == ["Once upon", ""]
+    for seq, id in ((1, "m-1"), (2, "m-2")):
+        rig.talk.tell(OutboundMessage(f"to {id}", CHANNEL, seq, {"inReplyTo": id, "question": f"question {id}"}))
+    await rig.screen.wait("reply", "Pegasus", "to m-2")
+    shown = [what[-1] for what in rig.screen.calls if what[0] in ("notice", "reply")]
+    assert shown[1:] == ["(about) question m-1", "to m-1", "to m-2"]
+
+
+async def test_a_reply_that_is_being_written_is_shown_until_it_is_there(rig):
+    talk = rig.talk
+    talk.thinking(True)
+    talk.tell(Progress(CHANNEL, "", "Let me see"), Progress(CHANNEL, "Once upon"))
+    talk.reply("Once upon a time")
+    talk.thinking(False)
+    talk.reply("later")
+    await rig.screen.wait("reply", "Pegasus", "later")
+    assert rig.screen.of("draft") == [(Draft("Pegasus", "", "Let me see"),), (Draft("Pegasus", "Once upon"),)]
+    assert [status.writing for (status,) in rig.screen.of("status")] == [False, False, True, False, False]
+
+
+@pytest.mark.parametrize("end", [Progress(CHANNEL, ""), Typing(CHANNEL, False), Offline("gone", 1.0)])
+async def test_a_draft_is_withdrawn(rig, end):
+    rig.talk.thinking(True)
+    rig.talk.tell(Progress(CHANNEL, "Once upon"), end)
+    await rig.screen.wait("draft", None)
+    assert not rig.screen.of("status")[-1][0].writing
+
+
+def task(state, id="t-1", number=1):
+    return TaskProgress(CHANNEL, id, number, "dig", state, "", 1, 1000)
+
+
+async def test_running_tasks_are_shown_until_they_end_or_the_connection_is_lost(rig):
+    def shown():
+        return [[task.number for task in status.tasks] for (status,) in rig.screen.of("status")]
+
+    rig.talk.tell(task("ACTING"), task("IDLE", "t-2", 2), task("COMPLETED"), task("ACTING", "t-2", 2))
+    rig.talk.offline()
+    await rig.screen.wait("status", ChatStatus(lost=True))
+    assert shown() == [[], [1], [1, 2], [2], [2], []]
 
 
 async def test_the_first_welcome_greets_and_the_next_do_not(rig):
@@ -154,16 +226,126 @@ async def test_the_first_welcome_greets_and_the_next_do_not(rig):
     rig.talk.reply("x")
     await rig.screen.wait("reply", "Pegasus", "x")
     assert [text for (text,) in rig.screen.of("notice") if text.startswith("Talking with")] == [
-        "Talking with Pegasus. /help shows what there is, Ctrl-D leaves, and Pegasus goes on."
+        "Talking with Pegasus.\n"
+        "Try “what can you do?” or “remember that …”.\n/help shows what there is, Ctrl-D leaves, and Pegasus goes on."
     ]
 
 
-async def test_the_greeting_names_the_model_and_what_leaving_does(talk, nursery):
-    rig = Rig(talk, model="anthropic/claude", stops_agent=True)
+@pytest.mark.parametrize(
+    ("speech", "manner"),
+    [("direct", "which answers directly"), ("monologue", "which speaks when it has something to say")],
+)
+async def test_the_greeting_names_the_model_and_how_it_speaks_and_what_leaving_does(talk, nursery, speech, manner):
+    rig = Rig(talk, model="anthropic/claude", speech=speech, leave_rules=lambda: LeaveRules(stops_agent=True))
     talk.online("Ada")
     nursery.start_soon(rig.run)
-    await rig.screen.wait("notice", "Talking with Ada (anthropic/claude). /help shows what there is, Ctrl-D stops Ada.")
+    await rig.screen.wait(
+        "notice",
+        f"Talking with Ada (anthropic/claude), {manner}.\n"
+        "Try “what can you do?” or “remember that …”.\n/help shows what there is, Ctrl-D stops Ada.",
+    )
     rig.screen.left()
+
+
+async def test_the_greeting_of_the_stand_in_names_what_it_can_do(talk, nursery):
+    rig = Rig(talk, model="offline/stand-in")
+    talk.online()
+    nursery.start_soon(rig.run)
+    await rig.screen.wait("status", ChatStatus(online=True))
+    assert "Try “demo” or “remember that I like tea”." in rig.screen.of("notice")[0][0]
+    rig.screen.left()
+
+
+# ------------------------------------------------------------------ commands and files
+
+
+COMPLETIONS = {
+    "commands": [{"name": "/status", "description": "what is going on"}],
+    "skills": [{"name": "review", "description": "look at it"}],
+    "models": ["test/model-1"],
+}
+TASKS = {"tasks": [{"taskId": "t-1", "number": 1, "description": "dig"}, {"taskId": "t-2", "number": 2}]}
+KNOWN = Suggestions(
+    {"/status": "what is going on"}, {"/review": "look at it"}, ("test/model-1",), (("2", ""), ("1", "dig"))
+)
+
+
+@pytest.fixture
+async def known(talk, nursery):
+    """A chat whose agent has said what there is."""
+    talk.answers = {"completions": COMPLETIONS, "tasks.list": TASKS}
+    rig = Rig(talk)
+    talk.online()
+    nursery.start_soon(rig.run)
+    await rig.screen.wait("suggest", KNOWN)
+    yield rig
+    rig.screen.left()
+
+
+async def test_what_may_be_typed_is_asked_for_in_the_background(known):
+    assert known.talk.called == ["completions", "tasks.list"]
+
+
+async def test_it_is_asked_for_again_when_somebody_begins_to_type_a_command(known, monkeypatch):
+    monkeypatch.setattr(interactive, "FRESH_SECONDS", 0.0)
+    known.talk.answers["completions"] = {**COMPLETIONS, "models": []}
+    known.screen.listener.on_slash()
+    await known.screen.wait("suggest", attrs.evolve(KNOWN, models=()))
+
+
+async def test_a_command_that_does_not_exist_is_answered_here_and_not_sent(known):
+    known.screen.type("/staus now")
+    await known.screen.wait(
+        "notice",
+        "Not sent. There is no command /staus. Did you mean /status? /help lists all; a blank in front sends it as text.",
+    )
+    assert known.talk.sent == []
+
+
+@pytest.mark.parametrize("text", ["/review this", "/status", "/etc/hosts is broken", " /staus", "hello"])
+async def test_everything_else_is_sent(known, text):
+    known.screen.type(text)
+    await known.talk.wait_sent(1)
+    assert known.talk.sent == [text]
+
+
+async def test_a_skill_that_was_just_written_is_sent(known):
+    known.talk.answers["completions"] = {**COMPLETIONS, "skills": [{"name": "new-one", "description": ""}]}
+    known.screen.type("/new-one")
+    await known.talk.wait_sent(1)
+    assert known.talk.sent == ["/new-one"]
+
+
+async def test_while_the_agent_has_not_said_what_there_is_every_command_is_sent(rig):
+    rig.screen.type("/staus")
+    await rig.talk.wait_sent(1)
+
+
+async def test_an_agent_of_another_version_that_does_not_know_the_question_is_no_problem(talk, nursery):
+    talk.answers = {"completions": ["nonsense"], "tasks.list": None}
+    rig = Rig(talk)
+    talk.online()
+    nursery.start_soon(rig.run)
+    await rig.screen.wait("status", ChatStatus(online=True))
+    await trio.testing.wait_all_tasks_blocked(0.01)
+    assert rig.screen.of("suggest") == []
+    rig.screen.left()
+
+
+async def test_files_are_sent_with_the_message(rig):
+    file = Media("notes.txt", "text/plain", "aGk=")
+    rig.screen.type("see @notes.txt", file)
+    await rig.talk.wait_sent(1)
+    assert rig.talk.media == [(file,)]
+
+
+async def test_a_message_that_is_too_large_with_its_files_is_refused(rig):
+    rig.screen.type("see", Media("a.png", "image/png", "x" * 10_000))
+    with trio.fail_after(20):
+        while len(rig.screen.of("notice")) < 2:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+    assert rig.screen.of("notice")[1][0].startswith("Not sent: 10,")
+    assert rig.talk.sent == []
 
 
 async def test_the_status_follows_thinking_and_the_connection(rig):
@@ -181,7 +363,7 @@ async def test_stop_passes_what_waits_to_be_sent(rig):
     gate = trio.Event()
     send = rig.talk.send
 
-    async def slow(text):
+    async def slow(text, media=()):
         if text != "/stop":
             await gate.wait()
         return await send(text)
@@ -196,16 +378,16 @@ async def test_stop_passes_what_waits_to_be_sent(rig):
 
 async def test_a_text_the_gateway_would_not_take_is_refused_with_both_sizes(rig):
     rig.screen.type("x" * 20_000)
-    await rig.screen.wait("notice", "Not sent: 20,258 bytes; the gateway takes 10,000 at most.")
+    await rig.screen.wait("notice", "Not sent: 20,258 bytes; the agent takes 10,000 at most.")
     assert rig.talk.sent == []
 
 
 async def test_more_than_can_wait_is_refused(rig):
-    async def stuck(text):
+    async def stuck(text, media=()):
         await trio.sleep_forever()
 
     rig.talk.send = stuck
-    for n in range(chat.MAX_UNSENT + 2):
+    for n in range(interactive.MAX_UNSENT + 2):
         rig.screen.type(str(n))
     with trio.fail_after(20):
         while len(rig.screen.of("notice")) < 2:  # the first one greets
@@ -216,7 +398,7 @@ async def test_more_than_can_wait_is_refused(rig):
 async def test_a_message_the_gateway_did_not_take_is_reported(rig):
     rig.talk.online()
     rig.talk.tell(MessageRejected("m-1", "bad_frame", "no such channel"))
-    await rig.screen.wait("notice", "Not taken: no such channel (bad_frame)")
+    await rig.screen.wait("notice", "Not taken: no such channel")
 
 
 async def test_a_window_of_another_size_is_passed_to_the_screen(rig):
@@ -234,9 +416,51 @@ async def test_leaving_ends_the_chat_and_closes_the_screen(talk):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.run)
         rig.screen.left()
-    assert rig.unsent == 0
+    assert rig.unsent == ()
     assert rig.screen.calls[-1] == ("closed",)
     assert rig.screen.ran_in is not threading.current_thread()
+
+
+async def test_leaving_may_keep_the_agent(talk):
+    rig = Rig(talk)
+    talk.online()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run)
+        rig.screen.left(Leave.KEEP)
+    assert rig.leave is Leave.KEEP
+
+
+async def test_leaving_may_stop_the_work_first(talk):
+    rig = Rig(talk)
+    talk.online()
+    talk.tell(task("ACTING"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        rig.screen.left(Leave.STOP)
+        await talk.wait_sent(1)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert ("closed",) not in rig.screen.calls
+        talk.accept()
+        talk.tell(task("FAILED"))
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert ("closed",) not in rig.screen.calls
+        talk.reply("Stopped: dig")
+    assert talk.sent == ["/stop"]
+    assert rig.leave is Leave.STOP
+
+
+async def test_work_that_does_not_stop_does_not_hold_the_chat(talk, monkeypatch):
+    monkeypatch.setattr(interactive, "STOP_SECONDS", 0.05)
+    rig = Rig(talk)
+    accepting(talk)
+    talk.online()
+    talk.tell(task("ACTING"))
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.run)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            rig.screen.left(Leave.STOP)
 
 
 async def test_what_was_typed_just_before_leaving_is_waited_for(talk):
@@ -252,11 +476,11 @@ async def test_what_was_typed_just_before_leaving_is_waited_for(talk):
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert rig.unsent is None
         talk.accept()
-    assert rig.unsent == 0
+    assert rig.unsent == ()
 
 
 async def test_what_nobody_accepts_is_not_waited_for_without_end(talk, monkeypatch):
-    monkeypatch.setattr(chat, "ACCEPT_SECONDS", 0.01)
+    monkeypatch.setattr(interactive, "ACCEPT_SECONDS", 0.01)
     rig = Rig(talk)
     talk.online()
     async with trio.open_nursery() as nursery:
@@ -265,7 +489,7 @@ async def test_what_nobody_accepts_is_not_waited_for_without_end(talk, monkeypat
         rig.screen.type("bye")
         await talk.wait_sent(1)
         rig.screen.left()
-    assert rig.unsent == 1
+    assert rig.unsent == ("bye",)
 
 
 async def test_without_a_connection_leaving_does_not_wait(talk):
@@ -278,7 +502,29 @@ async def test_without_a_connection_leaving_does_not_wait(talk):
             rig.screen.type("into the void")
             await talk.wait_sent(1)
             rig.screen.left()
-    assert rig.unsent == 1
+    assert rig.unsent == ("into the void",)
+
+
+async def test_what_was_not_sent_is_known_when_the_chat_is_cancelled(talk):
+    """The daemon is gone for good: whoever cancels the chat must be able to name every message, in order."""
+    rig = Rig(talk)
+    talk.online()
+
+    async def stuck(text, media=()):
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run)
+        await rig.screen.wait("status", ChatStatus(online=True))
+        talk.offline()
+        rig.screen.type("one")
+        await talk.wait_sent(1)
+        talk.send = stuck
+        for text in ("two", "three"):
+            rig.screen.type(text)
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.cancel_scope.cancel()
+    assert rig.chat.unsent == ("one", "two", "three")
 
 
 async def test_a_refusal_for_good_ends_the_chat(talk):
@@ -293,8 +539,8 @@ async def test_a_refusal_for_good_ends_the_chat(talk):
 
 async def test_a_chat_with_another_process_needs_it_at_the_start(talk):
     rig = Rig(talk)
-    talk.offline("no daemon is running")
-    with pytest.raises(DaemonGone, match="no daemon is running"):
+    talk.offline("no agent is running")
+    with pytest.raises(DaemonGone, match="no agent is running"):
         await rig.run()
     assert rig.screen.ran_in is None
 
@@ -312,7 +558,7 @@ async def test_a_screen_that_ends_by_itself_ends_the_chat(talk):
     talk.online()
     rig.screen.end()
     await rig.run()
-    assert rig.unsent == 0
+    assert rig.unsent == ()
 
 
 async def test_cancelled_it_closes_the_screen_and_waits_for_its_thread(talk):
@@ -327,8 +573,8 @@ async def test_cancelled_it_closes_the_screen_and_waits_for_its_thread(talk):
 
 async def test_a_screen_that_hangs_is_left_behind_and_the_terminal_restored(talk, monkeypatch):
     restored = []
-    monkeypatch.setattr(chat, "CLOSE_SECONDS", 0.01)
-    monkeypatch.setattr(chat, "restore_terminal", lambda: restored.append(True))
+    monkeypatch.setattr(interactive, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(interactive, "restore_terminal", lambda: restored.append(True))
     rig = Rig(talk)
     talk.online()
     rig.screen.hangs = True

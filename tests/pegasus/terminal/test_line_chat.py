@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import trio
 
 from pegasus.client import MessageAccepted, MessageRejected, Offline
 from pegasus.messages import ChannelInfo, OutboundMessage, Typing
-from pegasus.terminal.line_chat import ANSWERED_SECONDS, AWAY_SECONDS, DOUBT_SECONDS, DaemonGone, LineChat, Turn
+from pegasus.terminal.line_chat import (
+    ANSWERED_SECONDS,
+    AWAY_SECONDS,
+    DOUBT_SECONDS,
+    DaemonGone,
+    InputLines,
+    LineChat,
+    Turn,
+)
 
 CHANNEL = ChannelInfo("cli", "main")
 BEGIN, END = Typing(CHANNEL, True), Typing(CHANNEL, False)
@@ -197,7 +207,7 @@ async def test_a_line_the_gateway_did_not_take_is_reported_and_the_rest_goes_on(
 
     rig.talk.on_send = refuse_first
     assert await rig.run("one", "two") == 1
-    assert rig.problems == ["line 1 was not taken: not like this (bad_frame)"]
+    assert rig.problems == ["line 1 was not taken: not like this"]
     assert rig.talk.sent == ["one", "two"]
 
 
@@ -210,9 +220,9 @@ async def test_a_reader_that_left_ends_the_chat_quietly(rig, autojump_clock):
 
 
 async def test_without_a_daemon_nothing_is_read(talk, autojump_clock):
-    talk.offline("no daemon is running")
+    talk.offline("no agent is running")
     rig = Rig(talk)
-    with pytest.raises(DaemonGone, match="no daemon is running"):
+    with pytest.raises(DaemonGone, match="no agent is running"):
         await rig.run("one")
     assert talk.sent == []
 
@@ -229,6 +239,42 @@ async def test_a_daemon_that_stays_away_ends_the_chat(rig, autojump_clock):
     with pytest.raises(DaemonGone, match="has not come back"):
         await rig.run("one")
     assert trio.current_time() - start == pytest.approx(AWAY_SECONDS)
+
+
+async def test_a_line_that_was_not_sent_is_named_when_the_chat_gives_up(rig, autojump_clock):
+    rig.talk.on_send = lambda text: rig.talk.offline("closed", 1.0)
+    with pytest.raises(DaemonGone):
+        await rig.run("one", "two")
+    assert rig.problems == ["line 1 was not sent, nor any line after it: one"]
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+async def test_lines_that_have_come_and_were_not_sent_are_counted(rig, autojump_clock, accepted):
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n\nthree\nfo")
+    lines = InputLines(reader, longest=1000)
+
+    def leave(text):
+        if accepted:
+            rig.talk.accept()
+        rig.talk.offline("closed", 1.0)
+
+    rig.talk.on_send = leave
+    chat = LineChat(rig.talk, rig.write, rig.problems.append, max_frame_bytes=1000, count_rest=lines.count_rest)
+    with pytest.raises(DaemonGone):
+        await chat.run(lines)
+    expected = "3 lines were not sent, from line 2 on" if accepted else "4 lines were not sent, from line 1 on: one"
+    assert rig.problems == [expected]
+    os.close(writer)
+    os.close(reader)
+
+
+async def test_a_line_that_was_not_sent_is_named_when_the_chat_is_ended(rig, autojump_clock):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run, "one")
+        await rig.talk.wait_sent(1)
+        nursery.cancel_scope.cancel()
+    assert rig.problems == ["line 1 was not sent, nor any line after it: one"]
 
 
 async def test_attempts_that_fail_do_not_prolong_the_wait_for_the_daemon(rig, autojump_clock):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pegasus.terminal import markdown
-from pegasus.terminal.markdown import ECHOED, PLAIN_ABOVE, ReplyLayout
+from pegasus.terminal.markdown import ECHOED, MARKS_LAID_OUT, PLAIN_ABOVE, ReplyLayout
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -128,6 +128,16 @@ def test_a_reply_that_cannot_be_laid_out_is_shown_as_it_is(monkeypatch):
 def test_a_huge_reply_is_shown_as_it_is():
     text = "**a**\n" * (PLAIN_ABOVE // 5)
     assert body(text) == text.rstrip("\n")
+
+
+def test_a_reply_of_very_many_marks_is_shown_as_it_is():
+    text = "- a\n" * (MARKS_LAID_OUT // 2 + 1)
+    assert body(text) == text.rstrip("\n")
+
+
+def test_a_long_reply_of_few_marks_is_laid_out():
+    text = "a **bold** word " + "and others " * (PLAIN_ABOVE // 12)
+    assert "**" not in body(text)
 
 
 def test_what_was_said_stands_as_it_was_typed():

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.blackbox
 
 PATIENCE = 60
 CTRL_D = b"\x04"
+LEAVE = 2 * CTRL_D
+"""Leaves whether or not the agent is still at the end of its turn, when the first one asks."""
 
 
 def command(home, *arguments):
@@ -140,7 +142,7 @@ async def test_a_person_talks_with_the_daemon_of_this_terminal_and_ends_it(home,
     assert not terminal.restored()
     terminal.type(b"\r")
     await terminal.wait("Hello!")
-    terminal.type(CTRL_D)
+    terminal.type(LEAVE)
     assert await terminal.ended() == 0
     assert terminal.restored()
     assert "\x1b[?2004l" in terminal.glass.raw.rpartition("\x1b[?2004h")[2]
@@ -172,7 +174,7 @@ async def test_chat_joins_a_daemon_and_leaves_it_running(home, daemon, pty):
     await terminal.wait("Talking with Pegasus")
     terminal.type(b"hello\r")
     await terminal.wait("Hello!")
-    terminal.type(CTRL_D)
+    terminal.type(LEAVE)
     assert await terminal.ended() == 0
     assert terminal.restored()
     assert daemon.poll() is None
@@ -186,6 +188,20 @@ async def test_chat_follows_the_size_of_the_window(home, daemon, pty):
     fcntl.ioctl(terminal.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 10, 0, 0))
     terminal.process.send_signal(signal.SIGWINCH)
     await terminal.wait("› one two\n  three")
+
+
+async def test_run_needs_a_home_without_an_agent_and_says_that_one_runs(home, daemon, pty):
+    terminal = pty(command(home, "run"))
+    assert await terminal.ended() == 75
+    await terminal.wait("an agent runs here already")
+
+
+async def test_a_person_gets_a_sentence_instead_of_the_ready_line(home, pty):
+    terminal = pty(command(home, "run", "--no-cli"))
+    await terminal.wait("Pegasus is running (process")
+    assert "pegasus ready" not in terminal.glass.shown
+    terminal.process.send_signal(signal.SIGINT)
+    assert await terminal.ended() == 0
 
 
 async def test_a_dumb_terminal_gets_lines(home, daemon, pty):
@@ -209,7 +225,9 @@ async def test_without_a_daemon_one_line_says_so(home):
     done = await piped(home, b"hello\n")
     assert done.returncode == 1
     assert done.stdout == b""
-    assert done.stderr.decode() == f"pegasus: no daemon is running in {home}; start one with: pegasus run\n"
+    assert (
+        done.stderr.decode() == f"pegasus: no agent is running in {home}; start one with: pegasus --home {home} run\n"
+    )
 
 
 async def test_a_reader_that_leaves_early_is_no_error(home, daemon):

@@ -5,17 +5,29 @@ from __future__ import annotations
 import errno
 import queue
 import threading
+from time import monotonic
 
 import pytest
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from pegasus.terminal.prompt_rules import ChatStatus
+from pegasus.terminal.completion import Suggestions
+from pegasus.terminal.leaving import Leave, LeaveRules
+from pegasus.terminal.prompt_rules import ScreenListener
 from pegasus.terminal.screen import Screen
+from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask
 
 CTRL_C, CTRL_D, CTRL_J, CTRL_R = "\x03", "\x04", "\n", "\x12"
 ENTER, ALT_ENTER, UP, TAB = "\r", "\x1b\r", "\x1b[A", "\t"
+
+
+KNOWN = Suggestions(
+    commands={"/help": "what there is", "/status": "what is going on", "/stop": "end it", "/model": "which model"},
+    skills={"/weather": "ask for the weather", "/explain": "say why"},
+    models=("anthropic/claude-1", "test/model-1"),
+    tasks=(("12", "fetch the report"), ("3", "dig")),
+)
 
 
 class Rig:
@@ -27,16 +39,21 @@ class Rig:
         self.messages: queue.Queue[str] = queue.Queue()
         self.left = threading.Event()
         self.failure: BaseException | None = None
+        self.media = []
+        self.choices: list[Leave] = []
+        self.slashes = threading.Semaphore(0)
+        self.rules = LeaveRules()
         self.screen = Screen(
             history,
-            on_message=self.messages.put,
-            on_leave=self.left.set,
+            ScreenListener(self._take, self._leave, self.slashes.release),
             colour=False,
-            skills=lambda: {"weather": "ask for the weather"},
+            max_bytes=10_000,
+            leave_rules=lambda: self.rules,
             input=keys,
             output=Vt100_Output(glass, lambda: Size(24, glass.columns), term="xterm"),
         )
         self.screen.status(ChatStatus(online=True))
+        self.screen.suggest(KNOWN)
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -45,6 +62,14 @@ class Rig:
             self.screen.run()
         except BaseException as error:
             self.failure = error
+
+    def _take(self, text, media):
+        self.media.append(media)
+        self.messages.put(text)
+
+    def _leave(self, leave):
+        self.choices.append(leave)
+        self.left.set()
 
     def type(self, *keys):
         for key in keys:
@@ -139,6 +164,68 @@ def test_thinking_is_shown_and_taken_away_again(rig):
     rig.glass.wait(lambda shown: shown == "›")
 
 
+# ------------------------------------------------------------------ a reply that is being written
+
+
+def test_a_draft_grows_above_a_half_typed_line_and_the_reply_takes_its_place(rig):
+    rig.type("half a li")
+    rig.glass.wait("› half a li")
+    rig.screen.draft(Draft("Pegasus", "", "Let me see."))
+    rig.glass.wait(lambda shown: shown == "Let me see.\n\n› half a li")
+    rig.screen.draft(Draft("Pegasus", "**Once** upon", "Let me see."))
+    rig.glass.wait(lambda shown: shown == "Let me see.\n\nPegasus\nOnce upon\n\n› half a li")
+    rig.screen.draft(Draft("Pegasus", "**Once** upon\n\n- a ti"))
+    rig.glass.wait(lambda shown: shown == "Pegasus\nOnce upon\n\n • a ti\n\n› half a li")
+    rig.type("ne")
+    rig.screen.reply("Pegasus", "**Once** upon\n\n- a time", lambda: None)
+    rig.glass.wait(lambda shown: shown == "Pegasus\nOnce upon\n\n • a time\n\n› half a line")
+
+
+def test_a_withdrawn_draft_leaves_nothing(rig):
+    rig.screen.draft(Draft("Pegasus", "never mind"))
+    rig.glass.wait("never mind")
+    rig.screen.draft(None)
+    rig.glass.wait(lambda shown: shown == "›")
+
+
+def test_of_a_long_draft_the_newest_lines_are_shown_and_no_more_than_the_window_holds(rig):
+    rig.screen.notice("before")
+    rig.type("typed")
+    rig.screen.draft(Draft("Pegasus", "\n\n".join(f"line {n}" for n in range(50_000))))
+    shown = rig.glass.wait("line 49999\n\n› typed").split("\n")
+    assert shown[:3] == ["before", "", "…"]
+    assert len(shown) == 24 - 1
+
+
+def test_a_draft_is_drawn_at_most_ten_times_a_second_and_the_newest_wins(rig):
+    laid_out = []
+    lay_out = rig.screen._layout.draft
+    rig.screen._layout.draft = lambda *args: laid_out.append(args[1]) or lay_out(*args)
+    for n in range(1000):
+        rig.screen.draft(Draft("Pegasus", f"piece {n}"))
+    rig.glass.wait("piece 999")
+    assert len(laid_out) < 20
+
+
+def test_a_draft_follows_the_width_of_the_window(rig):
+    rig.screen.draft(Draft("Pegasus", "一二三四 five six"))
+    rig.glass.wait("一二三四 five six")
+    rig.glass.columns = 12
+    rig.screen.resized()
+    rig.glass.wait("一二三四\nfive six\n\n›")
+
+
+def test_a_draft_cannot_command_the_terminal_either(rig):
+    rig.screen.draft(Draft("Pegasus", "\x1b[31mred \u202eesrever", "\x1b[32mgreen"))
+    rig.glass.wait("␛[32mgreen\n\nPegasus\n␛[31mred esrever")
+
+
+def test_the_time_of_a_running_task_goes_on_by_itself(rig):
+    rig.screen.status(ChatStatus(online=True, tasks=(RunningTask(3, "dig", "shell_exec", 2, monotonic() - 8.5),)))
+    rig.glass.wait("task 3: dig · shell_exec · step 2 · 0:08")
+    rig.glass.wait("task 3: dig · shell_exec · step 2 · 0:09")
+
+
 def test_ctrl_c_clears_a_half_typed_line(rig):
     rig.type("half", CTRL_C, "whole", ENTER)
     assert rig.sent() == "whole"
@@ -159,10 +246,17 @@ def test_ctrl_c_on_an_empty_line_tells_how_to_leave_until_the_next_key(rig):
     assert rig.messages.empty()
 
 
+@pytest.mark.parametrize(("tasks", "name"), [((1,), "1"), ((1, 2), "N")])
+def test_ctrl_c_beside_a_running_task_tells_how_to_end_it_too(rig, tasks, name):
+    rig.screen.status(ChatStatus(online=True, tasks=tuple(RunningTask(number, "dig") for number in tasks)))
+    rig.type(CTRL_C)
+    rig.glass.wait(f"/stop or /tasks cancel {name}; Ctrl-D leaves")
+    assert rig.messages.empty()
+
+
 @pytest.mark.parametrize("keys", [CTRL_D, "/exit" + ENTER, "/quit" + ENTER])
 def test_leaving_erases_the_prompt(rig, keys):
     rig.screen.notice("before")
-    rig.screen.status(ChatStatus(online=True, thinking=True))
     rig.type(keys)
     assert rig.left.wait(20)
     rig.ended()
@@ -174,12 +268,6 @@ def test_ctrl_d_in_a_text_deletes_a_character_and_does_not_leave(rig):
     rig.type("ab\x01", CTRL_D, ENTER)  # Ctrl-A goes to the beginning
     assert rig.sent() == "b"
     assert not rig.left.is_set()
-
-
-def test_a_command_that_does_not_exist_is_not_sent(rig):
-    rig.type("/foo", ENTER, "hello", ENTER)
-    assert rig.sent() == "hello"
-    rig.glass.wait("there is no command /foo")
 
 
 def test_tab_takes_a_skill(rig):
@@ -225,14 +313,175 @@ def test_history_outlives_the_chat(glass, tmp_path):
         rig.ended()
 
 
-def test_a_slash_offers_the_commands_and_tab_takes_one(rig):
+# ------------------------------------------------------------------ completion
+
+
+def test_enter_sends_what_is_typed_while_a_menu_is_open(rig):
     rig.type("/st")
     rig.glass.wait("/status")
     rig.glass.wait("/stop")
-    rig.type(TAB)
-    rig.glass.wait("› /status")
     rig.type(ENTER)
-    assert rig.sent() == "/status"
+    assert rig.sent() == "/st"
+
+
+@pytest.mark.parametrize("columns", [60, 110])
+def test_the_menu_shows_as_much_of_a_description_as_there_are_columns_for(glass, tmp_path, columns):
+    glass.columns = columns
+    with create_pipe_input() as keys:
+        rig = Rig(keys, glass, tmp_path / "history")
+        rig.screen.suggest(Suggestions({"/long": "0123456789" * 9, "/other": "short"}, {}, (), ()))
+        rig.type("/")
+        glass.wait("0123456789" * (9 if columns == 110 else 4))
+        glass.wait(lambda shown: ("0123456789" * 5 not in shown) == (columns == 60))
+        glass.wait(lambda shown: ("…" in shown) == (columns == 60) and "..." not in shown)
+        rig.type(CTRL_C)
+        rig.screen.close()
+        rig.ended()
+
+
+def test_tab_adds_what_all_choices_have_in_common_and_then_highlights_the_first(rig):
+    rig.type("/s")
+    rig.glass.wait("end it")
+    rig.type(TAB)
+    rig.glass.wait(lambda shown: shown.startswith("› /st\n") and "end it" in shown)
+    rig.type(TAB)
+    rig.glass.wait(lambda shown: shown.startswith("› /status\n"))
+    rig.type(TAB)
+    rig.glass.wait(lambda shown: shown.startswith("› /stop\n"))
+    rig.type(ENTER)
+    assert rig.sent() == "/stop"
+
+
+def test_tab_never_chooses_to_leave_before_a_skill(rig):
+    rig.type("/ex")
+    rig.glass.wait("leave the chat")
+    rig.type(TAB)
+    rig.glass.wait(lambda shown: shown.startswith("› /explain\n"))
+    rig.type(ENTER)
+    assert rig.sent() == "/explain"
+    assert not rig.left.is_set()
+
+
+def test_models_and_tasks_are_offered_behind_their_commands(rig):
+    rig.type("/model cl")
+    rig.glass.wait("anthropic/claude-1")
+    rig.type(TAB, ENTER)
+    assert rig.sent() == "/model anthropic/claude-1"
+    rig.type("/tasks show re")
+    rig.glass.wait("fetch the report")
+    rig.type(TAB, ENTER)
+    assert rig.sent() == "/tasks show 12"
+
+
+def test_the_suggestions_are_brought_up_to_date_when_a_command_begins(rig):
+    rig.type("/", "s", "\x7f", "\x7f", "/")
+    for _ in range(3):
+        assert rig.slashes.acquire(timeout=20)
+
+
+# ------------------------------------------------------------------ files
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_a_mentioned_file_goes_along(rig, folder):
+    (folder / "my notes.txt").write_text("remember")
+    rig.type('see @"my')
+    rig.glass.wait('@"my notes.txt"')
+    rig.type(TAB, " please", ENTER)
+    assert rig.sent() == 'see @"my notes.txt" please'
+    (media,) = rig.media[0]
+    assert (media.name, media.mime, media.data) == ("my notes.txt", "text/plain", "cmVtZW1iZXI=")
+    rig.glass.wait("[attached: my notes.txt, 8 bytes]")
+
+
+def test_a_message_with_a_file_that_cannot_be_sent_stays_on_the_prompt(rig, folder):
+    rig.type("see @missing.txt", ENTER)
+    rig.glass.wait("Not sent: there is no file missing.txt")
+    rig.glass.wait(lambda shown: shown.endswith("› see @missing.txt"))
+    assert rig.messages.empty()
+    (folder / "missing.txt").write_text("here I am")
+    rig.type(ENTER)
+    assert rig.sent() == "see @missing.txt"
+
+
+def test_a_file_that_a_message_has_no_room_for_is_refused_with_both_sizes(rig, folder):
+    (folder / "long.txt").write_text("x" * 9_000)
+    rig.type("@long.txt", ENTER)
+    rig.glass.wait("Not sent: long.txt has 9,000 bytes; this message has room\nfor 6,")
+    assert rig.messages.empty()
+
+
+# ------------------------------------------------------------------ leaving while something runs
+
+BUSY = ChatStatus(online=True, tasks=(RunningTask(3, "dig"),))
+
+
+@pytest.mark.parametrize("keys", [CTRL_D, "/exit" + ENTER])
+def test_leaving_asks_what_becomes_of_the_running_work(rig, keys):
+    rig.screen.status(BUSY)
+    rig.glass.wait("task 3")
+    rig.type(keys)
+    rig.glass.wait("Still running: task 3 (dig).")
+    rig.glass.wait("leave it running; so does Ctrl-D")
+    assert not rig.left.is_set()
+    rig.type("x", "\x1b[A", ENTER, "l")
+    rig.ended()
+    assert rig.choices == [Leave.LEAVE]
+    assert rig.messages.empty()
+
+
+@pytest.mark.parametrize("key", ["\x1b", CTRL_C])
+def test_staying_is_an_answer_too(rig, key):
+    rig.screen.status(BUSY)
+    rig.type(CTRL_D)
+    rig.glass.wait("Still running")
+    rig.type(key)
+    rig.glass.wait(lambda shown: "Still running" not in shown)
+    rig.type("hello", ENTER)
+    assert rig.sent() == "hello"
+    assert not rig.left.is_set()
+
+
+@pytest.mark.parametrize(("key", "choice"), [("l", Leave.KEEP), ("q", Leave.LEAVE), (CTRL_D, Leave.LEAVE)])
+def test_a_chat_that_stops_the_agent_says_what_happens(rig, key, choice):
+    rig.rules = LeaveRules(stops_agent=True)
+    rig.screen.status(BUSY)
+    rig.type(CTRL_D)
+    rig.glass.wait("leave it running in the background")
+    rig.glass.wait("stop it, and the agent")
+    rig.glass.wait("stop the agent, as Ctrl-D does; it goes on at the")
+    rig.glass.wait("next start, but the step under way is not repeated")
+    rig.type(key)
+    rig.ended()
+    assert rig.choices == [choice]
+
+
+def test_the_screen_stays_until_the_work_has_been_stopped(rig):
+    rig.screen.status(BUSY)
+    rig.type(CTRL_D)
+    rig.glass.wait("Still running")
+    rig.type("S")
+    assert rig.left.wait(20)
+    assert rig.choices == [Leave.STOP]
+    rig.screen.reply("Pegasus", "Stopped: dig", lambda: None)
+    rig.glass.wait("Stopped: dig")
+
+
+def test_a_question_about_work_that_has_ended_meanwhile_is_taken_back(rig):
+    rig.screen.status(BUSY)
+    rig.type(CTRL_D)
+    rig.glass.wait("Still running")
+    rig.screen.status(ChatStatus(online=True))
+    rig.glass.wait("Nothing is running any more; Ctrl-D or /exit leaves")
+    rig.type(CTRL_D)
+    rig.ended()
 
 
 def test_help_is_asked_of_the_agent_and_shows_the_keys_too(rig):
@@ -286,7 +535,7 @@ def test_what_goes_wrong_on_the_screen_comes_out_of_run(rig):
 def test_closed_before_it_runs_it_shows_what_it_was_told_and_ends(glass, tmp_path):
     with create_pipe_input() as keys:
         output = Vt100_Output(glass, lambda: Size(24, 60), term="xterm")
-        screen = Screen(tmp_path / "h", on_message=print, on_leave=print, input=keys, output=output)
+        screen = Screen(tmp_path / "h", ScreenListener(print, print), input=keys, output=output)
         screen.notice("the last word")
         screen.close()
         screen.run()

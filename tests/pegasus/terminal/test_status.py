@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pegasus.terminal.prompt_rules import FRAME_SECONDS, ChatStatus, status_line
+import attrs
+import pytest
+
+from pegasus.messages import ChannelInfo, TaskProgress
+from pegasus.terminal.prompt_rules import leaving_hint
+from pegasus.terminal.status_line import FRAME_SECONDS, ChatStatus, RunningTask, in_order, running_task, status_line
 
 ONLINE = ChatStatus(online=True)
 
@@ -43,14 +48,86 @@ def test_a_terminal_without_unicode_gets_none():
     assert line == "hint - thinking"
 
 
-def test_the_end_of_a_reply_that_is_being_written_is_shown_in_one_line():
-    def line(draft):
-        return status_line(ChatStatus(online=True, thinking=True, draft=draft), 0.0)
-
-    assert line("Hello,\nyou") == "Hello, you"
-    assert line("x" * 100 + " end") == "…" + "x" * 56 + " end"
+def test_writing_is_told_apart_from_thinking():
+    writing = ChatStatus(online=True, thinking=True, writing=True)
+    assert status_line(writing, 0.0) == "⠋ writing"
+    assert status_line(writing, 8.0).endswith("writing for 8 s, Ctrl-C stops")
 
 
-def test_a_reply_that_is_being_written_commands_no_terminal_either():
-    line = status_line(ChatStatus(online=True, thinking=True, draft="\x1b[31mred \u202eesrever"), 0.0)
-    assert line == "␛[31mred esrever"
+# ------------------------------------------------------------------ tasks
+
+FETCH = RunningTask(3, "fetch the report", "shell_exec", 2, since=100.0)
+
+
+def tasks_line(*tasks, now=141.0, **options):
+    return status_line(ChatStatus(online=True, tasks=tasks), 0.0, now=now, **options)
+
+
+def test_the_running_task_is_shown_with_tool_step_and_time():
+    assert tasks_line(FETCH) == "task 3: fetch the report · shell_exec · step 2 · 0:41"
+    assert tasks_line(FETCH, now=100.0 + 3700) == "task 3: fetch the report · shell_exec · step 2 · 1:01:40"
+    assert tasks_line(attrs.evolve(FETCH, tool="")) == "task 3: fetch the report · step 2 · 0:41"
+    assert tasks_line(RunningTask(4, "later")) == "task 4: later · waits for its turn"
+
+
+def test_of_several_tasks_the_first_at_work_is_shown_and_the_others_are_counted():
+    waiting, working = RunningTask(1, "later"), attrs.evolve(FETCH, number=5)
+    assert in_order([waiting, working, FETCH]) == (FETCH, working, waiting)
+    assert tasks_line(FETCH, working, waiting).endswith("0:41 · +2 more")
+
+
+def test_a_task_stands_behind_the_thinking_and_nothing_is_claimed_without_a_connection():
+    status = ChatStatus(online=True, thinking=True, tasks=(FETCH,))
+    assert status_line(status, 0.0, now=141.0).startswith("⠋ thinking · task 3: fetch")
+    assert status_line(attrs.evolve(status, online=False), 0.0) == "connecting"
+
+
+def test_a_long_description_is_shortened_so_that_the_facts_behind_it_fit():
+    line = tasks_line(attrs.evolve(FETCH, description="find out " + "very " * 50), width=60)
+    assert line.endswith("… · shell_exec · step 2 · 0:41")
+    assert len(line) <= 60
+    wide = tasks_line(attrs.evolve(FETCH, description="报告" * 50), width=60)
+    assert wide == "task 3: " + "报告" * 5 + "报… · shell_exec · step 2 · 0:41"
+
+
+def test_the_task_wins_over_a_hint_where_both_do_not_fit():
+    status = ChatStatus(online=True, tasks=(FETCH,))
+    hint = leaving_hint(status)
+    assert status_line(status, 0.0, hint, now=141.0, width=100) == (
+        "/stop or /tasks cancel 3; Ctrl-D leaves · task 3: fetch the report · shell_exec · step 2 · 0:41"
+    )
+    narrow = status_line(status, 0.0, hint, now=141.0, width=58)
+    assert narrow == "task 3 · 0:41 · /stop or /tasks cancel 3; Ctrl-D leaves"
+    assert len(narrow) <= 58
+
+
+def test_a_terminal_without_unicode_sees_three_dots():
+    assert "find out... - shell" in tasks_line(
+        attrs.evolve(FETCH, description="find out " + "very " * 50), width=45, unicode=False
+    )
+
+
+def progress(state, **changes):
+    task = TaskProgress(
+        ChannelInfo("cli", "main"), "t-1", 3, "fetch\n the report\x1b[2J", state, "shell_exec", 2, 41_000
+    )
+    return attrs.evolve(task, **changes)
+
+
+@pytest.mark.parametrize(("state", "since"), [("REASONING", 59.0), ("ACTING", 59.0), ("IDLE", None)])
+def test_a_task_that_runs_or_waits_for_its_turn_is_shown(state, since):
+    task = running_task(progress(state), now=100.0)
+    assert task == RunningTask(3, "fetch the report␛[2J", "shell_exec", 2, since)
+
+
+@pytest.mark.parametrize("state", ["SUSPENDED", "COMPLETED", "FAILED", "a later version's"])
+def test_any_other_task_is_not(state):
+    assert running_task(progress(state), now=100.0) is None
+
+
+def test_only_what_runs_makes_the_line_move():
+    assert not ONLINE.is_busy
+    assert not ChatStatus(online=True, tasks=(RunningTask(4, "later"),)).is_busy
+    assert ChatStatus(online=True, tasks=(FETCH,)).is_busy
+    assert ChatStatus(online=True, thinking=True).is_busy
+    assert not ChatStatus(online=False, thinking=True).is_busy

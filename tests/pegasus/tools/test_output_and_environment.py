@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tools.process import HeadAndTail
+from pegasus.sandbox import HeadAndTail
 from pegasus.tools.shell import command_environment, secrets_in_environment
 
 

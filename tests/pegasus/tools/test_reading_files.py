@@ -96,12 +96,12 @@ async def test_a_character_on_the_border_of_two_pieces_is_whole(work, workspace)
 async def test_a_huge_file_is_read_from_its_beginning_without_being_held_in_memory(work, workspace, fill):
     import tracemalloc
 
-    fill(workspace / "big.txt", ("a line of some length, again and again\n" for _ in range(1_500_000)))
+    fill(workspace / "big.txt", ("a line of some length, again and again\n" for _ in range(500_000)))
     tracemalloc.start()
-    got = await work("read_file", path="big.txt", offset=1_000_000, limit=3)
+    got = await work("read_file", path="big.txt", offset=400_000, limit=3)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert got["totalLines"] == 1_500_000
+    assert got["totalLines"] == 500_000
     assert got["content"].count("\n") == 3
     assert most < 10 << 20
 

@@ -5,10 +5,10 @@ import sys
 import pytest
 import trio
 
+from pegasus.sandbox import CommandLimits
 from pegasus.tools import ToolContext, run_tool
-from pegasus.tools.process import CommandLimits
 from pegasus.tools.shell import shell_tools
-from tests.pegasus.tools.processes import Bell, guards
+from tests.pegasus.sandbox.processes import Bell, guards
 
 SHELL, PYTHON = shell_tools(CommandLimits(grace=0.2))
 
@@ -178,3 +178,72 @@ async def test_code_that_never_ends(use):
 
 async def test_code_with_half_a_character(use):
     assert (await use(PYTHON, code="print('\ud800')"))["stdout"] == "?\n"
+
+
+# ------------------------------------------------------------------ code as a program would be
+
+
+async def test_a_traceback_has_the_lines_of_the_code(use):
+    result = await use(PYTHON, code="def divide(x):\n    return 1 / x\n\ndivide(0)")
+    assert result["exitCode"] == 1
+    assert result["stderr"].startswith(
+        'Traceback (most recent call last):\n  File "(code)", line 4, in <module>\n    divide(0)\n'
+    )
+    assert "    return 1 / x\n" in result["stderr"]
+
+
+async def test_a_syntax_error_shows_its_place_and_nothing_of_ours(use):
+    result = await use(PYTHON, code="def f(:\n    pass")
+    assert result["stderr"].splitlines()[0].strip() == 'File "(code)", line 1'
+
+
+SPAWN = """
+import multiprocessing
+def square(x):
+    return x * x
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(pool.map(square, [1, 2, 3]))
+"""
+
+
+async def test_processes_that_are_spawned_find_the_code(use):
+    assert (await use(PYTHON, code=SPAWN))["stdout"] == "[1, 4, 9]\n"
+
+
+async def test_modules_of_the_workspace_stand_behind_all_others(use, workspace):
+    (workspace / "own.py").write_text("value = 3")
+    (workspace / "json.py").write_text("raise SystemExit('this is not the module that was meant')")
+    assert (await use(PYTHON, code="import own, json; print(own.value, json.loads('4'))"))["stdout"] == "3 4\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"), [("raise SystemExit(7)", 7), ("import sys; sys.exit('bad')", 1), ("", 0)]
+)
+async def test_the_exit_code_of_code(use, code, exit_code):
+    assert (await use(PYTHON, code=code))["exitCode"] == exit_code
+
+
+async def test_characters_that_are_none_do_not_fail_a_program(use):
+    assert (await use(PYTHON, code="print('Grüße 日本', chr(0xD800))"))["stdout"] == "Grüße 日本 \\ud800\n"
+
+
+async def test_asyncio(use):
+    code = "import asyncio\nasync def main():\n    await asyncio.sleep(0)\n    print('done')\nasyncio.run(main())"
+    assert (await use(PYTHON, code=code))["stdout"] == "done\n"
+
+
+# ------------------------------------------------------------------ a terminal
+
+
+async def test_a_terminal_for_a_command(use):
+    result = await use(
+        SHELL,
+        command="test -t 0 && printf 'loading\\rready  \\n'; stty size; tput bold",
+        pty=True,
+    )
+    assert result["stdout"] == "ready\n40 120"
+
+
+async def test_nothing_is_typed_on_the_terminal_of_a_command(use):
+    assert (await use(SHELL, command="cat; echo end", pty=True))["stdout"].endswith("end")

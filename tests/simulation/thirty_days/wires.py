@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from pegasus.models.anthropic import AnthropicWire
-from pegasus.models.openai import ChatWire
+from pegasus.models.formats.anthropic import AnthropicWire
+from pegasus.models.formats.chat import ChatWire
 from pegasus.testing.prompt_cache import PromptCache
-from pegasus.testing.provider import parse
+from pegasus.testing.provider_formats import parse
 from pegasus.testing.provider_request import Invalid
 
 _HEADERS = {"content-type": "application/json"}

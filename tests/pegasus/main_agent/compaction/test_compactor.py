@@ -381,6 +381,26 @@ async def test_one_of_a_session_that_was_put_aside_is_dropped_and_its_call_ended
     assert len(model.requests) == 2
 
 
+async def test_a_slow_model_may_write_for_many_minutes(autojump_clock):
+    """Its own limits, for the first token and for silence, end a call that hangs."""
+    windows = {"default": WINDOW, "compact": 100_000}.__getitem__
+    agent = Compactor(ScriptedModel([After(900, good())]), windows, lambda: NOW, no_tokens)
+    async with session_of(long_talk()) as session:
+        await agent.compact(session, ())
+        assert session.entries[0].metadata["mechanical"] is False
+
+
+async def test_a_model_that_did_not_answer_in_time_is_not_waited_for_again(autojump_clock):
+    model = ScriptedModel([After(120, down("timeout"))])
+    agent = compactor(model, timeout=1_800)
+    async with session_of(long_talk()) as session, preparing(agent):
+        agent.prepare(session.entries, ())
+        await trio.sleep(130)
+        await agent.compact(session, ())
+        assert session.entries[0].metadata["mechanical"] is True
+    assert len(model.requests) == 1
+
+
 async def test_where_the_model_was_down_meanwhile_it_is_asked_again_when_the_summary_is_wanted(autojump_clock):
     model = ScriptedModel([down(), good()])
     agent = compactor(model)
@@ -452,6 +472,40 @@ async def test_the_session_is_compacted_at_the_threshold_and_a_summary_begun_a_t
         assert await counting(agent, WINDOW * 0.8).fit(session, REQUEST, running)
         assert session.entries[0].metadata["type"] == "compact"
     assert len(model.requests) == 1
+
+
+async def test_nothing_is_compacted_for_an_assumed_window_before_the_model_has_answered(autojump_clock):
+    """The model may be out of reach, or a name with a typing error; the conversation goes on with another one."""
+    assumed = True
+    model = ScriptedModel([good()])
+    agent = compactor(model, assumes_window=lambda: assumed)
+    talk = long_talk()
+    async with session_of(talk) as session, preparing(agent):
+        for tokens in (WINDOW * 0.75, WINDOW * 2):
+            assert not await counting(agent, tokens).fit(session, REQUEST, [40])
+            await trio.sleep(1)
+        assert session.entries == talk.entries
+        assert not model.requests
+        assumed = False
+        assert await counting(agent, WINDOW * 2).fit(session, REQUEST, [40])
+
+
+@pytest.mark.parametrize("kind", ["auth", "network", "request"])
+async def test_at_the_threshold_nothing_is_compacted_by_code_because_the_model_is_out_of_reach(autojump_clock, kind):
+    """Only what does not fit into the window any more is; a model that is back writes the summary."""
+    talk = long_talk()
+    agent = compactor([down(kind), down(kind)], window=10_000)
+    async with session_of(talk) as session:
+        assert not await counting(agent, 8_500).fit(session, REQUEST, [40])
+        assert session.entries == talk.entries
+        assert await counting(agent, 10_000).fit(session, REQUEST, [40])
+        assert session.entries[0].metadata["mechanical"] is True
+    agent = compactor([down(kind), good()], window=10_000)
+    async with session_of(talk) as session:
+        assert not await counting(agent, 8_500).fit(session, REQUEST, [40])
+        assert not await counting(agent, 8_600).fit(session, REQUEST, [40])
+        assert await counting(agent, 9_500).fit(session, REQUEST, [40])
+        assert session.entries[0].metadata["mechanical"] is False
 
 
 async def test_what_stays_large_after_a_compaction_is_not_compacted_at_every_thought(autojump_clock):

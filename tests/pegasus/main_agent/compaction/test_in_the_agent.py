@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from actors import Child, Mailbox, open_supervisor
+from pegasus.identity import BUILT_IN, MainPrompts
 from pegasus.intake import Intake
 from pegasus.main_agent import AgentServices, AgentToolset, Compactor, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage
@@ -46,7 +47,7 @@ async def talk(disk, model, first, last, *, count, size=300):
         return characters(request) // 3 if count else 0
 
     compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens)
-    toolset = AgentToolset("prompt", ToolExecutor(()))
+    toolset = AgentToolset(MainPrompts(BUILT_IN), ToolExecutor(()))
     services = AgentServices(model, toolset, wall_clock, compactor=compactor)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]

@@ -1,0 +1,245 @@
+"""The control plane's methods about tasks, about events as they happen, and about the work of one conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, TypeVarTuple
+
+import attrs
+
+from actors import Ref, Reply
+from pegasus.app.params import bad_params_for, read_number, require_text
+from pegasus.conversation import to_json
+from pegasus.events import EventType, RecentEvents, event_json
+from pegasus.gateway import BadParams, Caller, EventStream, Params, PushEvent
+from pegasus.host import wall_clock
+from pegasus.main_agent import task_progress
+from pegasus.messages import Address, Json
+from pegasus.storage import JournalMessage, LastSeq, Waiting
+from pegasus.tasks import (
+    LATELY,
+    AgentMessage,
+    Cancel,
+    GetContext,
+    GetEvents,
+    GetTask,
+    LatestTasks,
+    ListPending,
+    ListTasks,
+    Resume,
+    TaskError,
+    TaskView,
+    is_date,
+    wait_until_running,
+)
+from pegasus.wire import to_wire
+
+R = TypeVar("R")
+Args = TypeVarTuple("Args")
+
+ANSWER_TIMEOUT = 5.0
+"""Seconds an actor may take to report its state."""
+LISTED = 50
+"""Newest tasks that `tasks.list` looks at for those that are not in memory."""
+MAX_EVENTS = 1000
+"""Events that `tasks.log` returns at most."""
+
+
+# ------------------------------------------------------------------ tasks
+
+
+@attrs.frozen(eq=False)
+class TaskMethods:
+    """Tasks: `tasks.list`, `tasks.show`, `tasks.replay`, `tasks.log`, `tasks.cancel`, `tasks.resume`.
+
+    `taskId` is the id of a task or its number, as a text or a whole number.
+
+    The task system starts behind the ready line, so each method waits until it runs (the gateway's deadline for calls
+    bounds that wait).
+
+        tasks = TaskMethods(root.ref(TASK_AGENT))
+        await tasks.cancel(caller, {"taskId": "t-42"})
+    """
+
+    agent: Ref[AgentMessage]
+    """The orchestrator of the task system."""
+    clock: Callable[[], int] = wall_clock
+    """Wall clock, ms."""
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return the unfinished tasks and those of the last 24 hours or, with `date` (YYYY-MM-DD, UTC), those created on that day.
+
+        Without a date at most LISTED that are not in memory are read, as after a restart.
+
+        Tasks of an earlier day are read from the task log, so this takes as long as reading that day's file.
+        """
+        date = params.get("date")
+        if date is not None and not (isinstance(date, str) and is_date(date)):
+            raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
+        tasks = {task.task_id: task for task in await self._ask(ListTasks, date)}
+        if date is None:
+            latest = await self._ask(LatestTasks, LISTED, self.clock() - LATELY)
+            tasks |= {task.task_id: task for task in latest}
+        return {"tasks": [task_json(task) for task in tasks.values()]}
+
+    async def show(self, caller: Caller, params: Params) -> Json:
+        """Return the state and result of the task `taskId`.
+
+        Tasks that have ended are found too, as long as their log is kept.
+        """
+        return task_json(await self.find(params))
+
+    async def find(self, params: Params) -> TaskView:
+        """Return the task `taskId`. Raises BadParams if there is none."""
+        name = _task_id(params)
+        task = await self._ask(GetTask, name)
+        if task is None:
+            raise BadParams(f"taskId: there is no task {name!r}")
+        return task
+
+    async def replay(self, caller: Caller, params: Params) -> Json:
+        """Return the whole conversation of the task `taskId`."""
+        task_id = _task_id(params)
+        context = await self._ask(GetContext, task_id)
+        if context is None:
+            raise BadParams(f"taskId: there is no task {task_id!r}")
+        return {"taskId": context.id, "messages": [to_json(entry) for entry in context.messages]}
+
+    async def log(self, caller: Caller, params: Params) -> Json:
+        """Return the last MAX_EVENTS events in the log of the task `taskId`, in the form that `events.subscribe` sends them."""
+        task = await self.find(params)
+        events = await self._ask(GetEvents, task.task_id)
+        return {"task": task_json(task), "events": [event_json(event) for event in events[-MAX_EVENTS:]]}
+
+    async def cancel(self, caller: Caller, params: Params) -> Json:
+        """Cancel the task `taskId`, and return what was ended once nothing of it runs.
+
+        A task that does not exist or has ended already is a BadParams. Cancelling this call does not save the
+        task.
+        """
+        return to_wire(await self._ask(Cancel, _task_id(params), f"a control call ({caller.type})"))
+
+    async def resume(self, caller: Caller, params: Params) -> Json:
+        """Resume a suspended, completed or interrupted task, with `input` as a new message if there is one.
+
+        It returns as soon as the task is queued or running; the result comes to the Main Agent as a
+        notification.
+        """
+        task_id, text = _task_id(params), params.get("input", "")
+        if not isinstance(text, str):
+            raise BadParams("input: must be a text")
+        await self._ask(Resume, task_id, text)
+        return {"taskId": task_id, "status": "resumed"}
+
+    async def _ask(self, make: Callable[[Reply[R], *Args], AgentMessage], *args: *Args) -> R:
+        """Return the answer of the task system, once it runs. Raises BadParams for what it refuses."""
+        await wait_until_running(self.agent)
+        with bad_params_for(TaskError):
+            return await self.agent.ask(make, *args)
+
+
+def task_json(task: TaskView) -> Json:
+    """Return a task as it appears on the wire, where its state is a word.
+
+    Keys are the camelCase names of TaskView's fields; those with a default value are left out. When the task got its slot is only
+    known while the process runs, so it is left out: the answer is the same as that from the log.
+    """
+    fields = {key: value for key, value in to_wire(task).items() if key != "startedAt"}
+    return {**fields, "state": task.state.value}
+
+
+def _task_id(params: Params) -> str:
+    value = params.get("taskId")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return require_text(params, "taskId", "the number or the id of a task")
+
+
+# ------------------------------------------------------------------ events
+
+
+@attrs.frozen(eq=False)
+class EventMethods:
+    """Events as they happen: `events.subscribe`.
+
+    events = EventMethods(recent, tasks)
+    stream = await events.subscribe(caller, {"taskId": 3, "types": ["TASK_COMPLETED"]})
+    """
+
+    recent: RecentEvents
+    """The last events, with their numbers."""
+    tasks: TaskMethods
+    """Finds a task by its number."""
+
+    async def subscribe(self, caller: Caller, params: Params) -> EventStream:
+        """Stream the events with numbers above `after` (left out: those from now on), of the task `taskId` and of `types` only.
+
+        Where events were missed, because they are not kept any more, an event of type "gap" comes first.
+        """
+        task_id = (await self.tasks.find(params)).task_id if params.get("taskId") is not None else None
+        types = _event_types(params)
+        after = read_number(params, "after", self.recent.newest)
+
+        async def run(push: PushEvent) -> None:
+            seen = after
+            while True:
+                events, is_gap = self.recent.after(seen)
+                if is_gap:
+                    await push(self.recent.oldest - 1, {"type": "gap"})
+                for each in events:
+                    is_of_task = task_id is None or each.event.get("taskId") == task_id
+                    if is_of_task and (types is None or each.event["type"] in types):
+                        await push(each.n, each.event)
+                seen = events[-1].n if events else self.recent.newest
+                await self.recent.wait_beyond(seen)
+
+        return EventStream({"n": self.recent.newest, "oldest": self.recent.oldest}, run)
+
+
+def _event_types(params: Params) -> frozenset[str] | None:
+    """Return the names of types in `types`, None if it is left out. Raises BadParams for an unknown one."""
+    types = params.get("types")
+    if types is None:
+        return None
+    if not isinstance(types, list) or not all(name in EventType.__members__ for name in map(str, types)):
+        raise BadParams(f"types: found {types!r:.200}, allowed: a list of {', '.join(EventType.__members__)}")
+    return frozenset(map(str, types))
+
+
+# ------------------------------------------------------------------ a conversation
+
+
+@attrs.frozen(eq=False)
+class ConversationMethod:
+    """The work that is under way for one conversation: `conversation`.
+
+    The order of the questions matters: a task's end becomes an item of the queue, and an item becomes replies. Whoever asks in this
+    order misses nothing that moves on meanwhile.
+    """
+
+    agent: Ref[AgentMessage]
+    """Actor of the task system."""
+    journal: Ref[JournalMessage]
+    """Knows the items and the replies."""
+    clock: Callable[[], int]
+    """Wall clock, ms."""
+
+    async def call(self, caller: Caller, params: Params) -> Json:
+        """Return `tasks` (unfinished, or ended and not reported yet), `waiting` (messages that are not done) and `seq` (last reply).
+
+        `type` and `channelId` name the conversation; left out: that of the caller. `pegasus send --until-done` waits with it.
+        """
+        kind = require_text(params, "type") if "type" in params else caller.type
+        channel_id = require_text(params, "channelId") if "channelId" in params else caller.channel_id
+        if channel_id is None:
+            raise BadParams("channelId: missing; a bridge must name the conversation")
+        address = Address(kind, channel_id)
+        await wait_until_running(self.agent)
+        with bad_params_for(TaskError):
+            pending = await self.agent.ask(ListPending, timeout=ANSWER_TIMEOUT)
+        tasks = [task_progress(task, self.clock()) for task in pending]
+        return {
+            "tasks": [to_wire(task) for task in tasks if task.channel.address == address],
+            "waiting": await self.journal.ask(Waiting, address, timeout=ANSWER_TIMEOUT),
+            "seq": await self.journal.ask(LastSeq, address, timeout=ANSWER_TIMEOUT),
+        }

@@ -1,0 +1,223 @@
+"""`pegasus config …`: check, show and change the settings.
+
+`config check` runs the same checks as the start of the daemon, those of other packages among them, so that it cannot find less.
+`config set` and `config unset` change one key of the file and nothing else in it, and only to settings that pass these checks. A
+running daemon is told to read the file again, so that the answer can say whether the change is in effect now or after a restart.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import trio
+
+from pegasus.cli.control import ask_daemon, describe_refusal, find_daemon, print_text, report_failure
+from pegasus.cli.program import Options, check_settings_in_use, pegasus, program_name
+from pegasus.client import ClientError
+from pegasus.host import Home, HomeError, read_daemon, write_private
+from pegasus.settings import (
+    EditError,
+    Key,
+    Settings,
+    SettingsError,
+    SettingsSource,
+    commented_file,
+    effective,
+    find_key,
+    load_settings,
+    parse_key,
+    parse_value,
+    set_key,
+    settings_text,
+    shown_value,
+    unset_key,
+)
+
+CONFIG = pegasus.subgroup("config", "Check, show and change the settings.")
+
+
+@CONFIG.declare("check", options_only=True)
+def run_check(options: Options) -> int:
+    """Check the settings exactly as the daemon does.
+
+    The exit code is 78 if something is wrong.
+    """
+    home, settings = options.load()
+    check_settings_in_use(home, settings)
+    file = settings.source.file
+    print_text(f"{file}: ok" if file is not None and file.exists() else f"{file}: not there, so all defaults: ok")
+    return 0
+
+
+@CONFIG.declare("show")
+def run_show(home: Home, settings: Settings) -> int:
+    """Print the settings in effect and their origin, secrets masked."""
+    print_text(effective(settings))
+    return 0
+
+
+@CONFIG.declare("keys", options_only=True)
+def run_keys(options: Options) -> int:
+    """Print every key with its default and meaning.
+
+    It is a settings file of comments: lines can be copied from it.
+    """
+    print_text(commented_file())
+    return 0
+
+
+NO_TEXT: Final = "found bytes that are no text, allowed: UTF-8"
+"""What was typed where it is not shown, so that the terminal's encoding is noticed only now."""
+_KEY: Final = click.Argument(["key"])
+"""Key path, such as models.default."""
+
+
+@CONFIG.declare("set", _KEY, click.Argument(["value"], required=False), options_only=True)
+def run_set(options: Options, *, key: str, value: str | None) -> int:
+    """Set KEY to VALUE in the settings file.
+
+    Everything else in the file stays as it is. Without VALUE it is asked for; a secret is not shown while you type.
+    Lists and tables are written as in TOML: '["a", "b"]'.
+    """
+    try:
+        path = parse_key(key)
+        text = _ask_value(key, path) if value is None else value
+        change = partial(set_key, path=path, value=parse_value(path, text))
+        return _change(options, path, change)
+    except EditError as error:
+        return report_failure(str(error))
+
+
+@CONFIG.declare("unset", _KEY, options_only=True)
+def run_unset(options: Options, *, key: str) -> int:
+    """Remove KEY from the settings file.
+
+    Its default counts again.
+    """
+    try:
+        path = parse_key(key)
+        return _change(options, path, partial(unset_key, path=path))
+    except EditError as error:
+        return report_failure(str(error))
+
+
+def _ask_value(key: str, path: Sequence[str]) -> str:
+    """Return the value that the person types, or that is piped in. Raises EditError, click.Abort."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        text = "" if sys.stdin is None else sys.stdin.readline().rstrip("\n")
+        if not text:
+            raise EditError(f"there is no value for {key}: give it behind the key, or on stdin")
+        return text
+    try:
+        return str(click.prompt(key, hide_input=_is_secret(path)))
+    except UnicodeDecodeError:
+        raise EditError(f"{key}: {NO_TEXT}") from None
+
+
+def _is_secret(path: Sequence[str]) -> bool:
+    declared = find_key(path)
+    return isinstance(declared, Key) and declared.secret
+
+
+# ------------------------------------------------------------------ changing the file
+
+
+def _change(options: Options, path: Sequence[str], change: Callable[[str], str]) -> int:
+    """Change the settings file, and print what is in effect. change: returns the new text for the old one.
+
+    Raises EditError, SettingsError, HomeError.
+    """
+    home = options.home()
+    source = options.source(home)
+    assert source.file is not None  # noqa: S101 - `Options.source` always names one
+    old = settings_text(source)
+    new = change(old)
+    name = ".".join(path)
+    if new == old:
+        print_text(f"{name}: nothing to change in {source.file}")
+        return 0
+    try:
+        settings = check_text(home, source, new)
+    except SettingsError as error:
+        if hint := _type_hint(path, str(error), new):
+            raise SettingsError([*str(error).splitlines(), hint]) from None
+        raise
+    before = _load_or_none(source)
+    shown = f"{'?' if before is None else shown_value(before, path)} → {shown_value(settings, path)}"
+    write_settings(source.file, new)  # the last step that can fail
+    print_text(f"{name}: {shown} ({source.file})")
+    print_text(_describe_effect(home, before or settings, settings, name, source.file))
+    return 0
+
+
+def _type_hint(path: Sequence[str], mistakes: str, content: str) -> str:
+    """Return the command that makes a provider which has no type yet, "" if that is not what is wrong.
+
+    mistakes: of the text of the file that is refused. content: this text.
+    """
+    section = ".".join(path[:2])
+    if len(path) < 3 or f"{section}.type: found nothing" not in mistakes:
+        return ""
+    if path[2] == "base_url":
+        url = tomllib.loads(content)["providers"][path[1]]["base_url"]
+        value = shlex.quote(f'{{ type = "openai", base_url = "{url}" }}')
+        return f"For a server that speaks OpenAI's format, set both: {program_name()} config set {section} {value}"
+    return f"Set its type before: {program_name()} config set {section}.type openai"
+
+
+def check_text(home: Home, source: SettingsSource, content: str) -> Settings:
+    """Return the settings that a file with this text gives, checked as the daemon does. Raises SettingsError."""
+    settings = load_settings(source, content=content)
+    check_settings_in_use(home, settings)
+    return settings
+
+
+def write_settings(file: Path, content: str) -> None:
+    """Replace a settings file as a whole, private to the user; a link stays one. Raises HomeError."""
+    target = file.resolve()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HomeError(f"{target.parent}: cannot be made ({error.strerror})") from None
+    write_private(target, content)
+
+
+def _load_or_none(source: SettingsSource) -> Settings | None:
+    """Return the settings as they are; None if they have mistakes, which the change may mend."""
+    try:
+        return load_settings(source)
+    except SettingsError:
+        return None
+
+
+def _describe_effect(home: Home, before: Settings, settings: Settings, name: str, file: Path) -> str:
+    """Tell a running daemon to read the settings again; return a sentence about when the change counts.
+
+    before: the settings as the daemon has them, by which it is reached.
+    """
+    origin = settings.origins.get(name)
+    if origin is not None and origin != str(file):
+        return f"It has no effect: {origin} overrides it."
+    if read_daemon(home) is None:
+        return f"In effect from the next start: {program_name()}"
+    try:
+        answer = trio.run(ask_daemon, find_daemon(home, before), "config.reload", {})
+    except ClientError as error:
+        return f"The running agent did not take it over: {describe_refusal(error, 'config.reload')}"
+    if _names(answer.get("afterRestart"), name):
+        return "In effect after a restart of the agent."
+    if _names(answer.get("changed"), name):
+        return "In effect now."
+    return "The running agent sees no change: it was started with other settings, or an option overrides this key."
+
+
+def _names(keys: Any, name: str) -> bool:
+    """Return whether a list of keys names this one, or one below it."""
+    return isinstance(keys, list) and any(key == name or str(key).startswith(f"{name}.") for key in keys)

@@ -1,0 +1,268 @@
+"""`pegasus init`: four questions, and the few lines of settings that follow from the answers.
+
+It is optional: without settings the agent takes the first model whose key is in the environment, then a local one, then the stand-in.
+Asked is what a newcomer wants to decide: which model, its key, who they are, and whether to try a call. Everything else has a default
+and stays out of the file, so that a later version that improves a default reaches everybody.
+
+All answers come before the first write, so that Ctrl-C leaves everything as it was. The settings are checked as the daemon does, and
+the test call is made with them, before they are written. The file is changed key by key (`settings.edit`): what a person has written
+stays, and the present values are offered as answers when it is run again. With --yes, and where stdin is no terminal, nothing is
+asked: the file and the token are made if they are missing.
+
+A key that is typed goes into the settings file, which only its owner can read (0600). A key in the environment stays there.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import textwrap
+from typing import Final
+
+import click
+import trio
+
+from pegasus.cli.config import NO_TEXT, check_text, write_settings
+from pegasus.cli.control import is_terminal, print_text
+from pegasus.cli.program import Options, pegasus, program_name
+from pegasus.formatting import format_duration, truncate
+from pegasus.host import Home, ensure_token, write_private
+from pegasus.models import (
+    OFFLINE,
+    ModelError,
+    ModelOffer,
+    ModelRequest,
+    ModelService,
+    UserTurn,
+    find_offers,
+    find_offers_at,
+    find_providers,
+    key_variable,
+    role_spec,
+)
+from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings, set_key, settings_text
+from pegasus.terminal import repair_unicode
+
+USER_FILE: Final = "USER.md"
+"""File of the workspace that the answer to "Who are you?" goes to."""
+_TEST_MESSAGE: Final = "Greet me in one short sentence."
+_TEST_PROMPT: Final = "You are a friendly assistant. Answer briefly."
+_HINTS: Final = {
+    "auth": "The key was refused. Check it with the service, then run this again.",
+    "request": "The service does not take this request; usually the name of the model is wrong.",
+    "network": "Check the network, or whether the local server is running.",
+    "timeout": "A local model may need longer to load: config set models.timeout 600",
+    "overloaded": "The service is busy, or the account has no credit left.",
+}
+"""By kind of ModelError, what to do about a failed test call."""
+
+
+@pegasus.declare(
+    "init",
+    click.Option(["--yes"], is_flag=True, help="Ask nothing: add what is missing, overwrite nothing."),
+    options_only=True,
+)
+def run_init(options: Options, *, yes: bool) -> int:
+    """Choose a model and write the settings.
+
+    Asks which model, its API key, who you are, and whether to try a call. Keeps what is there; run it again to change
+    your answers.
+    """
+    home = options.home()
+    source = options.source(home)
+    assert source.file is not None  # noqa: S101 - `Options.source` always names one
+    old = settings_text(source)
+    text = old or _head()
+    about = None
+    if not yes and is_terminal(sys.stdin):
+        text = _ask_model(home, source, text)
+        about = _ask_about_user(home)
+        text = _try_out(home, source, text)
+    home.prepare(everything=True)
+    if text != old:
+        write_settings(source.file, text)
+    print_text(f"{'wrote' if text != old else 'kept '}  {source.file}")
+    is_new = not home.token.exists()
+    ensure_token(home)
+    print_text(f"{'wrote' if is_new else 'kept '}  {home.token}")
+    if about is not None:
+        write_private(home.workspace / USER_FILE, about)
+        print_text(f"wrote  {home.workspace / USER_FILE}")
+    print_text(_wrapped(_describe_model(load_settings(source))))
+    print_text(f"Next: {program_name()}    (starts it and opens a chat)")
+    return 0
+
+
+def _head() -> str:
+    """Return the beginning of a new settings file. Nothing in it is in force."""
+    program = program_name()
+    return (
+        f"# Settings of Pegasus. To change one: {program} config set KEY VALUE\n"
+        f"# All keys with their defaults: {program} config keys    To find mistakes: {program} config check\n"
+        "# Recipes of the documentation can be pasted at the end.\n"
+    )
+
+
+# ------------------------------------------------------------------ the questions
+
+
+def _try_out(home: Home, source: SettingsSource, text: str) -> str:
+    """Try a call if the person wants that, with another model if it fails; return the text of the settings that are kept."""
+    while click.confirm("4. Run a test call?", default=True):
+        works = trio.run(_test_call, check_text(home, source, text))
+        if works or not click.confirm("   Choose another model or key?", default=True):
+            break
+        text = _ask_model(home, source, text)
+    return text
+
+
+def _ask_model(home: Home, source: SettingsSource, text: str) -> str:
+    """Ask for the model and its key; return the text of the settings with the answers."""
+    settings = load_settings(source, content=text)
+    click.echo("Looking for models …")
+    offers = trio.run(find_offers, settings)
+    present = settings.models.default
+    if present and present not in [offer.spec for offer in offers]:
+        offers.insert(0, ModelOffer(present, "as it is now"))
+    offers.append(ModelOffer(OFFLINE, "no model: fixed rules, to look around"))
+    default = next((number for number, offer in enumerate(offers, 1) if offer.spec == present), 1)
+    if not present and all(offer.why == "needs an API key" for offer in offers[:-1]):
+        default = len(offers)
+    click.echo("1. Which model is to answer?")
+    for number, offer in enumerate(offers, 1):
+        click.echo(f"   {number}  {offer.spec}   ({offer.why})")
+    while True:
+        question = "   Number, another as <provider>/<model>, or the address of a server (http://…)"
+        answer = click.prompt(question, default=str(default)).strip()
+        if answer.startswith(("http://", "https://")):
+            found = trio.run(find_offers_at, answer, settings)
+            if not found:
+                click.echo(
+                    "   No server in OpenAI's format tells its models there. One that wants a key is set up with:"
+                )
+                click.echo(
+                    f"   {program_name()} config set providers.NAME '{{ type = \"openai\", base_url = …, api_key = … }}'"
+                )
+                continue
+            default = len(offers) + 1
+            for number, offer in enumerate(found, default):
+                click.echo(f"   {number}  {offer.spec}   ({offer.why})")
+            offers += found
+            continue
+        by_number = {str(number): offer for number, offer in enumerate(offers, 1)}
+        offer = by_number.get(answer) or ModelOffer(answer, "")
+        try:
+            return _ask_key(home, source, _with_model(settings, text, offer), offer.spec)
+        except SettingsError as error:
+            click.echo(_wrapped(f"   That does not work: {_without_file(error, source)}"))
+
+
+def _with_model(settings: Settings, text: str, offer: ModelOffer) -> str:
+    """Return the text of the settings with this model as the default."""
+    provider = offer.spec.partition("/")[0]
+    if offer.spec == OFFLINE and role_spec("default", settings.models, find_providers(settings.providers)) == OFFLINE:
+        return text  # so that a key in the environment counts as soon as there is one
+    text = set_key(text, ("models", "default"), offer.spec, by_init=True)
+    for key, value in offer.section.items():
+        text = set_key(text, ("providers", provider, key), value, by_init=True)
+    return text
+
+
+def _ask_key(home: Home, source: SettingsSource, text: str, spec: str) -> str:
+    """Ask for the key of a model's provider if it needs one; return the text of the settings, checked. Raises SettingsError."""
+    provider = spec.partition("/")[0]
+    variable = key_variable(provider)
+    settings = load_settings(source, content=text)
+    account = settings.providers.get(provider)
+    present = account.api_key if account is not None else ""
+    origin = settings.origins.get(f"providers.{provider}.api_key", "")
+    if variable and (not present or origin == str(source.file)):
+        hint = " (Enter keeps the present one)" if present else ""
+        question = _wrapped(f"2. API key of {provider}{hint}, not shown while you type")
+        try:
+            key = click.prompt(question, "", True, show_default=False)
+        except UnicodeDecodeError:
+            raise SettingsError([f"providers.{provider}.api_key: {NO_TEXT}"]) from None
+        if key.strip():
+            text = set_key(text, ("providers", provider, "api_key"), key.strip().replace("${", "$${"), by_init=True)
+    else:
+        click.echo(_wrapped(f"2. API key: {f'found in {origin}' if present else 'none needed'}"))
+    check_text(home, source, text)
+    return text
+
+
+def _ask_about_user(home: Home) -> str | None:
+    """Ask who the person is; return the new content of USER.md, None to leave it as it is.
+
+    One line is replaced by the answer; what a person has written beyond that stays, and the answer is added.
+    """
+    path = home.workspace / USER_FILE
+    try:
+        present = path.read_text("utf-8", "replace").strip()
+    except OSError:
+        present = ""
+    keeps = f' (Enter keeps "{truncate(present, 60)}")' if present else " (Enter to skip)"
+    question = f"3. Who are you? Name, language, time zone, how you like answers{keeps}"
+    answer = repair_unicode(click.prompt(_wrapped(question), default="", show_default=False)).strip()
+    if not answer or answer == present:
+        return None
+    return f"{present}\n\n{answer}\n" if "\n" in present else f"{answer}\n"
+
+
+# ------------------------------------------------------------------ the test call
+
+
+async def _test_call(settings: Settings) -> bool:
+    """Make a call with these settings and print the answer, or the error with what to do; return whether it worked."""
+    models = ModelService(settings.models, settings.providers, rng=random.Random())  # noqa: S311 jitter only
+    client = models.client("default", "conversation")
+    click.echo(_wrapped(f"   Asking {client.name} … (Ctrl-C ends this, and nothing is written)"))
+    began = trio.current_time()
+    try:
+        response = await client.generate(ModelRequest(_TEST_PROMPT, (UserTurn(text=_TEST_MESSAGE),), max_tokens=1000))
+    except ModelError as error:
+        print_text(_wrapped(f"   It failed: {error}"))
+        if hint := _HINTS.get(error.kind):
+            print_text(_wrapped(f"   {hint}"))
+        return False
+    finally:
+        await models.aclose()
+    seconds = format_duration(trio.current_time() - began)
+    print_text(_wrapped(f"   It answered in {seconds}: {truncate(response.text, 300) or '(nothing)'}"))
+    return True
+
+
+# ------------------------------------------------------------------ what will be used
+
+
+def _describe_model(settings: Settings) -> str:
+    """Return a sentence about which model will be used, and why.
+
+    A stand-in answers without any key, so that a first start always works; the sentence says so, since its answers are not
+    those of a model.
+    """
+    model = role_spec("default", settings.models, find_providers(settings.providers))
+    if settings.models.default:
+        return f"Model: {model}, as models.default says."
+    if model == OFFLINE:
+        return (
+            "Model: a local one if a server is running at the start, else a stand-in that answers by fixed rules. "
+            "Set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key for a real one, or run init again."
+        )
+    origin = settings.origins.get(f"providers.{model.partition('/')[0]}.api_key", "the settings")
+    return f"Model: {model}, since there is a key for it ({origin}). models.default names another."
+
+
+def _wrapped(text: str) -> str:
+    """Return a text of one line, wrapped between words where stdout is a terminal, and indented as its beginning is."""
+    if not is_terminal(sys.stdout):
+        return text
+    indent = " " * (len(text) - len(text.lstrip()))
+    width = max(20, shutil.get_terminal_size().columns - 1)
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _without_file(error: SettingsError, source: SettingsSource) -> str:
+    """Return the first mistake without the name of the file, which is not written yet."""
+    return str(error).splitlines()[0].removeprefix(f"{source.file}: ")

@@ -1,0 +1,126 @@
+"""The last events, numbered, for programs that follow them: `RecentEvents`, and the actor that fills it.
+
+A program that follows events reads them here at its own speed, so a slow one delays nobody and costs no memory of its own. Each
+event has a number, which grows by 1. Whoever comes back with the number of the last event that it has seen gets what follows, as
+long as that is kept, and is told if something is missing. The first number is the time of the start in ms: numbers of an earlier
+process are smaller than all that are kept, so they are recognised as a gap.
+
+Events are kept as JSON with long texts cut, since the payload of a task's event may hold a whole file. `cut` bounds each event, and
+MAX_KEPT the number of them. The full text is in the log of the task.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Inbox, Ref
+from pegasus.events.bus import BusMessage, Deliver, Subscribe
+from pegasus.events.event import Event
+from pegasus.messages import Json
+
+MAX_KEPT: Final = 1000
+"""Events that are kept."""
+MAX_TEXT: Final = 2000
+"""Characters of a text within an event that are kept."""
+MAX_EVENT: Final = 16_000
+"""Characters of all texts of an event that are kept. With MAX_KEPT it bounds the memory; usual events are far smaller."""
+MAX_ITEMS: Final = 100
+"""Items of a list or an object within an event that are kept."""
+
+
+def event_json(event: Event) -> dict[str, Json]:
+    """Return an event as JSON, with long texts cut. `type` is the name of the type, `ts` the wall clock in ms.
+
+    The same event gives the same JSON, whether it comes from the bus or from the log of its task; only `source` is not in a log.
+    """
+    named: dict[str, Json] = {"type": event.type.name, "ts": event.timestamp, "source": event.source}
+    if event.task_id is not None:
+        named["taskId"] = event.task_id
+    return {**named, "data": _Cutter().cut(event.payload)}
+
+
+class _Cutter:
+    """Cuts the texts of one event."""
+
+    def __init__(self) -> None:
+        self._left = MAX_EVENT
+        """Characters that may still be kept."""
+
+    def cut(self, value: Json) -> Json:
+        """Return the value with its texts cut, in the order in which they stand."""
+        match value:
+            case str():
+                room = min(MAX_TEXT, self._left)
+                self._left -= min(len(value), room)
+                return value if len(value) <= room else f"{value[:room]}…"
+            case Mapping():
+                return {key[:MAX_TEXT]: self.cut(item) for key, item in list(value.items())[:MAX_ITEMS]}
+            case list() | tuple():
+                return [self.cut(item) for item in value[:MAX_ITEMS]]
+        return value
+
+
+@attrs.frozen
+class NumberedEvent:
+    """An event that is kept."""
+
+    n: int
+    """Number of the event."""
+    event: Mapping[str, Json]
+    """The event as `event_json` gives it."""
+
+
+class RecentEvents:
+    """The last events. One writer, any number of readers.
+
+    Example:
+        recent = RecentEvents(first=wall_clock())
+        recent.add(event)
+        recent.after(recent.newest - 1)  # ([NumberedEvent], False)
+    """
+
+    def __init__(self, first: int) -> None:
+        """Prepare. first: number of the first event, greater than all that an earlier process has given."""
+        self._kept: deque[NumberedEvent] = deque(maxlen=MAX_KEPT)
+        self.newest = first - 1
+        """Number of the newest event; that before the first one while there is none."""
+        self._news = trio.lowlevel.ParkingLot()
+        """Readers that wait for an event."""
+
+    def add(self, event: Event) -> None:
+        """Keep an event, and wake the readers. Never waits."""
+        self.newest += 1
+        self._kept.append(NumberedEvent(self.newest, event_json(event)))
+        self._news.unpark_all()
+
+    @property
+    def oldest(self) -> int:
+        """Number of the oldest event that is kept; the next number while there is none."""
+        return self.newest - len(self._kept) + 1
+
+    def after(self, n: int) -> tuple[Sequence[NumberedEvent], bool]:
+        """Return the kept events with larger numbers, and whether events between them and `n` are missing.
+
+        n: number of the last event that a reader has seen. One that was never given counts as a gap.
+        """
+        is_gap = not self.oldest - 1 <= n <= self.newest
+        events = [each for each in self._kept if is_gap or each.n > n]
+        return events, is_gap
+
+    async def wait_beyond(self, n: int) -> None:
+        """Wait until there is an event with a larger number."""
+        while self.newest <= n:
+            await self._news.park()
+
+
+async def keep_events(inbox: Inbox[Deliver], bus: Ref[BusMessage], recent: RecentEvents) -> None:
+    """Run the actor: every event of the bus is added to `recent`. Ended: the readers wait until it runs again."""
+    await bus.ask(Subscribe, inbox.ref, None, False)
+    inbox.started()
+    async for message in inbox:
+        recent.add(message.event)

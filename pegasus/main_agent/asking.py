@@ -1,0 +1,361 @@
+"""Asking the model: one thought, from the session to an answer that can be acted on.
+
+A request holds the whole session as turns, behind a prompt and tools that stay the same for a way of speaking. That lets the provider
+reuse its cache of everything but the newest entries, and it makes a request a pure function of the session and of the model's traits,
+so a restart sends the same one again.
+
+Usually one model call gives the answer. More are made, all before anything is written, in these cases:
+
+* The session is too long: it is compacted, and the call repeated.
+* The server refuses tools: that is remembered, and the model is asked without them, in direct speech.
+* A model that is not proven yet calls nothing: it is nudged once (see `speech`).
+* A newer message ends the call (`when_busy = "interrupt"`): there is no answer, and the caller takes the message along.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.conversation import without_calls
+from pegasus.identity import SMALL_WINDOW
+from pegasus.main_agent.drafts import DraftBoard, DraftRules, DraftWriter
+from pegasus.main_agent.queue_items import AgentTurn, find_newer, may_join
+from pegasus.main_agent.replies import REPLY
+from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.session import Session
+from pegasus.main_agent.speech import (
+    Manner,
+    is_silence,
+    manner_of,
+    must_speak,
+    no_answer,
+    tidy,
+    with_nudge,
+    without_repetition,
+)
+from pegasus.models import (
+    Label,
+    LanguageModel,
+    ModelClient,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    PreparedModel,
+    Usage,
+    find_calls,
+)
+from pegasus.observe import get_logger
+from pegasus.storage import Item, JournalMessage, KnownAddresses
+
+_log = get_logger("main_agent")
+
+TOOLS_REFUSED: Final = (
+    "its server refuses tools, so the model cannot call reply, and agent.speech is monologue. "
+    "/speech auto lets its text be the reply"
+)
+"""Reason for a person, where a model has no way to speak."""
+
+SHORT_MESSAGE: Final = 4_000
+"""Characters. A window that such a message does not fit into is too small; otherwise the message is too long."""
+
+
+@attrs.frozen
+class ModelAnswer:
+    """An answer of the model, and what of it people are told.
+
+    Example: `ModelAnswer(ModelResponse("Hello", …), spoken="Hello")` for direct speech.
+    """
+
+    response: ModelResponse
+    """The answer for the session. Its text is `spoken`, where there is one."""
+    spoken: str = ""
+    """Text that is the reply itself; "" if only calls of `reply` speak."""
+    failure: str = ""
+    """Text for the person in place of a reply, which ends the work on the item; "" if there is an answer."""
+    is_final: bool = False
+    """The answer ends the work, although it was cut off."""
+    notice: str = ""
+    """Sentence for the owner about the model's server, to be shown beside the answer."""
+
+
+@attrs.define(eq=False)
+class _Thought:
+    """Facts of one thought, gathered once."""
+
+    turn: AgentTurn
+    model: LanguageModel
+    """Model that is asked."""
+    name: str
+    """Its name, `<provider>/<model>`."""
+    max_replies: int
+    """Replies that the item may still have."""
+    refused_tools: bool = False
+    """A model that was asked in this thought has refused tools. It may be a fallback, so the traits of `model` do not say it."""
+
+    @property
+    def item(self) -> Item:
+        """The item that is being worked on."""
+        return self.turn.item
+
+
+@attrs.frozen(eq=False)
+class ModelAsker:
+    """Asks the model about an item.
+
+    Example:
+        asker = ModelAsker(session, services, journal, board)
+        answer = await asker.ask(turn, wanted="", max_replies=20)
+    """
+
+    _session: Session
+    _services: AgentServices
+    _journal: Ref[JournalMessage]
+    _board: DraftBoard
+    """Drafts that people see now."""
+
+    async def ask(self, turn: AgentTurn, wanted: str, max_replies: int) -> ModelAnswer | None:
+        """Return the answer; None if a newer message of the chat has ended the call (`when_busy = "interrupt"`).
+
+        wanted: model that the skills in force want, "" for the agent's own. max_replies: replies that the item may still have. Raises
+        ModelError.
+        """
+        model, traits = self._model_for(wanted), self._services.traits
+        if isinstance(model, ModelClient):
+            # The prompt depends on the window, which a local server tells, or told by a refusal in an earlier run.
+            model = await model.prepare()
+        thought = _Thought(turn, model, model.name, max_replies)
+        first: ModelResponse | None = None
+        notices: list[str] = []
+        while True:
+            manner = self._manner(thought)
+            try:
+                response = await self._generate(thought, manner, first)
+            except ModelError as error:
+                if error.kind == "tools" and manner.has_tools:
+                    await traits.learn(error.model or thought.name, refuses_tools=True)
+                    first, thought.refused_tools = None, True
+                    continue
+                if (answer := _rest(error, first, manner)) is None:
+                    raise
+                return attrs.evolve(answer, notice="\n\n".join(notices))
+            if response is None:
+                return None
+            if not manner.has_tools:
+                response = attrs.evolve(response, text=_said_in(response.text))
+            if response.notice:
+                notices.append(response.notice)
+            name = response.model or thought.name
+            manner = await self._judge(response, name, manner)
+            if response.calls or response.stop_reason == "refusal" or not manner.is_watched:
+                answer = _plain(response, manner)
+            elif first is None and _must_nudge(response, manner, thought.item):
+                first = response
+                continue
+            else:
+                answer = await self._decide(first, response, name, manner, thought.item)
+            return attrs.evolve(answer, notice="\n\n".join(notices))
+
+    # ------------------------------------------------------------------ judging
+
+    def _manner(self, thought: _Thought) -> Manner:
+        """Return how to speak with the model now. Raises ModelError if there is no way."""
+        known = self._services.traits.get(thought.name)
+        known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
+        manner = manner_of(self._services.config.speech, known)
+        if not manner.has_tools and not manner.is_direct:
+            raise ModelError(f"{thought.name}: {TOOLS_REFUSED}", kind="silent")
+        return manner
+
+    async def _judge(self, response: ModelResponse, name: str, asked: Manner) -> Manner:
+        """Learn from an answer, and return how it is to be taken. asked: how the model was asked.
+
+        The model may be another one than that of the request, by a rule or as a fallback. A text is the reply if the prompt said so or
+        if this model is known to speak directly.
+        """
+        traits = self._services.traits
+        if response.calls and not asked.is_direct:
+            offered = {spec.name for spec in self._services.toolset.profile(asked.speech, tools=asked.has_tools).specs}
+            if any(call.name in offered and call.error is None for call in response.calls):
+                await traits.learn(name, calls_tools=True)
+        known = manner_of(self._services.config.speech, traits.get(name))
+        return attrs.evolve(known, is_direct=known.is_direct or asked.is_direct)
+
+    async def _decide(
+        self, first: ModelResponse | None, second: ModelResponse, name: str, manner: Manner, item: Item
+    ) -> ModelAnswer:
+        """Return the answer to act on, after one without calls. first: the answer before the nudge, None if there was none."""
+        if first is None or is_silence(second.text):
+            return _plain(first or second, Manner(manner.is_direct))
+        if second.text.strip() and not manner.is_direct:
+            await self._services.traits.learn(name, writes_text=True)
+        chosen = first if first.text.strip() else second
+        if chosen.text.strip():
+            return _delivered(chosen, chosen.text)
+        return ModelAnswer(second, failure=no_answer(item.message, is_cut=second.stop_reason == "length"))
+
+    # ------------------------------------------------------------------ one model call
+
+    async def _generate(self, thought: _Thought, manner: Manner, first: ModelResponse | None) -> ModelResponse | None:
+        """Call the model; None if a newer message has ended the call.
+
+        The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
+        that makes it smaller. If the window turns out to be small, the call is repeated with the lean prompt first. Raises ModelError.
+        """
+        compactor, numbers = self._services.compactor, [item.n for item in thought.turn.items]
+        is_lean = self._has_small_window(thought.model)
+        while True:
+            request = self._request(thought.item, manner, first, is_lean=is_lean)
+            if compactor is not None and await compactor.fit(self._session, request, numbers):
+                request = self._request(thought.item, manner, first, is_lean=is_lean)
+            try:
+                return await self._call(thought, request, manner)
+            except ModelError as error:
+                if error.kind != "overflow":
+                    raise
+                if error.context_window:
+                    await self._services.traits.learn(error.model or thought.name, context_window=error.context_window)
+                if not is_lean and self._has_small_window(thought.model, error):
+                    is_lean = True
+                elif compactor is None or await compactor.compact(self._session, numbers, forced=True) is None:
+                    if is_lean and len(thought.item.message.text) < SHORT_MESSAGE:
+                        raise _too_small(thought.name, error) from error
+                    if is_lean:
+                        raise
+                    is_lean = True
+
+    def _has_small_window(self, model: LanguageModel, refusal: ModelError | None = None) -> bool:
+        """Return whether a model needs the lean prompt. refusal: may name the window."""
+        if refusal is not None and refusal.context_window:
+            return refusal.context_window < SMALL_WINDOW
+        if isinstance(model, PreparedModel):
+            return model.context_window < SMALL_WINDOW
+        compactor = self._services.compactor
+        return compactor is not None and compactor.context_window("default") < SMALL_WINDOW
+
+    def _request(self, item: Item, manner: Manner, first: ModelResponse | None, *, is_lean: bool) -> ModelRequest:
+        """Return the request: the whole session as turns, behind a prompt and tools that never change for this manner.
+
+        first: the answer that the model is nudged about. The label counts the usage for the channel and the number of this item.
+        """
+        prompt, specs = self._services.toolset.profile(manner.speech, is_lean, manner.has_tools)
+        turns = tuple(self._session.projection.turns)
+        if not manner.has_tools:
+            turns = without_calls(turns)
+        if first is not None:
+            turns = with_nudge(turns, first, manner)
+        return ModelRequest(prompt, turns, specs, label=Label("default", item.message.channel, item.n))
+
+    def _model_for(self, wanted: str) -> LanguageModel:
+        """Return the model that a skill in force wants; the agent's own for "" or if there is no such model."""
+        services = self._services
+        if not wanted or services.model_for is None:
+            return services.model
+        try:
+            return services.model_for(wanted)
+        except ValueError as error:  # the settings have changed since the skill was called
+            _log.warning("no such model, using the usual one", wanted=wanted, error=str(error))
+            return services.model
+
+    async def _call(self, thought: _Thought, request: ModelRequest, manner: Manner) -> ModelResponse | None:
+        """Call the model, and show drafts of its replies meanwhile. Raises ModelError.
+
+        With `when_busy = "interrupt"`, return None as soon as a newer message may join the turn.
+        """
+        config, turn = self._services.config, thought.turn
+        rules = DraftRules(
+            thought.item.message.channel,
+            is_direct=manner.is_direct,
+            max_replies=thought.max_replies,
+            shows_reasoning=config.show_reasoning,
+        )
+        writer = DraftWriter(self._board, rules, partial(self._journal.ask, KnownAddresses))
+        # The nursery ends as soon as the answer is there, or is cancelled by the task that waits for a newer message; then there
+        # is no answer, and the caller takes the message along and asks again.
+        response: ModelResponse | None = None
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(writer.run)
+            if config.when_busy == "interrupt" and len(turn.earlier) < config.steer_cap:
+                nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)
+            try:
+                response = await thought.model.generate(attrs.evolve(request, on_piece=writer))
+            except Exception as error:
+                failure = error  # raised below, since the nursery would wrap it in a group
+            nursery.cancel_scope.cancel()
+        if response is None:
+            self._board.withdraw()
+        if failure is not None:
+            raise failure
+        return response
+
+    async def _cancel_on_newer(self, turn: AgentTurn, scope: trio.CancelScope) -> None:
+        """Wait for the next message of this chat, and cancel the scope of the model call if it may join the turn.
+
+        A message that may not join ends the waiting: those behind it must not overtake it.
+        """
+        newer = await find_newer(self._journal, turn, wait=True)
+        if newer is not None and may_join(newer, turn):
+            scope.cancel()
+
+
+def _must_nudge(response: ModelResponse, manner: Manner, item: Item) -> bool:
+    """Return whether the model should be told that nobody heard this answer without calls."""
+    if not must_speak(item.message) or is_silence(response.text):
+        return False
+    return not (manner.is_direct and response.text.strip())
+
+
+def _plain(response: ModelResponse, manner: Manner) -> ModelAnswer:
+    """Return an answer as it is. In direct speech its text is the reply, unless it calls something or means silence.
+
+    A text that reached the token limit is not gone on with: each part would be a reply, and small models begin anew every time.
+    """
+    text = response.text.strip()
+    if not manner.is_direct or response.calls or not text or is_silence(text):
+        return ModelAnswer(response)
+    if response.stop_reason != "length" and tidy(text, is_cut=False) == text:
+        return ModelAnswer(response, spoken=text)
+    return _delivered(response, text)
+
+
+def _rest(error: ModelError, first: ModelResponse | None, manner: Manner) -> ModelAnswer | None:
+    """Return what people are told after a call that failed; None if there is nothing but the error.
+
+    That is the text of the first answer, if the model was asked again because of it; or, in direct speech, the text that arrived
+    before the failure, with the reason behind it. The error names the setting.
+    """
+    if first is not None and first.text.strip():
+        return _delivered(first, first.text)
+    if not manner.is_direct or not error.partial.strip():
+        return None
+    text = f"{without_repetition(error.partial.strip())}\n\n(The answer ends here. {error})"
+    return ModelAnswer(ModelResponse(text, (), Usage(), "error"), spoken=text, is_final=True)
+
+
+def _too_small(name: str, error: ModelError) -> ModelError:
+    """Return the error for a model whose window is too small even for the lean prompt and the newest message."""
+    size = f" ({error.context_window:,} tokens)" if error.context_window else ""
+    text = (
+        f"{name}: even my shortest prompt does not fit into the model's context window{size}. Give its server a larger one "
+        f'(Ollama: context_window in [models.options."{name}"]; llama-server -c 16384; LM Studio: Context Length), '
+        "or choose another model with /model"
+    )
+    return ModelError(text, kind="window", status=error.status)
+
+
+def _said_in(text: str) -> str:
+    """Return what a text without tools says: the texts of the replies that it calls, which an earlier prompt may have taught it."""
+    replies = [call for call in find_calls(text, (REPLY,)) if call.name == REPLY.name and not call.error]
+    said = [str(call.arguments.get("text") or "") for call in replies]
+    return "\n\n".join(part for part in said if part.strip()) or text
+
+
+def _delivered(response: ModelResponse, text: str) -> ModelAnswer:
+    """Return an answer whose text is delivered, and which ends the work whether it is whole or not."""
+    spoken = tidy(text, is_cut=response.stop_reason == "length")
+    return ModelAnswer(attrs.evolve(response, text=spoken, calls=()), spoken=spoken, is_final=True)

@@ -1,0 +1,300 @@
+"""Drafts: the text of a reply, shown while the model is still writing it.
+
+A model speaks by calling `reply`, whose arguments are a JSON object that arrives in pieces. `DraftWriter` listens to the pieces of one
+answer and reads the object before it is complete. In direct speech it shows the answer's text itself. Everything else that a model
+writes, the monologue above all, is never shown.
+
+A draft is shown only where the reply would go, and only when that is certain:
+
+* In the conversation of the message that is being answered, as soon as `channelId` is known to be its id. Without a `channelId` the
+  reply goes there as well, which is known when the object is complete.
+* In another conversation, if that is known to the agent and was named with its type. The type may come behind the text and change the
+  recipient, so without it nothing is shown: a text that is meant for one person must not appear at another one.
+
+What was shown is withdrawn unless a reply follows it, so no draft outlives the work on it. `DraftBoard` knows what is shown. The
+work on an answer ends with `DraftBoard.settle`, any other end with `DraftBoard.withdraw`.
+
+Each draft is the whole text so far. Reading and sending it costs time in proportion to the text, so it is done at most every
+DRAFT_EVERY seconds, whatever the number of pieces. Several replies of one answer to the same conversation are one draft, in
+paragraphs, because they are delivered together when the answer is complete: a crash after the delivery of the first one would
+otherwise leave a reply that no entry of the session accounts for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from actors import ActorError
+from pegasus.main_agent.replies import REPLY
+from pegasus.main_agent.speech import may_become_silence
+from pegasus.messages import Address, ChannelInfo, Progress
+from pegasus.models import CallBegun, CallPiece, ReasoningPiece, StreamPiece, TextPiece
+from pegasus.storage import escape_field
+
+DRAFT_EVERY: Final = 0.25
+"""Seconds between two drafts of a conversation. The first one is shown at once."""
+LOOK_EVERY: Final = 0.02
+"""Seconds between two looks at an answer of which nothing can be shown yet: the delay that a reader would notice is far above it."""
+LONGEST_DRAFT: Final = 32_768
+"""Characters of a draft. A longer reply is shown up to here until it is complete. Even if all are escaped, a frame takes them."""
+LONGEST_REASONING: Final = 2_000
+"""Characters of the reasoning that are shown, the newest ones. All of it may be a hundred times as long, and nobody reads it again."""
+
+KnownAddresses: TypeAlias = Callable[[], Awaitable[Collection[Address]]]
+"""Returns the conversations that the agent knows."""
+
+
+# ------------------------------------------------------------------ reading the arguments of `reply`
+
+
+@attrs.frozen
+class PartialReply:
+    """The arguments of a call of `reply`, as far as they have arrived. An argument is None while it is unknown or cut off."""
+
+    text: str = ""
+    """The text so far; a prefix of the whole one."""
+    channel_id: str | None = None
+    channel_type: str | None = None
+    reply_to: str | None = None
+    is_whole: bool = False
+    """The arguments are complete."""
+
+
+def parse_partial_reply(json: str) -> PartialReply | None:
+    """Return the arguments that stand in the beginning of a JSON object; None if it is no beginning of one.
+
+    The last value may be cut off anywhere. Half an escape or half a character at its end is left out.
+
+    >>> parse_partial_reply('{"channelId": "main", "text": "Hel')
+    PartialReply(text='Hel', channel_id='main', channel_type=None, reply_to=None, is_whole=False)
+    """
+    from jiter import from_json
+
+    content = json.encode("utf-8", "replace")
+    try:
+        fields = from_json(content, partial_mode="trailing-strings")
+    except ValueError:
+        return None
+    if not isinstance(fields, dict):
+        return None
+    is_whole = json.rstrip().endswith("}") and _is_json(content)
+    cut_off = None if is_whole else next(reversed(fields), None)
+
+    def value(name: str) -> str | None:
+        """Return an argument that is complete."""
+        found = fields.get(name)
+        return found if isinstance(found, str) and found and name != cut_off else None
+
+    text = fields.get("text")
+    text = text if isinstance(text, str) else ""
+    return PartialReply(text, value("channelId"), value("channelType"), value("replyTo"), is_whole)
+
+
+def _is_json(content: bytes) -> bool:
+    """Return whether the JSON is complete."""
+    from jiter import from_json
+
+    try:
+        from_json(content)
+    except ValueError:
+        return False
+    return True
+
+
+def draft_channel(reply: PartialReply, source: ChannelInfo, known: Collection[Address]) -> ChannelInfo | None:
+    """Return the conversation in which a draft may be shown; None while its recipient is uncertain.
+
+    source: of the message that is being answered. known: the conversations that the agent knows. The rules are at the top of this
+    file; they show less than `pegasus.storage.directory` would deliver.
+    """
+    given_id, given_type = reply.channel_id, reply.channel_type
+    is_source_type = given_type is None or escape_field(given_type) == escape_field(source.type)
+    if given_id is None:
+        return source if reply.is_whole and is_source_type else None
+    if is_source_type and escape_field(given_id) == escape_field(source.channel_id):
+        return attrs.evolve(source, reply_to=_thread(reply, source))
+    if given_type is not None and Address(given_type, given_id) in known:
+        return ChannelInfo(given_type, given_id, reply_to=reply.reply_to)
+    return None
+
+
+def _thread(reply: PartialReply, source: ChannelInfo) -> str | None:
+    """Return the thread of a reply to the source. The model has seen the source's own thread in its escaped form."""
+    if reply.reply_to is not None and source.reply_to and reply.reply_to == escape_field(source.reply_to):
+        return source.reply_to
+    return reply.reply_to
+
+
+# ------------------------------------------------------------------ what people are shown
+
+
+class DraftBoard:
+    """The drafts that people see at this moment. It outlives the answers of the model, so none of them is forgotten.
+
+        board = DraftBoard(show)
+        board.put({channel: Progress(channel, "Once")})
+        board.put({channel: Progress(channel, "Once upon")})
+        board.settle({channel.address})   # the reply follows
+        board.withdraw()                  # nothing is shown: sends nothing
+
+    show: sends a draft; never waits, never fails.
+    """
+
+    def __init__(self, show: Callable[[Progress], None]) -> None:
+        self._show = show
+        self._shown: dict[ChannelInfo, Progress] = {}
+        """The last draft of each conversation and thread that has one."""
+
+    def put(self, drafts: Mapping[ChannelInfo, Progress]) -> bool:
+        """Show these drafts and no others. Return whether anything has changed for anybody."""
+        gone = [channel for channel in self._shown if channel not in drafts]
+        news = [draft for channel, draft in drafts.items() if self._shown.get(channel) != draft]
+        self._shown = dict(drafts)
+        for channel in gone:  # before the new ones, which may be for another thread of the same conversation
+            self._show(Progress(channel, ""))
+        for draft in news:
+            self._show(draft)
+        return bool(gone or news)
+
+    def settle(self, replied: Collection[Address]) -> None:
+        """Withdraw all drafts but those of conversations that a reply is on its way to: the reply ends them."""
+        self._shown = {channel: draft for channel, draft in self._shown.items() if channel.address not in replied}
+        self.withdraw()
+
+    def withdraw(self) -> None:
+        """Withdraw all drafts."""
+        self.put({})
+
+
+@attrs.frozen
+class DraftRules:
+    """Limits of what is shown of an answer."""
+
+    source: ChannelInfo
+    """Channel of the message that is being answered."""
+    is_direct: bool = False
+    """The answer's text is the reply, unless it contains calls."""
+    max_replies: int = 200
+    """Calls of `reply` that may still be carried out; later ones are refused."""
+    shows_reasoning: bool = False
+    """The setting `agent.show_reasoning`."""
+
+
+class DraftWriter:
+    """Listener of one model call (`ModelRequest.on_piece`). It puts drafts of the replies on a board while `run` runs.
+
+        writer = DraftWriter(board, DraftRules(channel), known)
+        nursery.start_soon(writer.run)
+        await model.generate(ModelRequest(…, on_piece=writer))
+
+    known: asked only when a reply names another conversation than the source. Reasoning and calls that the model writes as text do not
+    come as TextPiece: `pegasus.models.ModelClient` has taken them out.
+    """
+
+    def __init__(self, board: DraftBoard, rules: DraftRules, known: KnownAddresses) -> None:
+        self._board = board
+        self._rules = rules
+        self._ask_known = known
+        self._known: Collection[Address] | None = None
+        """The answer of `known`, once it was asked."""
+        self._news = trio.Event()
+        """Set when a piece has come; replaced by each look."""
+        self._text: list[str] = []
+        """Pieces of the text (direct speech only)."""
+        self._reasoning = ""
+        """Newest part of the reasoning, if it is shown."""
+        self._has_calls = False
+        self._replies: dict[int, _StreamedReply] = {}
+        """Calls of `reply` by their number, as many as may be carried out."""
+
+    def __call__(self, piece: StreamPiece | None) -> None:
+        """Take a piece. None: what has come so far is void, because the model is asked again."""
+        match piece:
+            case TextPiece(text):
+                if not self._rules.is_direct:
+                    return
+                self._text.append(text)
+            case CallPiece(number, json):
+                if number not in self._replies:
+                    return
+                self._replies[number].add(json)
+            case CallBegun(number, name):
+                self._has_calls = True
+                if name == REPLY.name and len(self._replies) < self._rules.max_replies:
+                    self._replies[number] = _StreamedReply()
+            case ReasoningPiece(text):
+                if not self._rules.shows_reasoning:
+                    return
+                self._reasoning = (self._reasoning + text)[-LONGEST_REASONING:]
+            case None:
+                self._text.clear()
+                self._replies.clear()
+                self._reasoning, self._has_calls = "", False
+        self._news.set()
+
+    async def run(self) -> None:
+        """Show drafts until cancelled. The first one is shown at once, then one every DRAFT_EVERY seconds at most."""
+        while True:
+            await self._news.wait()
+            await trio.lowlevel.checkpoint_if_cancelled()  # an answer that is complete needs no draft
+            self._news = trio.Event()
+            drafts = await self._drafts()
+            has_changed = self._board.put(drafts)
+            await trio.sleep(DRAFT_EVERY if has_changed or drafts else LOOK_EVERY)
+
+    async def _drafts(self) -> dict[ChannelInfo, Progress]:
+        """Return the drafts of the answer so far."""
+        texts: dict[ChannelInfo, str] = {}
+        if self._rules.is_direct and not self._has_calls:
+            text = "".join(self._text).strip()
+            if not may_become_silence(text):
+                texts[self._rules.source] = text
+        for streamed in list(self._replies.values()):
+            reply = streamed.read()
+            channel = await self._channel_of(reply) if reply.text.strip() else None
+            if channel is not None:
+                texts[channel] = f"{texts[channel]}\n\n{reply.text}" if channel in texts else reply.text
+        drafts = {channel: Progress(channel, text[:LONGEST_DRAFT]) for channel, text in texts.items()}
+        if self._reasoning:
+            source = self._rules.source
+            channel = next((channel for channel in drafts if channel.address == source.address), source)
+            drafts[channel] = attrs.evolve(drafts.get(channel, Progress(channel, "")), reasoning=self._reasoning)
+        return drafts
+
+    async def _channel_of(self, reply: PartialReply) -> ChannelInfo | None:
+        """Return the conversation in which a reply may be shown. The agent's own are looked up if it is not the source's."""
+        channel = draft_channel(reply, self._rules.source, self._known or ())
+        if channel is None and self._known is None and reply.channel_type is not None:
+            try:
+                self._known = await self._ask_known()
+            except ActorError:  # the journal ends, and the agent with it
+                self._known = ()
+            channel = draft_channel(reply, self._rules.source, self._known)
+        return channel
+
+
+class _StreamedReply:
+    """A call of `reply` whose arguments are arriving."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._read = PartialReply()
+        """What was read last."""
+        self._has_news = False
+
+    def add(self, json: str) -> None:
+        """Take a piece of the arguments."""
+        self._pieces.append(json)
+        self._has_news = True
+
+    def read(self) -> PartialReply:
+        """Return the arguments so far. What cannot be read changes nothing: it is repaired, or refused, when it is complete."""
+        if self._has_news:
+            self._has_news = False
+            self._pieces = ["".join(self._pieces)]
+            self._read = parse_partial_reply(self._pieces[0]) or self._read
+        return self._read

@@ -1,0 +1,314 @@
+"""Filter of one answer while it is streamed, and of the answer itself: text, reasoning and calls are told apart (see `text_calls`).
+
+A model that writes `<tool_call>…` or `<think>…` as text must not have that shown as a draft of its reply. So text is held back as long
+as it may be the begin of a call, and what stands between thinking tags becomes a `ReasoningPiece`. Held text that turns out to be an
+ordinary text (JSON that calls nothing, say) is passed on when that is known, at the latest with the end of the answer.
+
+    filter = AnswerFilter(request, relay)
+    response = filter.finish(await model.generate(attrs.evolve(request, on_piece=filter)))
+
+The pieces together are then the text of the response, as `ModelRequest.on_piece` promises.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from pegasus.models.answers.quotes import TEXT_CALL, without_quotes
+from pegasus.models.answers.relay import pieces_of
+from pegasus.models.answers.text_calls import CALL_OPEN, TextCall, find_calls, remove_calls
+from pegasus.models.base import (
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    OnPiece,
+    ReasoningPiece,
+    StreamPiece,
+    TextPiece,
+    ToolCall,
+)
+from pegasus.models.json_text import end_of_value
+
+_THINK_OPEN: Final = re.compile(
+    r"(?<!`)<(?:think|thinking|thought|reasoning)>|<\|channel\|>analysis\b(?:<\|message\|>)?"
+)
+"""Begin of reasoning. A tag behind a backquote is quoted."""
+_THINK_CLOSE: Final = re.compile(
+    r"(?<!`)</(?:think(?:ing)?|thought|reasoning)>|<\|end\|>|(?=<\|channel\|>(?:final|commentary))"
+)
+"""End of reasoning."""
+_CHANNEL: Final = re.compile(
+    r"<\|start\|>assistant|<\|channel\|>(?:final|commentary)<\|message\|>|<\|(?:end|return)\|>"
+)
+"""Marks of gpt-oss's format around text that is no reasoning (https://cookbook.openai.com/articles/openai-harmony)."""
+
+_SPECIAL: Final = re.compile(r"[<`{\[]|\bf(?:u(?:n(?:c(?:t(?:o(?:o(?:ls?)?)?)?)?)?)?)?$")
+"""Begin of everything that may be a call or reasoning."""
+_TAIL: Final = re.compile(
+    r"(?:<[^<>\s]{0,40}|\[[A-Z_]{0,11}|\bf(?:u(?:n(?:c(?:t(?:o(?:o(?:ls?)?)?)?)?)?)?)?"
+    r"|<\|(?:start|channel)\|>\w{0,12}(?:<[^<>\s]{0,40})?)$"
+)
+"""End of a text that may be the begin of a tag."""
+_COMMENTARY: Final = re.compile(r"<\|channel\|>commentary")
+"""Begin of what is usually a call in gpt-oss's format."""
+_HELD: Final = re.compile(r"(?:\A|\n)[ \t]*(?=[{\[`~])")
+"""Begin of a line with JSON or a code block, which may be a call."""
+_SHORT: Final = 200
+"""Characters of held text that are looked at with each piece."""
+_LONG: Final = 100_000
+"""Characters of held text from which on it is looked at only when the answer is complete: a look would stop everything else."""
+_GLIMPSE: Final = 1000
+"""Characters of a line and what follows it that tell whether it may be a call."""
+_CLOSING_TAIL: Final = 24
+"""Characters of reasoning that are held back, since they may be the begin of a closing tag."""
+
+
+def read_answer(response: ModelResponse, request: ModelRequest) -> ModelResponse:
+    """Return the answer with the calls and the reasoning in its text as such; the same object if there are none.
+
+    Calls in the text count only if the server has found none, and only those of tools that the request offers are carried out.
+    """
+    text, reasoning = split_reasoning(response.text)
+    calls: Sequence[TextCall] = ()
+    if request.tools and request.tool_choice != "none" and not response.calls and _SPECIAL.search(text):
+        calls = without_quotes(text, find_calls(text, request.tools), request)
+    if text == response.text and not calls:
+        return response
+    is_call = any(call.name for call in calls) and response.stop_reason in ("end", "length")
+    reason = "tool_calls" if is_call else response.stop_reason
+    mark = f"{TEXT_CALL}{len(request.turns):x}_{zlib.crc32(response.text.encode('utf-8', 'surrogatepass')):08x}"
+    return attrs.evolve(
+        response,
+        text=remove_calls(text, calls) if calls else text,
+        calls=response.calls
+        or tuple(
+            ToolCall(f"{mark}_{number}", call.name, {} if call.error else call.arguments, call.error)
+            for number, call in enumerate(calls)
+            if call.name
+        ),
+        reasoning="\n\n".join(part for part in (response.reasoning, reasoning) if part),
+        stop_reason=reason,
+    )
+
+
+def visible_text(text: str, request: ModelRequest) -> str:
+    """Return what of the text of a failed answer may be shown to people: without reasoning and calls, whole or cut off."""
+    text, _ = split_reasoning(text)
+    if not request.tools:
+        return text
+    text = remove_calls(text, find_calls(text, request.tools))
+    opening = CALL_OPEN.search(text)
+    return text[: opening.start()] if opening else text
+
+
+class AnswerFilter:
+    """Listener of a model (`ModelRequest.on_piece`) that passes on what is text, and holds back what may be a call.
+
+    listener: gets the pieces.
+    """
+
+    def __init__(self, request: ModelRequest, listener: OnPiece) -> None:
+        self._request = request
+        self._listener = listener
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with an answer."""
+        self._held = ""
+        """Text that was not passed on yet."""
+        self._sent: list[str] = []
+        """Text that was passed on."""
+        self._has_calls = False
+        """The server has found calls, so the text has none."""
+        self._look_at = 0
+        """Length of the held text at which it is looked at again: looking at each piece would cost the square of its length."""
+        self._is_thinking = False
+        self._drops_blanks = False
+        """Reasoning has ended, and no text has come yet: blanks between the two are dropped."""
+        self._is_call = False
+        """A tag has begun a call: nothing more of the text is shown before the answer is complete."""
+        self._at_line_start = True
+        """What comes next stands at the begin of a line."""
+
+    def __call__(self, piece: StreamPiece | None) -> None:
+        """Take a piece."""
+        if not isinstance(piece, TextPiece):
+            if piece is None:
+                self._begin()
+            elif not isinstance(piece, ReasoningPiece):
+                self._has_calls = True
+            self._listener(piece)
+            return
+        text = piece.text
+        if not self._held and not self._is_thinking and not _SPECIAL.search(text):
+            self._send(text)
+            return
+        self._held += text
+        if len(self._held) >= self._look_at:
+            self._sort()
+            held = len(self._held)
+            self._look_at = 0 if held <= _SHORT else held * 5 // 4 if held <= _LONG else sys.maxsize
+
+    def finish(self, response: ModelResponse) -> ModelResponse:
+        """Return the answer as `read_answer` does, after the rest of it was passed on."""
+        answer = read_answer(response, self._request)
+        if self._is_thinking and self._held:
+            self._listener(ReasoningPiece(self._held))
+        sent = "".join(self._sent)
+        if answer.text.startswith(sent):
+            if rest := answer.text[len(sent) :]:
+                self._listener(TextPiece(rest))
+            answer_rest = attrs.evolve(answer, text="", reasoning="", calls=() if response.calls else answer.calls)
+        else:  # what seemed to be text was none
+            self._listener(None)
+            answer_rest = answer
+        for piece in pieces_of(answer_rest):
+            self._listener(piece)
+        return answer
+
+    def fail(self, error: BaseException) -> None:
+        """Take back what was passed on, and leave in a ModelError only the partial text that people may see."""
+        self._listener(None)
+        if isinstance(error, ModelError) and error.partial:
+            error.partial = visible_text(error.partial, self._request)
+
+    def _send(self, text: str) -> None:
+        if self._drops_blanks:
+            text = text.lstrip()
+            self._drops_blanks = not text
+        if text:
+            self._sent.append(text)
+            self._at_line_start = text.endswith("\n") or (self._at_line_start and not text.strip())
+            self._listener(TextPiece(text))
+
+    def _sort(self) -> None:
+        """Pass on what is known of the held text."""
+        while self._held and not self._is_call:
+            if self._is_thinking:
+                if not self._end_thinking():
+                    return
+            elif opening := _THINK_OPEN.search(self._held):
+                before = self._held[: opening.start()]
+                self._send(before if before.strip() or self._sent else "")
+                self._held, self._is_thinking = self._held[opening.end() :], True
+            else:
+                self._send_text()
+                return
+
+    def _end_thinking(self) -> bool:
+        """Pass on held reasoning; return whether it has ended."""
+        closing = _THINK_CLOSE.search(self._held)
+        stop = closing.start() if closing else max(0, len(self._held) - _CLOSING_TAIL)
+        if stop:
+            self._listener(ReasoningPiece(self._held[:stop]))
+        self._held = self._held[closing.end() if closing else stop :]
+        if closing is None:
+            return False
+        self._is_thinking = False
+        self._drops_blanks = not self._sent
+        return True
+
+    def _send_text(self) -> None:
+        """Pass on the held text up to where something may begin that is no text."""
+        if "<|" in self._held:
+            self._held = _CHANNEL.sub("", self._held)
+        held = self._held
+        tools = self._request.tools and not self._has_calls
+        stops = [len(held)]
+        if tail := _TAIL.search(held):
+            stops.append(tail.start())
+        if tools and (opening := CALL_OPEN.search(held) or _COMMENTARY.search(held)):
+            self._is_call = True
+            stops.append(opening.start())
+        if tools and (line := self._line_of_call()) is not None:
+            stops.append(line)
+        stop = min(stops)
+        self._send(held[:stop])
+        self._held = held[stop:]
+
+    def _line_of_call(self) -> int | None:
+        """Return where a line begins that may be a call; None if there is none, or if all of them are known to be none.
+
+        A code block in another language and JSON that is complete and calls nothing are known.
+        """
+        known = 0  # index behind the last block or JSON that calls nothing; its lines are not looked at one by one
+        for begin in _HELD.finditer(self._held):
+            at = begin.end()
+            if at < known or (begin.start() == 0 and not self._held.startswith("\n") and not self._at_line_start):
+                continue
+            if _may_be_call(self._held[at : at + _GLIMPSE]):
+                end = self._end_of_nothing(at)
+                if end is None:
+                    return begin.start()
+                known = end
+        return None
+
+    def _end_of_nothing(self, at: int) -> int | None:
+        """Return where a code block or JSON ends that begins at an index of the held text, if it is complete and calls nothing."""
+        if self._held[at] in "`~":
+            block = _BLOCK.match(self._held, at)
+            end = block.end() if block else None
+        else:
+            end = end_of_value(self._held, at)
+        return None if end is None or find_calls(self._held[at:end], self._request.tools) else end
+
+
+_BLOCK: Final = re.compile(r"(```++|~~~++)[^\n]*+\n.*?^[ \t]*\1[ \t]*(?:\n|$)", re.MULTILINE | re.DOTALL)
+"""A complete code block."""
+
+
+def _may_be_call(text: str) -> bool:
+    """Return whether a text that begins with a bracket or a backquote may be, or become, a call."""
+    if text[0] in "`~":
+        first_line, newline, body = text.partition("\n")
+        kind = first_line.strip("`~ \t").lower()
+        if len(first_line) < 3 and not newline:
+            return True
+        if not first_line.startswith(("```", "~~~")):
+            return False
+        if newline and kind not in ("", "json", "tool_code", "tool_call", "tool_calls", "tool"):
+            return False
+        return not (kind == "" and body.strip() and body.lstrip()[0] not in "{[<")
+    inner = text[1:].lstrip()
+    return not inner or inner[0] in "{\"'/" or (text[0] == "[" and inner[0].isalpha())
+
+
+# ------------------------------------------------------------------ reasoning
+
+
+def split_reasoning(text: str) -> tuple[str, str]:
+    """Return the text without its reasoning, and the reasoning.
+
+    A closing tag without an opening one ends reasoning that began with the answer: some chat templates put the opening tag at the end
+    of the prompt.
+    """
+    if "<" not in text:
+        return text, ""
+    visible: list[str] = []
+    reasoning: list[str] = []
+    opening, closing = _THINK_OPEN.search(text), _THINK_CLOSE.search(text)
+    at = 0
+    if closing is not None and closing[0].startswith("</") and (opening is None or closing.start() < opening.start()):
+        reasoning.append(text[: closing.start()])
+        at = closing.end()
+        opening = _THINK_OPEN.search(text, at)
+    begins_with_reasoning = bool(at) or (opening is not None and not text[: opening.start()].strip())
+    while opening is not None:
+        visible.append(text[at : opening.start()])
+        closing = _THINK_CLOSE.search(text, opening.end())
+        reasoning.append(text[opening.end() : closing.start() if closing else len(text)])
+        at = closing.end() if closing else len(text)
+        opening = _THINK_OPEN.search(text, at)
+    visible.append(text[at:])
+    rest = "".join(visible)
+    if "<|" in rest:
+        rest = _CHANNEL.sub("", rest)
+    if begins_with_reasoning:
+        rest = rest.lstrip()
+    return rest, "\n\n".join(part.strip() for part in reasoning if part.strip())

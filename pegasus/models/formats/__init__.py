@@ -1,0 +1,54 @@
+"""Wire formats: translation between the values of `base.py` and one HTTP API each. No I/O.
+
+    wire_format.py      `WireFormat` and `AnswerAssembler`: the interface, and what all formats share
+    framing.py          events and lines of a streamed answer
+    pictures.py         which pictures are sent, and what a model is told about the others
+    anthropic.py        Anthropic's Messages; claude_thinking.py: thinking of each Claude
+    chat.py             OpenAI's Chat Completions, which many servers speak: requests
+    chat_assembler.py   its answers, read leniently
+    chat_dialects.py    what single services want otherwise
+    responses.py        OpenAI's Responses
+    ollama.py           Ollama's own API
+
+To add a format, see `wire_format.py`; `PROVIDERS` says who speaks which.
+"""
+
+from pegasus.models.formats.anthropic import AnthropicWire
+from pegasus.models.formats.chat import ChatWire
+from pegasus.models.formats.chat_dialects import dialect_of
+from pegasus.models.formats.claude_thinking import thinking_way
+from pegasus.models.formats.framing import StreamDecoder
+from pegasus.models.formats.ollama import OllamaWire, usual_window
+from pegasus.models.formats.pictures import EXTENSIONS, MOST_PICTURES, image_tokens, picture_problem, picture_type
+from pegasus.models.formats.responses import ResponsesWire, is_reasoning_model
+from pegasus.models.formats.wire_format import (
+    AnswerAssembler,
+    WireFormat,
+    encode_json,
+    is_failure,
+    unfinished,
+    wire_name,
+)
+
+__all__ = [
+    "EXTENSIONS",
+    "MOST_PICTURES",
+    "AnswerAssembler",
+    "AnthropicWire",
+    "ChatWire",
+    "OllamaWire",
+    "ResponsesWire",
+    "StreamDecoder",
+    "WireFormat",
+    "dialect_of",
+    "encode_json",
+    "image_tokens",
+    "is_failure",
+    "is_reasoning_model",
+    "picture_problem",
+    "picture_type",
+    "thinking_way",
+    "unfinished",
+    "usual_window",
+    "wire_name",
+]

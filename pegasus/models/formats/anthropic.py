@@ -1,0 +1,372 @@
+r"""Anthropic's Messages API (https://platform.claude.com/docs/en/api/messages), for Claude and for servers with the same API.
+
+Prompt cache: Anthropic caches everything up to a block with `cache_control`. There are three such markers: on the last tool, on the
+system prompt, and on the last block of the conversation, where it moves on with every call. Everything before a marker is, byte for
+byte, what was sent the time before. In the conversation with people (role "default") the cache lives for an hour, else for five
+minutes: people pause, and reading fifty thousand tokens anew costs as much as the higher price of an hour for a hundred calls. Tasks
+do not pause (https://platform.claude.com/docs/en/build-with-claude/prompt-caching).
+
+Thinking: `claude_thinking.py` decides whether and how much. Claude signs its thinking blocks and wants them back unchanged and in
+their places. `AssistantTurn.thinking` holds them. Where the model wrote text or calls between its thinking blocks, `thinking` also
+records where these stood ("layout"). A layout that does not fit the turn any more (a turn that was joined with another one) is
+reduced to the thinking blocks alone.
+
+A request looks like this. Results come before the text, in the same user message, and arguments of calls are plain JSON:
+
+    {"model": "claude-sonnet-5-5", "max_tokens": 8192, "stream": true,
+     "tools": [{"name": "reply", "description": "…", "input_schema": {…}, "cache_control": {"type": "ephemeral"}}],
+     "system": [{"type": "text", "text": "…", "cache_control": {"type": "ephemeral"}}],
+     "messages": [
+       {"role": "user", "content": [{"type": "text", "text": "What time is it?"}]},
+       {"role": "assistant", "content": [
+         {"type": "thinking", "thinking": "…", "signature": "…"},
+         {"type": "tool_use", "id": "toolu_1", "name": "current_time", "input": {}}]},
+       {"role": "user", "content": [
+         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "12:00", "cache_control": {"type": "ephemeral"}}]}]}
+
+The answer is a stream of events. A block is opened, extended by deltas and closed; usage comes at the beginning and at the end:
+
+    {"type": "message_start", "message": {"usage": {"input_tokens": 40, "cache_read_input_tokens": 900}}}
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "It is "}}
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "tool_use", "id": "toolu_2", "name": "reply"}}
+    {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{\"te"}}
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 12}}
+    {"type": "message_stop"}
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pegasus.messages import Json, Metadata
+from pegasus.models.base import (
+    AssistantTurn,
+    CallBegun,
+    CallPiece,
+    ModelRequest,
+    ModelResponse,
+    ReasoningPiece,
+    TextPiece,
+    ToolCall,
+    ToolSpec,
+    Turn,
+    Usage,
+    UserTurn,
+)
+from pegasus.models.formats.claude_thinking import ThinkingSwitch, claude_version
+from pegasus.models.formats.wire_format import (
+    AnswerAssembler,
+    WireFormat,
+    encode_json,
+    recorded_blocks,
+    stop_reason,
+    token_count,
+    wire_name,
+)
+from pegasus.models.json_text import join_surrogates
+
+PROVIDER_TYPE: Final = "anthropic"
+"""Value of `thinking_of` for blocks of this API. Blocks of another provider are not sent back."""
+THINKING: Final = ("thinking", "redacted_thinking")
+"""Types of thinking blocks."""
+_MINUTES: Final[Json] = {"type": "ephemeral"}
+"""Cache marker of the usual lifetime, five minutes, which each use renews."""
+_HOUR: Final[Json] = {"type": "ephemeral", "ttl": "1h"}
+"""Cache marker of the long lifetime. All markers of a request have the same one: a longer one must not follow a shorter one."""
+
+
+class AnthropicWire(WireFormat):
+    """`WireFormat` of the Messages API.
+
+    It learns from refusals what `ThinkingSwitch` learns, to keep caches for five minutes only, and to leave out old thinking. A
+    conversation may hold blocks of another account, whose signatures are invalid here. They are not repaired but left out for good:
+    without its thinking the conversation still makes sense, and a single foreign block would otherwise make every further call fail.
+
+    Example:
+        wire = AnthropicWire("claude-sonnet-5-5")
+        assembler = wire.assembler(request)
+        for event in events_of(post(wire.path, wire.body(request))):
+            assembler.feed(event)
+        response = assembler.response()
+    """
+
+    path = "/v1/messages"
+    """Path of a call, below the base URL."""
+    has_error_mark = True
+    count_path = "/v1/messages/count_tokens"
+    """Path of the exact count of a request's tokens."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(model)
+        self._sends_thinking = True
+        """False once the server has refused thinking blocks of this conversation."""
+        self._thinking = ThinkingSwitch(model)
+        self._takes_hours = claude_version(model) is not None
+        """False for servers that do not know the long lifetime of a cache."""
+
+    def head(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the request without the turns."""
+        prompt = self._prompt(request)
+        return {"max_tokens": request.max_tokens, "stream": True, **self._thinking.fields(request), **prompt}
+
+    def headers(self, request: ModelRequest) -> Mapping[str, str]:
+        """Return the header that lets older models think between calls."""
+        return self._thinking.headers(request)
+
+    def count_body(self, request: ModelRequest) -> bytes:
+        """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
+        return self.encode(self._prompt(self.restrict(request)), request.turns)
+
+    def _prompt(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the fields that the prompt is made of, without the turns."""
+        prompt: dict[str, Json] = {"model": self.model}
+        marker = _HOUR if self._takes_hours and request.label.role == "default" else _MINUTES
+        if tools := request.tools or _tools_of_history(request.turns):
+            specs: list[dict[str, Json]] = [
+                {"name": spec.name, "description": spec.description, "input_schema": spec.parameters} for spec in tools
+            ]
+            specs[-1]["cache_control"] = marker
+            prompt["tools"] = list[Json](specs)
+            choice = request.tool_choice if request.tools else "none"
+            if choice != "auto":
+                known = {"none": "none", "required": "any"}.get(choice)
+                prompt["tool_choice"] = {"type": known} if known else {"type": "tool", "name": wire_name(choice)}
+        if request.system.strip():
+            prompt["system"] = [{"type": "text", "text": request.system, "cache_control": marker}]
+        return {**prompt, "messages": []}
+
+    def user_messages(self, turn: UserTurn) -> list[Json]:
+        """Return one message with results, pictures and text. The API rejects blank text, so a note stands for an empty message."""
+        content: list[Json] = []
+        for result in turn.results:
+            block: Metadata = {"type": "tool_result", "tool_use_id": result.call_id, "content": result.content}
+            content.append({**block, "is_error": True} if result.is_error else block)
+        for image in turn.images:
+            source: Json = {"type": "base64", "media_type": image.mime, "data": image.data}
+            content.append({"type": "image", "source": source})
+        if turn.text or not content:
+            content.append({"type": "text", "text": turn.text or "(empty message)"})
+        return [{"role": "user", "content": content}]
+
+    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+        """Return one message with thinking, text and calls; in the model's own order if that was recorded and fits the turn.
+
+        A message must not be empty and must not end in thinking, so a note stands where nothing else does.
+        """
+        is_own = self._sends_thinking and turn.thinking_of == PROVIDER_TYPE
+        layout = recorded_blocks(turn, "text", "tool_use", THINKING) if is_own else []
+        calls: dict[object, Any] = {
+            call.id: {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+            for call in turn.calls
+        }
+        content = [calls.pop(block["id"]) if block.get("type") == "tool_use" else block for block in layout]
+        if turn.text.strip() and not any(block.get("type") == "text" for block in layout):
+            content.append({"type": "text", "text": turn.text})
+        content += calls.values()
+        if not content or content[-1].get("type") in THINKING:
+            content.append({"type": "text", "text": "(silence)"})
+        return [{"role": "assistant", "content": content}]
+
+    def mark_last(self, message: Any, head: dict[str, Any]) -> Json:
+        """Return the message with the cache marker on its last block, the same one as in the head."""
+        *blocks, last = message["content"]
+        marked = [*head.get("system", ()), *head.get("tools", ())]
+        marker = next((block["cache_control"] for block in marked if "cache_control" in block), _MINUTES)
+        return {**message, "content": [*blocks, {**last, "cache_control": marker}]}
+
+    def assembler(self, request: ModelRequest) -> MessageAssembler:
+        """Return an assembler for the answer to this request."""
+        return MessageAssembler(request)
+
+    def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
+        """Leave out what is refused: thinking of another account, the long lifetime of caches, thinking itself."""
+        if status not in (400, 422):
+            return False
+        is_refused = "thinking" in message and ("signature" in message or "cannot be modified" in message)
+        if is_refused:
+            is_new, self._sends_thinking = self._sends_thinking, False
+            return is_new
+        if self._takes_hours and re.search(r"\bttl\b|cache_control", message):
+            self._takes_hours = False
+            return True
+        return self._thinking.learn(message, request)
+
+
+def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
+    """Return placeholder tools for a request without tools: the API wants every tool declared that the conversation calls."""
+    names = sorted({call.name for turn in turns if isinstance(turn, AssistantTurn) for call in turn.calls})
+    return tuple(ToolSpec(wire_name(name), "No longer available.", {"type": "object"}) for name in names)
+
+
+class MessageAssembler(AnswerAssembler):
+    """`AnswerAssembler` for the events of a message (https://platform.claude.com/docs/en/build-with-claude/streaming).
+
+    A message is a list of content blocks. `content_block_start` opens a block, deltas with its index extend it. The pieces of each
+    block are collected in `block["pieces"]` and joined at the end.
+    """
+
+    def __init__(self, request: ModelRequest) -> None:
+        super().__init__(request)
+        self._blocks: dict[int, dict[str, Any]] = {}
+        """Content blocks by their index: the API's fields and "pieces", "streaming" once text is streamed, "number" of a call."""
+        self._calls = 0
+        """Number of calls that have begun."""
+        self._usage: dict[str, Any] = {}
+        """The API's own usage fields."""
+        self._hour_tokens: object = 0
+        """Tokens that were written to the cache for an hour."""
+        self._stop = ""
+        """The API's `stop_reason`."""
+        self._stop_details: object = None
+        """The API's reason for a refusal, for the text that stands for the answer."""
+
+    def feed(self, event: Any) -> object:
+        """Take one event. Return the error object if the event is an error, else None."""
+        kind = event.get("type") or ("error" if "error" in event else "")
+        if kind == "content_block_delta":
+            self._extend(self._blocks[event["index"]], event["delta"])
+        elif kind == "content_block_start":
+            self._start(event["index"], event["content_block"])
+        elif kind == "message_start":
+            self._count(event["message"].get("usage"))
+        elif kind == "message_delta":
+            self._stop = event["delta"].get("stop_reason") or self._stop
+            self._stop_details = event["delta"].get("stop_details") or self._stop_details
+            self._count(event.get("usage"))
+            self.complete = bool(self._stop)
+        elif kind == "message_stop":
+            self.complete = True
+        elif kind == "error":
+            return event.get("error") or event
+        return None
+
+    def feed_whole(self, body: Any) -> object:
+        """Take a message that was not streamed."""
+        if body.get("type") == "error" or "content" not in body:
+            return body.get("error") or body
+        for index, block in enumerate(body["content"]):
+            self._start(index, block)
+        self._count(body.get("usage"))
+        self._stop = body.get("stop_reason") or ""
+        self._stop_details = body.get("stop_details")
+        self.complete = True
+        return None
+
+    def _start(self, index: int, fields: Any) -> None:
+        """Open a block."""
+        self._blocks[index] = block = {**fields, "pieces": [], "signature_pieces": []}
+        kind = block["type"]
+        if kind == "text":
+            self._start_streaming(block)
+        elif kind == "tool_use":
+            block["number"] = self._calls
+            self._calls += 1
+            self.stream(CallBegun(block["number"], self.own_name(str(block["name"]))))
+            if block.get("input"):
+                self.stream(CallPiece(block["number"], encode_json(block["input"]).decode()))
+        elif kind in THINKING:
+            self.stream(ReasoningPiece(str(block.get("thinking", ""))))
+
+    def _extend(self, block: dict[str, Any], delta: Any) -> None:
+        """Take a piece of a block."""
+        kind = delta["type"]
+        if kind == "text_delta":
+            block["pieces"].append(delta["text"])
+            if block.get("streaming"):
+                self.stream(TextPiece(delta["text"]))
+            else:
+                self._start_streaming(block)
+        elif kind == "input_json_delta":
+            block["pieces"].append(delta["partial_json"])
+            if "number" in block:
+                self.stream(CallPiece(block["number"], delta["partial_json"]))
+        elif kind == "thinking_delta":
+            block["pieces"].append(delta["thinking"])
+            self.stream(ReasoningPiece(delta["thinking"]))
+        elif kind == "signature_delta":
+            block["signature_pieces"].append(delta["signature"])
+
+    def _start_streaming(self, block: dict[str, Any]) -> None:
+        """Stream a block's text once it is more than blanks. A blank block is not part of the answer."""
+        text = _text_of(block)
+        if text.strip():
+            block["streaming"] = True
+            self.stream(TextPiece(text))
+
+    def _count(self, usage: Any) -> None:
+        """Merge usage numbers. They are cumulative: a later number replaces an earlier one, null changes nothing."""
+        self._usage.update({key: value for key, value in (usage or {}).items() if isinstance(value, int)})
+        created = (usage or {}).get("cache_creation")
+        if isinstance(created, dict):
+            self._hour_tokens = created.get("ephemeral_1h_input_tokens")
+
+    def response(self) -> ModelResponse:
+        """Return the answer. Only valid when `complete`.
+
+        The texts of all blocks are joined. `thinking` gets the thinking blocks alone if they all come first; else also the places of
+        the texts and calls between them.
+        """
+        blocks = [block for _, block in sorted(self._blocks.items())]
+        layout: list[Json] = []
+        texts: list[str] = []
+        calls: list[ToolCall] = []
+        reason = stop_reason(self._stop, has_calls=any(block["type"] == "tool_use" for block in blocks))
+        for block in blocks:
+            if block["type"] == "text" and (text := join_surrogates(_text_of(block))).strip():
+                texts.append(text)
+                layout.append({"type": "text", "text": text})
+            elif block["type"] == "tool_use":
+                raw = "".join(block["pieces"]) or block.get("input")
+                is_last = block is blocks[-1]
+                call = self.tool_call(str(block.get("id") or ""), str(block["name"]), raw, reason, is_last=is_last)
+                calls.append(call)
+                layout.append({"type": "tool_use", "id": call.id})
+            elif block["type"] in THINKING:
+                layout.append(_thinking_block(block))
+        thinking = [block for block in layout if isinstance(block, dict) and block["type"] in THINKING]
+        kept = tuple(thinking if layout[: len(thinking)] == thinking else layout)
+        is_refusal = reason == "refusal" and not calls
+        return ModelResponse(
+            text="".join(texts) or (_refusal_note(self._stop_details) if is_refusal else ""),
+            calls=tuple(calls),
+            usage=self._total_usage(),
+            stop_reason=reason,
+            thinking=kept,
+            thinking_of=PROVIDER_TYPE if kept else None,
+            reasoning="\n\n".join(str(block["thinking"]) for block in thinking if block.get("thinking")),
+        )
+
+    def _total_usage(self) -> Usage:
+        """Return the usage of the answer.
+
+        The API counts input that was read from the cache or written to it apart from other input. `prompt_tokens` is the sum of the
+        three, as in the other formats, so that sizes and budgets mean the same for every provider.
+        """
+        names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        new, output, read, written = (token_count(self._usage.get(name)) for name in names)
+        return Usage(new + read + written, output, read, written, min(written, token_count(self._hour_tokens)))
+
+
+def _text_of(block: dict[str, Any]) -> str:
+    """Return the text of a block: what it began with, and its pieces."""
+    return str(block.get("text", "")) + "".join(block["pieces"])
+
+
+def _thinking_block(block: dict[str, Any]) -> Json:
+    """Return a thinking block as the API wants it back."""
+    if block["type"] == "thinking":
+        block["thinking"] = join_surrogates(block.get("thinking", "") + "".join(block["pieces"]))
+    if block["signature_pieces"]:
+        block["signature"] = block.get("signature", "") + "".join(block["signature_pieces"])
+    return {key: value for key, value in block.items() if key not in ("pieces", "signature_pieces")}
+
+
+def _refusal_note(details: object) -> str:
+    """Return the provider's explanation of its refusal, as a note in place of the text it kept back; "" if it gave none."""
+    given = details.get("explanation") or details.get("category") if isinstance(details, dict) else None
+    text = given if isinstance(given, str) else json.dumps(given)
+    return f"(The provider refused this answer: {text})" if given else ""

@@ -1,0 +1,399 @@
+"""Base classes of a provider's wire format, and the pieces that all wire formats share.
+
+A wire format translates between the values of `base.py` and one HTTP API. It does no I/O: `HttpModel` sends the bytes of `body`,
+feeds what comes back to an `AnswerAssembler`, and asks `adapt` what to make of a refusal. To add a provider with an API of its
+own, write a subclass of `WireFormat` and one of `AnswerAssembler` in a new file and name the first in `PROVIDERS` of
+`providers/accounts.py`; `chat.py` is a good model. Two rules hold for every format:
+
+* `body` is a pure function of the request and of what `adapt` has learned. The conversation stands at the end of the body, so the
+  next request of the same conversation begins with the same bytes, and the provider finds them in its prompt cache.
+* Names of tools and ids of calls are restricted on the wire (`wire_name`, `wire_id`). The base classes restrict them in the request
+  and undo it in the answer, so neither a format nor the rest of Pegasus sees it.
+
+A conversation is sent again and again, a little longer each time. So the JSON of each turn is kept until the turn is forgotten: a
+request with 300 messages takes a tenth of a millisecond then, instead of two, and costs about the same however long the
+conversation is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Mapping
+from itertools import count
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import attrs
+
+from pegasus.messages import Json
+from pegasus.models.base import (
+    AssistantTurn,
+    CallOptions,
+    ModelRequest,
+    ModelResponse,
+    OnPiece,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    Turn,
+    UserTurn,
+)
+from pegasus.models.errors import output_limit, provider_message
+from pegasus.models.formats.framing import EventDecoder, StreamDecoder
+from pegasus.models.formats.pictures import RefusedPictures, describe_pictures
+from pegasus.models.json_text import join_surrogates, parse_arguments
+
+_MOST_TOKENS: Final = 1 << 40
+"""Tokens of one call that are believed. No model has a window near it."""
+_UNLIMITED: Final = 1 << 31
+"""Length limit of answers, in tokens, while a model has not refused a smaller one."""
+
+
+class WireFormat(ABC):
+    """Wire format of one provider, for one model. It remembers what the server refused (see `adapt`), until the process ends.
+
+    model: name of the model at the provider.
+    """
+
+    path: str
+    """Path of a call, below the base URL."""
+    decoder: type[StreamDecoder] = EventDecoder
+    """Framing of its streamed answers."""
+
+    has_error_mark = False
+    """A result can be marked as an error; else its text says so."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.id_of: Callable[[str], str] = wire_id
+        """Returns the id of a call on the wire."""
+        self._longest_answer = _UNLIMITED
+        self._refuses_temperature = False
+        """True for models that think and accept no temperature, or only 1."""
+        self._pictures = RefusedPictures()
+        """Pictures that the server does not accept; they are described in words instead."""
+        self._encoded: WeakKeyDictionary[Turn, bytes] = WeakKeyDictionary()
+        """JSON of the turns that were sent before. Cleared whenever a lesson changes how turns are translated."""
+
+    def body(self, request: ModelRequest) -> bytes:
+        """Return the request as JSON."""
+        return self.encode(self.add_options(self.head(self.restrict(request)), request.options), request.turns)
+
+    def add_options(self, head: dict[str, Json], options: CallOptions) -> dict[str, Json]:
+        """Return the head with the temperature and the additional fields of the settings. Its last field stays the last one."""
+        *_, messages = head
+        last = head.pop(messages)
+        if options.temperature is not None and not self._refuses_temperature:
+            head["temperature"] = options.temperature
+        return {**head, **options.extra_body, messages: last}
+
+    def restrict(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with the tool names and the answer's length that the server accepts."""
+        tools = tuple(
+            tool if (name := wire_name(tool.name)) == tool.name else attrs.evolve(tool, name=name)
+            for tool in request.tools
+        )
+        return attrs.evolve(request, tools=tools, max_tokens=min(request.max_tokens, self._longest_answer))
+
+    def encode(self, head: dict[str, Json], turns: tuple[Turn, ...]) -> bytes:
+        """Return the head as JSON, with the messages of the turns at the end of its list. The last message may be marked.
+
+        A fragment is the JSON of messages without the brackets of their list.
+        """
+        *earlier, last = turns
+        fragments: list[bytes] = []
+        for turn in earlier:
+            fragment = self._encoded.get(turn)
+            if fragment is None:
+                fragment = self._encoded[turn] = encode_json(self._translate(turn))[1:-1]
+            fragments.append(fragment)
+        *messages, newest = self._translate(last)
+        fragments.append(encode_json([*messages, self.mark_last(newest, head)])[1:-1])
+        opening = encode_json(head).removesuffix(b"]}")
+        return b"".join((opening, b"" if opening.endswith(b"[") else b",", b",".join(fragments), b"]}"))
+
+    def _translate(self, turn: Turn) -> list[Json]:
+        """Return the messages of a turn, with restricted names and ids and without pictures that the server has refused."""
+        if isinstance(turn, AssistantTurn):
+            calls = (attrs.evolve(call, id=self.id_of(call.id), name=wire_name(call.name)) for call in turn.calls)
+            return self.assistant_messages(attrs.evolve(turn, calls=tuple(calls)))
+        results = tuple(
+            attrs.evolve(result, call_id=self.id_of(result.call_id), content=self._output(result))
+            for result in turn.results
+        )
+        text, images = turn.text if turn.text.strip() else "", turn.images
+        if images and self._pictures.hides(turn):
+            text, images = "\n\n".join(filter(None, (text, describe_pictures(images)))), ()
+        return self.user_messages(UserTurn(results, text, images))
+
+    def _output(self, result: ToolResult) -> str:
+        """Return the content of a result, which must not be blank."""
+        output = result.content if result.content.strip() else "(no output)"
+        is_marked = self.has_error_mark or not result.is_error or output.startswith("Error")
+        return output if is_marked else f"Error: {output}"
+
+    def adapt(self, status: int, body: object, request: ModelRequest) -> bool:
+        """Learn from a refusal how to ask differently. Return True if the call is worth another try at once.
+
+        status: HTTP status of the refusal. body: its parsed JSON, or its text. Every format learns to ask for shorter answers, and to
+        leave out pictures and the temperature. Each lesson can be learned only once, so a server that refuses everything does not
+        cause an endless loop.
+        """
+        limit = output_limit(status, body, min(request.max_tokens, self._longest_answer))
+        if limit is not None:
+            self._longest_answer = limit
+        elif self._is_temperature_refused(status, body, request):
+            self._refuses_temperature = True
+        elif not self._pictures.learn(status, body, request) and not self.learn(
+            status, body, provider_message(body), request
+        ):
+            return False
+        self._encoded.clear()
+        return True
+
+    def _is_temperature_refused(self, status: int, body: object, request: ModelRequest) -> bool:
+        """Return True if the refusal is about a temperature that was sent."""
+        was_sent = request.options.temperature is not None and not self._refuses_temperature
+        return was_sent and status in (400, 422) and "temperature" in provider_message(body)
+
+    # -------------------------------------------------------------- to be implemented by a format
+
+    @abstractmethod
+    def head(self, request: ModelRequest) -> dict[str, Json]:
+        """Return the body without the turns. Its last field is the list that the messages of the turns are appended to.
+
+        The tools have their names on the wire, and the length of the answer is what the server accepts.
+        """
+
+    @abstractmethod
+    def user_messages(self, turn: UserTurn) -> list[Json]:
+        """Return the messages of a user turn, at least one. Its results are not blank; a blank text is empty."""
+
+    @abstractmethod
+    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+        """Return the messages of an assistant turn, at least one."""
+
+    def mark_last(self, message: Json, head: dict[str, Json]) -> Json:
+        """Return the last message of a request as it is sent, for formats that mark it. head: the rest of the request."""
+        return message
+
+    def headers(self, request: ModelRequest) -> Mapping[str, str]:
+        """Return headers of a request that only this format needs."""
+        return {}
+
+    @abstractmethod
+    def assembler(self, request: ModelRequest) -> AnswerAssembler:
+        """Return an assembler for the answer to this request."""
+
+    @abstractmethod
+    def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
+        """Do what `adapt` does, for refusals that are peculiar to this format. message: the provider's, out of the body."""
+
+
+class AnswerAssembler(ABC):
+    """Collector of the events of one streamed answer. It streams its pieces to the request's `on_piece`.
+
+    The data comes from outside. Malformed data may raise KeyError, IndexError, TypeError, AttributeError or ValueError from any
+    method; the caller turns these into a ModelError of kind "protocol".
+    """
+
+    def __init__(self, request: ModelRequest) -> None:
+        self.stream: OnPiece = request.on_piece or (lambda piece: None)
+        """Passes a piece of the answer on to whoever listens."""
+        self._names = {wire_name(tool.name): tool.name for tool in request.tools}
+        """The tools' own names by their names on the wire."""
+        self._used_ids = {call.id for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls}
+        """Ids of calls in the conversation and in this answer."""
+        mark = _checksum(request)
+        self._new_ids = (f"{mark}_{number}" for number in count())
+        """Ends of the ids that replace others. The calls of one answer share the numbers: a model that runs in circles may make
+        thousands of calls, and each would otherwise try the numbers of all before it."""
+        self.complete = False
+        """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
+
+    @abstractmethod
+    def feed(self, event: Any) -> object:
+        """Take the JSON of one server-sent event. Return the error object if the event is an error, else None."""
+
+    @abstractmethod
+    def feed_whole(self, body: Any) -> object:
+        """Take a complete answer from a server that does not stream. Return as `feed` does."""
+
+    @abstractmethod
+    def response(self) -> ModelResponse:
+        """Return the answer. Only valid when `complete`."""
+
+    def finish(self) -> None:  # noqa: B027 formats without such a mark do nothing
+        """Note the end of the stream that some formats mark by `[DONE]`."""
+
+    def own_name(self, name: str) -> str:
+        """Return the tool's own name for its name on the wire. A name that no tool has stays as it is."""
+        return self._names.get(name, join_surrogates(name))
+
+    def tool_call(self, call_id: str, name: str, raw: object, reason: str, *, is_last: bool) -> ToolCall:
+        """Return a finished call with the tool's own name and an id that is unique in the conversation.
+
+        raw: the arguments as JSON text, or the value itself from servers that send it so. reason: our stop reason of the answer.
+        Arguments that cannot be read become an error for the model, and so do missing ones if the answer was cut off at this call:
+        they were still to come.
+        """
+        arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
+        is_empty = raw in (None, {}) or (isinstance(raw, str) and not raw.strip())
+        if is_empty and is_last and reason in CUT:
+            error = f"the arguments are missing: {CUT[reason]}"
+        return ToolCall(self._unique_id(join_surrogates(call_id)), self.own_name(name), arguments, error)
+
+    def _unique_id(self, call_id: str) -> str:
+        """Return the id in a form that is valid on the wire, or a replacement if it is empty or used.
+
+        Some servers give no ids, or count from `call_0` in every answer. Two calls with one id would make the conversation invalid
+        for every strict provider, and a reply would look like one that was already sent. The replacement depends only on the
+        conversation: asking again gives the same id.
+        """
+        unique = wire_id(call_id) if call_id else ""
+        while not unique or unique in self._used_ids:
+            unique = wire_id(f"{call_id[:12] or 'call'}_{next(self._new_ids)}")
+        self._used_ids.add(unique)
+        return unique
+
+
+def _checksum(request: ModelRequest) -> str:
+    """Return a mark of this point of a conversation: its last input and its length."""
+    last = request.turns[-1]
+    inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
+    checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
+    return f"{checksum:08x}{len(request.turns):x}"
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def encode_json(value: Json) -> bytes:
+    """Return compact UTF-8 JSON that every provider accepts.
+
+    Lone surrogates become "?", NaN and infinities become null: tool results and tool arguments may contain both, and a body that a
+    provider rejects would make the whole conversation unusable.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def function_tool(spec: ToolSpec) -> Json:
+    """Return the declaration of a tool as OpenAI's first API and many others have it."""
+    function: Json = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
+    return {"type": "function", "function": function}
+
+
+def recorded_blocks(turn: AssistantTurn, text: str, call: str, thinking: Container[object]) -> list[Any]:
+    """Return the blocks that were recorded of an answer, in the model's own order; of one that was changed since, those of thinking.
+
+    text, call, thinking: types of these blocks.
+    """
+    blocks: list[Any] = [block for block in turn.thinking if isinstance(block, Mapping)]
+    texts = "".join(str(block.get("text")) for block in blocks if block.get("type") == text)
+    ids = [block.get("id") for block in blocks if block.get("type") == call]
+    fits = texts in ("", turn.text) and len(ids) == len({called.id for called in turn.calls}.intersection(ids))
+    return blocks if fits else [block for block in blocks if block.get("type") in thinking]
+
+
+def token_count(value: object) -> int:
+    """Return a count of tokens that a server reports; 0 for anything that cannot be one.
+
+    A number beyond all bounds could not be multiplied by a price, and a negative one would give a budget its money back.
+    """
+    return value if type(value) is int and 0 < value < _MOST_TOKENS else 0
+
+
+# ------------------------------------------------------------------ names and ids
+
+_ALLOWED: Final = r"[a-zA-Z0-9_-]{1,64}"
+_LONGEST_NAME: Final = 64
+_LONGEST_ID: Final = 40
+
+
+def wire_name(name: str) -> str:
+    """Return a tool's name as all wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`). Different names stay different."""
+    return _restrict(name, _LONGEST_NAME)
+
+
+def wire_id(call_id: str) -> str:
+    """Return a call's id as all wire formats allow it: OpenAI takes 40 characters, Anthropic `^[a-zA-Z0-9_-]+$`."""
+    return _restrict(call_id, _LONGEST_ID)
+
+
+def _restrict(word: str, limit: int) -> str:
+    if len(word) <= limit and re.fullmatch(_ALLOWED, word):
+        return word
+    checksum = f"_{zlib.crc32(word.encode('utf-8', 'surrogatepass')):08x}"
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", word)[: limit - len(checksum)] + checksum
+
+
+# ------------------------------------------------------------------ reasons why an answer ended
+
+# The words of all providers, translated to the six of `ModelResponse.stop_reason`. Sources:
+# https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons,
+# https://developers.openai.com/api/reference/resources/chat, https://ai.google.dev/api/generate-content#FinishReason
+# (its OpenAI endpoint says `function_call_filter: MALFORMED_FUNCTION_CALL`), and what compatible servers have been seen to send.
+WORDS: Final = {
+    "end": "stop eos eos_token end end_turn stop_sequence complete completed load unload",
+    "tool_calls": "tool_calls tool_use function_call tool_call",
+    "length": "length max_tokens max_output_tokens model_length model_context_window_exceeded context_length incomplete",
+    "refusal": (
+        "refusal content_filter content_filtered guardrail_intervened guardrails sensitive safety recitation blocklist "
+        "prohibited_content spii image_safety language error_toxic"
+    ),
+    "pause": "pause_turn pause_run pause",
+    "error": (
+        "error function_call_filter malformed_function_call unexpected_tool_call missing_thought_signature abort aborted "
+        "network_error insufficient_system_resource other unknown finish_reason_unspecified"
+    ),
+}
+"""Providers' words by ours."""
+_REASON_BY_WORD: Final = {word: reason for reason, words in WORDS.items() for word in words.split()}
+
+CUT: Final = {
+    "length": "the answer was cut off at the token limit",
+    "refusal": "the answer was stopped by the provider's filter",
+    "pause": "the answer paused in the middle",
+    "error": "the answer was broken off by the provider",
+}
+"""Stop reasons after which the last tool call may be half written, with an explanation for the model.
+
+"end" and "tool_calls" are missing here, and so are unknown words: an answer counts as whole unless its end is known to be a cut."""
+
+
+def stop_reason(word: str, *, has_calls: bool) -> str:
+    """Return our reason for a provider's word, or the word itself if it is unknown.
+
+    Words for a regular end depend on the answer alone ("tool_calls" if it has calls, else "end"), because servers confuse them.
+    """
+    whole = word.strip().lower()
+    reason = _REASON_BY_WORD.get(whole) or _REASON_BY_WORD.get(whole.partition(":")[0].strip()) or word
+    if reason in ("", "end", "tool_calls"):
+        return "tool_calls" if has_calls else "end"
+    return reason
+
+
+def is_failure(response: ModelResponse) -> bool:
+    """Return True if the provider gave up on its own answer and nothing came. The same call may succeed when repeated."""
+    return response.stop_reason == "error" and not response.text.strip() and not response.calls
+
+
+def unfinished(response: ModelResponse) -> str | None:
+    """Return the text that asks the model to continue an incomplete answer, or None if that is not necessary.
+
+    With tool calls it is not necessary: their results cause the next call, and a half-written call has an error that says why.
+    """
+    if response.calls or response.stop_reason not in ("length", "pause", "error"):
+        return None
+    why = CUT[response.stop_reason]
+    if response.stop_reason == "length":
+        return f"({why[0].upper()}{why[1:]}. Go on from there, in smaller steps; do not begin anew.)"
+    return f"({why[0].upper()}{why[1:]}. Go on from there.)"

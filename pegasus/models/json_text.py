@@ -1,0 +1,199 @@
+"""JSON as models write it by hand: with comments, trailing commas, single quotes, and sometimes without its end.
+
+Two questions are kept apart. Where a value ends is found by its brackets, so text behind it is never taken in, and a value without
+an end is known to be cut off. Whether a value that has an end can be repaired is left to the package json_repair, which is imported
+at the first value that is no strict JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any, Final, NoReturn
+
+from pegasus.messages import Json, Metadata
+
+CUT_CALL: Final = "the call was cut off before its end, so it was not carried out; make it again, shorter if it is long"
+"""Error of a call whose end is missing, for the model."""
+
+_LONGEST_REPAIR: Final = 200_000
+"""Characters of JSON that are repaired."""
+_MOST_REPAIRED: Final = 200
+"""Strings and brackets of JSON that is repaired."""
+_DEEPEST_REPAIRED: Final = 16
+"""Levels of nesting of JSON that is repaired. The time for repairing grows with the cube of the depth at worst."""
+
+
+def load_json(text: str) -> Json:
+    """Return the value of a JSON text, repaired if needed; None if nothing can be made of it, or if it is nested too deeply."""
+    try:
+        value: Json = json.loads(text, strict=False)
+    except RecursionError:
+        return None
+    except ValueError:
+        if not _is_cheap_to_repair(text):
+            return None
+        import json_repair  # late: only weak models need it
+
+        try:
+            repaired: Any = json_repair.loads(text, skip_json_loads=True)
+        except (ValueError, RecursionError):
+            return None
+        value = repaired if isinstance(repaired, dict | list) else None
+    return None if _is_deeper_than(value, _DEEPEST) else value
+
+
+def _is_cheap_to_repair(text: str) -> bool:
+    """Return whether repairing a text takes a few milliseconds at most. Nothing else runs meanwhile."""
+    if len(text) > _LONGEST_REPAIR:
+        return False
+    depth = 0
+    for count, token in enumerate(_TOKEN.finditer(text)):
+        depth += (token[0] in "{[") - (token[0] in "}]")
+        if count >= _MOST_REPAIRED or depth > _DEEPEST_REPAIRED:
+            return False
+    return True
+
+
+def json_or_text(value: str) -> Json:
+    """Return the value of a strict JSON text, else the text."""
+    try:
+        parsed: Json = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return parsed
+
+
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}\[\]]|"', re.DOTALL)
+"""Strings, comments and brackets of JSON; a lone quotation mark begins a string that does not end. A comment without an end is one
+as well. So each character is looked at once, whatever the text."""
+_BETWEEN: Final = re.compile(r"(?:[\s,;]++|[A-Za-z_][\w.\-]*+(?:\[ARGS\])?)*+(?=[{\[])")
+"""What stands between two values of a list of calls. Nothing of it is given back, or a sentence would be split in every way."""
+_PAIRS: Final = {"}": "{", "]": "["}
+
+
+def end_of_value(text: str, start: int, stop: int = sys.maxsize) -> int | None:
+    """Return the index behind the object or list that begins at `start`; None if it does not end before `stop`."""
+    open_brackets: list[str] = []
+    for token in _TOKEN.finditer(text, start, stop):
+        mark = token[0]
+        if mark in "{[":
+            open_brackets.append(mark)
+        elif mark in _PAIRS:
+            if not open_brackets or open_brackets.pop() != _PAIRS[mark]:
+                return None
+            if not open_brackets:
+                return token.end()
+        elif mark == '"':
+            return None
+    return None
+
+
+def end_of_values(text: str, start: int, stop: int) -> int | None:
+    """Return the index behind all objects and lists between two indexes; None if none begins there or one does not end."""
+    end: int | None = None
+    at = start
+    while begin := _BETWEEN.match(text, at, stop):
+        value_end = end_of_value(text, begin.end(), stop)
+        if value_end is None:
+            return None
+        at = end = value_end
+    return end
+
+
+def ends_outside_text(text: str) -> bool:
+    """Return whether all strings of a JSON text are closed, so that at most brackets are missing."""
+    return all(token[0] != '"' for token in _TOKEN.finditer(text)) and text.rstrip().endswith(("}", "]"))
+
+
+def name_in(text: str) -> str:
+    """Return the tool that JSON which is cut off names; "" if it has not come so far."""
+    found = re.match(r'[\s\[{]*"(?:name|tool|tool_name|function)"\s*:\s*"([^"]+)"', text)
+    return found[1] if found else ""
+
+
+# ------------------------------------------------------------------ arguments of tool calls
+
+_UNKNOWN: Final = "is not JSON"
+"""End of the message about NaN and infinities, which have no meaning that could be repaired."""
+_DEEPEST: Final = 200
+"""Levels of nesting. Deeper values could exhaust the stack when they are written again."""
+_JSON_KINDS: Final = {str: "a string", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
+
+
+def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None]:
+    """Return the arguments of a tool call, and an explanation for the model if they could not be read.
+
+    raw: JSON text, or the value itself from servers that send it so. cut: why the answer ended early, if it did.
+    """
+    if isinstance(raw, str):
+        if not raw.strip():
+            return {}, None
+        text = raw
+        try:
+            raw = json.loads(text, parse_constant=_reject_constant)
+        except RecursionError:
+            return {}, "the arguments are nested too deeply"
+        except ValueError as error:
+            raw = None if cut or _UNKNOWN in str(error) else _repaired(text)
+            if raw is None:
+                return {}, f"the arguments are not valid JSON: {cut or error}"
+        if isinstance(raw, str) and raw.lstrip().startswith("{"):  # an object within a string
+            return parse_arguments(raw, cut=cut)
+    if raw is None:
+        return {}, None
+    if not isinstance(raw, dict):
+        return {}, f"the arguments must be a JSON object, not {_JSON_KINDS.get(type(raw), type(raw).__name__)}"
+    if _is_deeper_than(raw, _DEEPEST):
+        return {}, "the arguments are nested too deeply"
+    dumped = json.dumps(raw, ensure_ascii=False)
+    repaired = join_surrogates(dumped)
+    return (raw if repaired is dumped else json.loads(repaired)), None
+
+
+def _repaired(text: str) -> Json:
+    """Return the object of a text that is no strict JSON but has its end, with comments, trailing commas and the like removed."""
+    text = text.strip()
+    is_whole = text.startswith("{") and end_of_value(text, 0) == len(text)
+    return load_json(text) if is_whole else None
+
+
+def parse_object(text: str, *, is_closed: bool) -> tuple[Metadata, str | None]:
+    """Return the object that a text holds, repaired if needed; an error if it is cut off."""
+    begin = text.find("{")
+    if begin < 0 and not is_closed:
+        return {}, CUT_CALL
+    if begin < 0:
+        return {}, "the arguments are not valid JSON" if text.strip() else None
+    end = end_of_value(text, begin)
+    if end is None and not (is_closed and ends_outside_text(text[begin:])):
+        return {}, CUT_CALL
+    value = load_json(text[begin:end])
+    if not isinstance(value, dict):
+        return {}, "the arguments are not valid JSON"
+    return parse_arguments(value)
+
+
+def _reject_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} {_UNKNOWN}")
+
+
+def _is_deeper_than(value: object, limit: int) -> bool:
+    """Walk the levels of the value one by one, without recursion."""
+    level = [value]
+    for _ in range(limit + 1):
+        containers = [node for node in level if isinstance(node, dict | list)]
+        if not containers:
+            return False
+        level = [child for node in containers for child in (node.values() if isinstance(node, dict) else node)]
+    return True
+
+
+def join_surrogates(text: str) -> str:
+    """Return the text with surrogate pairs that arrived in two pieces joined; lone surrogates become U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

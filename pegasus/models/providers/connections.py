@@ -1,0 +1,231 @@
+"""HTTP connections to a provider, shared by all its models.
+
+`HttpModel` needs one operation of a client, `post` with a body that is JSON already, and does the rest itself: deadline, retries,
+events, errors. `ProviderClient` does that with httpx2. It is what every service in OpenAI's format and every local server is asked
+with: the official SDK would add a second of CPU and 40 MB at its import and a fifth of the CPU of a turn, for a header with the key.
+The tests hold this client and the wire formats against the official SDK.
+
+`SdkClient` does the same with the official SDK of Anthropic, for its authentication and platform headers. Its typed `create()` would
+walk every message in Python, and typed streams would build a model object for every event. The SDK does not retry, although it could:
+only `HttpModel` knows the deadline, can repeat an answer that broke off after its status line said 200, and counts both kinds of
+failures together.
+
+Both are imported at the first use, in a thread: either soon after the daemon is ready (`warm_up` of the service) or at the first
+call, which then waits for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import trio
+
+from pegasus.models.base import ModelError
+
+_CONNECT_TIMEOUT: Final = 10.0
+"""Seconds for TCP and TLS. Everything after that is bounded by the deadline of the call."""
+_KEEP_ALIVE: Final = 60.0
+"""Seconds that an idle connection is kept, so that a person's pauses do not cost a TLS handshake each."""
+_LARGEST_REFUSAL: Final = 1024 * 1024
+"""Bytes of a refusal that are read."""
+
+
+class RefusedByServer(Exception):
+    """Response with an error status. It has the fields of the SDKs' errors."""
+
+    def __init__(self, status_code: int, body: object, response: Any) -> None:
+        super().__init__(f"status {status_code}")
+        self.status_code = status_code
+        """HTTP status."""
+        self.body = body
+        """Parsed JSON of the refusal, or its text."""
+        self.response = response
+        """Response of httpx, closed."""
+
+
+class ProviderClient:
+    """HTTP client of one provider.
+
+    api_key: sent as a bearer token. For "" that is the word "none": some servers need no key but want to see one.
+
+        client = ProviderClient(api_key, "https://api.openai.com/v1")
+        await client.load()
+        response = await client.post("/chat/completions", body)
+        try:
+            data = await response.aread()
+        finally:
+            await response.aclose()
+    """
+
+    package = "httpx2"
+    """Package that `load` imports."""
+    status_errors: type[Any] = RefusedByServer
+    """Raised for a response with an error status."""
+    connection_errors: tuple[type[BaseException], ...]
+    """Raised when there is no response at all."""
+    unreachable_errors: tuple[type[BaseException], ...]
+    """Causes of connection errors that mean: nobody answers at this address."""
+    read_errors: tuple[type[BaseException], ...]
+    """Raised while the body of a response is read."""
+
+    def __init__(self, api_key: str, base_url: str) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.secrets: tuple[str, ...] = (api_key,)
+        """Strings that must not appear in any message."""
+        self._headers = {
+            "authorization": f"Bearer {api_key or 'none'}",
+            "content-type": "application/json",
+            "user-agent": "pegasus",
+        }
+        self._lock = trio.Lock()
+        self._client: Any = None
+
+    def hide(self, secrets: Iterable[str]) -> None:
+        """Keep these strings out of messages, too."""
+        self.secrets = tuple(dict.fromkeys([*self.secrets, *secrets]))
+
+    async def load(self) -> None:
+        """Get ready for `post`; wait while the package is being imported.
+
+        Raises ModelError if it cannot be used; may be tried again.
+        """
+        if self._client is not None:
+            return
+        async with self._lock:
+            if self._client is None:
+                try:
+                    self._client = await trio.to_thread.run_sync(self._import, abandon_on_cancel=True)
+                except Exception as error:
+                    text = f"the package {self.package} cannot be used: {error}"
+                    raise ModelError(text, kind="request") from error
+
+    def _import(self) -> Any:
+        """Import httpx2 and return its client. Blocking.
+
+        Certificates cost 50 ms to load, so a plain connection does not. A proxy of the environment is for the world outside.
+        """
+        httpx: Any = importlib.import_module("httpx2")
+        self.connection_errors = (httpx.HTTPError, httpx.InvalidURL)
+        self.unreachable_errors = (httpx.ConnectError, httpx.ConnectTimeout)
+        self.read_errors = (httpx.HTTPError, httpx.StreamError)
+        return httpx.AsyncClient(
+            **_connection_options(httpx),
+            verify=self.base_url.startswith("https"),
+            trust_env=not is_local_address(self.base_url),
+        )
+
+    async def post(
+        self, path: str, body: bytes, *, headers: Mapping[str, str] = {}, query: Mapping[str, str] = {}
+    ) -> Any:
+        """Send one request; return the httpx response with its body unread. The caller closes it. Only after `load`.
+
+        headers, query: additions to the client's own headers, which they replace, and to the address.
+
+        Raises one of `status_errors` or `connection_errors`. On cancellation the connection is closed.
+        """
+        request = self._client.build_request(
+            "POST", self.base_url + path, content=body, headers={**self._headers, **headers}, params=query or None
+        )
+        response = await self._client.send(request, stream=True)
+        if response.status_code < 400:
+            return response
+        try:
+            text = await _read_text(response)
+        finally:
+            await response.aclose()
+        raise RefusedByServer(response.status_code, _parse(text), response)
+
+    async def aclose(self) -> None:
+        """Close all connections; calls under way fail. The next `load` creates a new client."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+
+class SdkClient(ProviderClient):
+    """`ProviderClient` by Anthropic's official SDK.
+
+    api_key: "" for a server that needs none; the SDK wants a word all the same. headers: additions to every request.
+    """
+
+    package = "anthropic"
+
+    def __init__(self, api_key: str, base_url: str, headers: Mapping[str, str]) -> None:
+        super().__init__(api_key, base_url)
+        self._options = {"api_key": api_key or "none", "base_url": base_url, "default_headers": headers}
+
+    def _import(self) -> Any:
+        """Import the SDK and return its client. Blocking; it takes two seconds."""
+        sdk: Any = importlib.import_module(self.package)
+        httpx: Any = importlib.import_module("httpx2")
+        self.status_errors = sdk.APIStatusError
+        self.connection_errors = (sdk.APIError, httpx.HTTPError, httpx.InvalidURL)
+        self.unreachable_errors = (httpx.ConnectError, httpx.ConnectTimeout)
+        self.read_errors = (httpx.HTTPError, httpx.StreamError)
+        self._response_types = {"cast_to": httpx.Response, "stream_cls": sdk.AsyncStream}
+        options = _connection_options(httpx)
+        http_client = sdk.DefaultAsyncHttpxClient(**options)
+        return sdk.AsyncAnthropic(
+            timeout=options["timeout"], http_client=http_client, open_telemetry=False, **self._options
+        )
+
+    async def post(
+        self, path: str, body: bytes, *, headers: Mapping[str, str] = {}, query: Mapping[str, str] = {}
+    ) -> Any:
+        """Send one request, as `ProviderClient.post` does."""
+        options = {"max_retries": 0, "headers": headers, "params": query}
+        return await self._client.post(path, content=body, options=options, stream=True, **self._response_types)
+
+    async def aclose(self) -> None:
+        """Close all connections; calls under way fail. The next `load` creates a new client."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+def _connection_options(httpx: Any) -> dict[str, Any]:
+    """Return timeouts and the pool's limits, as arguments of an httpx client."""
+    return {
+        "timeout": httpx.Timeout(None, connect=_CONNECT_TIMEOUT),
+        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE),
+    }
+
+
+async def _read_text(response: Any) -> str:
+    """Return the body of a refusal, cut off where it is too long."""
+    data = bytearray()
+    async for chunk in response.aiter_bytes():
+        data += chunk
+        if len(data) > _LARGEST_REFUSAL:
+            break
+    return data.decode("utf-8", "replace")
+
+
+def _parse(text: str) -> object:
+    """Return parsed JSON, or the text if it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def is_local_address(url: str) -> bool:
+    """Return True for the address of a server on one's own machine or network.
+
+    A name is not looked up: localhost, a name without a dot (a container), and what ends like a name of a private network count.
+    """
+    try:
+        host = (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if not host:
+        return False
+    try:
+        return not ip_address(host.partition("%")[0]).is_global
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa", ".localhost"))

@@ -1,0 +1,199 @@
+"""Facts about one model that its settings do not tell: how many tokens fit into it, and what it can do.
+
+The window decides how large the prompt may be, when a conversation is summarised, and how long results of tools may be. So there is
+one number for each model, in one place, and everybody asks for it anew each time. Where it comes from, the first that says
+something wins:
+
+1. A refusal that names the window. It is the server's last word: with a larger number every request would be refused. 2. The
+settings (`models.options."<provider>/<model>".context_window`, `models.context_window`). 3. The server, which is asked once before
+the first call (`local_servers`), or whatever its behaviour tells: a prompt of which it read only a part. 4. What is known of the
+model by its name (`catalog`). 5. 8,192 tokens for a server on one's own machine, 128,000 for others.
+
+    facts = ModelFacts(name="lab/qwen", known=0, is_local=True, describe=describe)
+    facts.context_window  # 8,192
+    await facts.learn()
+    facts.context_window  # 32,768, as the server says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+
+from pegasus.models.base import ModelError, ModelRequest, Usage
+from pegasus.models.catalog import DEFAULT_WINDOW
+from pegasus.models.formats import usual_window
+from pegasus.models.providers.local_servers import SMALLEST_WINDOW, LocalModel
+from pegasus.observe import get_logger
+
+if TYPE_CHECKING:
+    from pegasus.models.tokens import TokenCounter
+
+_log = get_logger("models")
+
+LOCAL_WINDOW: Final = 8_192
+"""Tokens of a model on one's own machine whose server does not tell its window."""
+_AGAIN: Final = 5.0
+"""Seconds after which a server that did not answer is asked again, before the next call."""
+
+# A prompt counts as cut if the server has read less than this share of a cautious estimate, and at least so many tokens less.
+# The smaller share is for servers that read exactly as much as a usual window holds.
+_SHARE, _SHARE_AT_A_LIMIT, _LEAST_MISSING = 0.5, 0.8, 400
+_FEWEST: Final = 500
+"""Tokens. A smaller count is not that of a cut prompt: some servers only count what is not in their cache."""
+_LIMITS: Final = tuple(1024 << shift for shift in range(10))
+"""Usual windows."""
+_NEAR: Final = 16
+"""Tokens between a count and the usual window, or half of it, that it stands for."""
+
+Describe: TypeAlias = Callable[[], Awaitable[LocalModel | None]]
+"""Asks the server about the model; None if it does not answer. It takes at most two seconds and never raises."""
+
+
+class ModelFacts:
+    """Window of one model. All roles and calls share one; what it learns is kept until the settings change.
+
+    name: `<provider>/<model>`. configured: window of the settings, 0 for none. known: window by the model's name, 0 if that is not
+    known. describe: asks the server; None for servers that do not tell.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        configured: int = 0,
+        known: int = 0,
+        is_local: bool = False,
+        describe: Describe | None = None,
+    ) -> None:
+        self.server = ""
+        """Program that serves the model ("Ollama", "llama.cpp", …), "" if that is not known."""
+        self._name = name
+        self._configured = configured
+        self._known = known
+        self._is_local = is_local
+        self._describe = describe
+        self._told = 0
+        """Window that the server told or showed."""
+        self._described = 0
+        """Window of the server's last description."""
+        self._limit = 0
+        """Window that a refusal named."""
+        self._lock = trio.Lock()
+        self._not_before = 0.0 if describe is not None else float("inf")
+        """Trio time from which the server may be asked; infinite once it has answered."""
+        self._has_answered = False
+        """The server has answered a call. What it does not tell then, it never will."""
+        self._has_remembered = False
+        """A window of an earlier run was taken over."""
+        self._has_warned = False
+
+    @property
+    def context_window(self) -> int:
+        """Tokens that fit into the model."""
+        window = self._configured or self._told or self._known or (LOCAL_WINDOW if self._is_local else DEFAULT_WINDOW)
+        return min(window, self._limit) if self._limit else window
+
+    @property
+    def is_assumed(self) -> bool:
+        """True while nobody has told the window and the model has not answered: it may be out of reach, or not exist."""
+        return not (self._configured or self._told or self._known or self._limit or self._has_answered)
+
+    # ------------------------------------------------------------ learning
+
+    async def learn(self, remembered: int = 0) -> int:
+        """Return the context window. Ask the server first, if that has not been done. At most two seconds; never raises.
+
+        A caller who comes meanwhile waits for the answer.
+
+        remembered: window that was learned in an earlier run, 0 for none. It counts unless the server tells its window.
+        """
+        if self._describe is not None and trio.current_time() >= self._not_before:
+            async with self._lock:
+                if trio.current_time() >= self._not_before:
+                    model = await self._describe()
+                    is_over = model is not None or self._has_answered
+                    self._not_before = float("inf") if is_over else trio.current_time() + _AGAIN
+                    if model is not None:
+                        self._take(model)
+        if remembered and not self._has_remembered:
+            self._has_remembered = True
+            if not self._described:
+                self.limit(remembered)
+        return self.context_window
+
+    def _take(self, model: LocalModel) -> None:
+        """Take over what the server tells."""
+        self.server = model.server
+        is_ollama = model.server == "Ollama"
+        told = usual_window(model.context_window, model.default_window) if is_ollama else model.context_window
+        if told != self._described:  # a server that was started anew, maybe with another window
+            self._described, self._told, self._limit = told, told, 0
+        _log.info(
+            "a local server describes its model", model=self._name, server=model.server, window=self.context_window
+        )
+
+    def forget(self) -> None:
+        """Ask the server again before the next call: it was not there, and may come back with another window."""
+        if self._describe is not None:
+            self._not_before, self._has_answered = min(self._not_before, trio.current_time()), False
+
+    def note_failure(self, error: ModelError) -> None:
+        """Learn from a failed call: the window that a refusal names; and a server that was not there is asked again."""
+        if error.context_window:
+            self.limit(error.context_window)
+        elif error.kind in ("network", "timeout"):
+            self.forget()
+
+    def limit(self, tokens: int) -> None:
+        """Note the window that a refusal named."""
+        if tokens >= SMALLEST_WINDOW and tokens != self._limit:
+            self._limit = tokens
+            self._told = self._told or tokens
+            _log.info("the window of a model was learned", model=self._name, window=self.context_window)
+
+    # ------------------------------------------------------------ prompts that the server cuts
+
+    def check_prompt(self, request: ModelRequest, usage: Usage, counter: TokenCounter) -> str:
+        """Return a notice if the server has read only a part of this prompt without saying so, once for each model; else "".
+
+        usage: what the server has counted, tokens of its cache included. counter: has not learned from this answer yet.
+
+        The check is cautious, because a wrong notice costs trust: it compares with the least that the text can be, and ignores numbers
+        that look like those of servers which count only what is not in their cache. It sets the window, too, so that the next prompt
+        fits.
+        """
+        if not self._has_answered and self._not_before < float(
+            "inf"
+        ):  # it may tell more now that it has loaded the model
+            self._not_before = trio.current_time()
+        self._has_answered = True
+        read = usage.prompt_tokens
+        if self._has_warned or read < _FEWEST or read >= counter.estimate(request) * _SHARE_AT_A_LIMIT:
+            return ""
+        sent = counter.at_least(request)
+        limit = next((size for size in _LIMITS if size - _NEAR <= read <= size), 0)
+        half = next((size for size in _LIMITS if abs(read - size // 2) <= _NEAR), 0)
+        share = _SHARE_AT_A_LIMIT if limit or half else _SHARE
+        if counter.known(request) > 2 * read or read >= sent * share or sent - read < _LEAST_MISSING:
+            return ""
+        # A server that cuts may keep only half of its window, so that there is room for the answer.
+        window = limit or half or next((size for size in _LIMITS if size >= read), read)
+        self._told = self._limit = window
+        self._has_warned = True
+        _log.warning("the server cuts the prompt", model=self._name, read=read, sent=sent, window=window)
+        return (
+            f"The server of {self._name} has read only {read:,} of about {counter.estimate(request):,} tokens that I sent, "
+            f"and dropped the rest without saying so. I keep to {window:,} tokens from now on. For more, {self._advice()}."
+        )
+
+    def _advice(self) -> str:
+        """Return the setting to change, by the program if it is known."""
+        by_server = {
+            "llama.cpp": "start it with a larger window: `llama-server -c 32768 …`",
+            "LM Studio": "load the model with a larger Context Length",
+        }
+        general = 'give the server a larger window; for Ollama use a provider of type "ollama", or set OLLAMA_CONTEXT_LENGTH=32768'
+        return by_server.get(self.server, general)

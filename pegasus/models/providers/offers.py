@@ -1,0 +1,113 @@
+"""Models that a newcomer can choose from: those with a key, those of local servers, and well-known services that want a key.
+
+`pegasus init` shows them. Nothing is asked of a known service here: its model is offered because its key is known, and whether the
+key works is seen by a test call. Servers of the user's own, whose address is in the settings or is typed, are asked for their models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from pegasus.models.providers.accounts import KNOWN_SERVICES, PROVIDERS, KnownService, ProviderType, find_providers
+from pegasus.models.providers.local_servers import LocalModel, describe_models, find_local_models
+
+if TYPE_CHECKING:
+    from pegasus.settings import Settings
+
+MOST_LOCAL: Final = 6
+"""Models of local servers that are offered."""
+_WELL_KNOWN: Final = ("anthropic", "openai", "gemini", "openrouter")
+"""Services that are offered without a key; others can be typed."""
+
+
+@attrs.frozen
+class ModelOffer:
+    """Model that can be chosen: `ModelOffer("ollama/qwen3:8b", "Ollama on this machine")`."""
+
+    spec: str
+    """`<provider>/<model>`."""
+    why: str
+    """Reason why it is offered, for people."""
+    section: Mapping[str, str] = attrs.field(factory=dict)
+    """Keys of [providers.NAME] that it needs, for a server that is not known by its name."""
+
+
+def key_variable(provider: str) -> str:
+    """Return the environment variable of the key that a provider needs, "" for one that needs none or is not known by name."""
+    entry: ProviderType | KnownService | None = KNOWN_SERVICES.get(provider) or PROVIDERS.get(provider)
+    return entry.key if entry is not None else ""
+
+
+async def find_offers(settings: Settings) -> list[ModelOffer]:
+    """Return the models on offer, the best first: with a key, then local ones, then those that want a key.
+
+    Takes about two seconds at most, for the local servers. Raises ModelConfigError for providers that are wrong in the settings.
+    """
+    providers = find_providers(settings.providers)
+    entries: dict[str, ProviderType | KnownService] = {**PROVIDERS, **KNOWN_SERVICES}
+    ready, missing = [], []
+    for name, entry in entries.items():
+        if not entry.default:
+            continue
+        if providers[name].api_key and providers[name].url:
+            origin = settings.origins.get(f"providers.{name}.api_key", "the settings")
+            ready.append(ModelOffer(f"{name}/{entry.default}", f"key found in {origin}"))
+        elif name in _WELL_KNOWN:
+            missing.append(ModelOffer(f"{name}/{entry.default}", "needs an API key"))
+    local = await find_local_models({name: provider.base_url for name, provider in settings.providers.items()})
+    found = [_local_offer(model, is_known=model.provider in providers) for model in local[:MOST_LOCAL]]
+    return [*ready, *found, *await _own_offers(settings), *missing]
+
+
+async def _own_offers(settings: Settings) -> list[ModelOffer]:
+    """Return the models of servers in OpenAI's format that have a section of the settings and no known name."""
+    found: dict[str, list[LocalModel]] = {
+        name: []
+        for name, provider in settings.providers.items()
+        if provider.type == "openai" and provider.base_url and name not in {**PROVIDERS, **KNOWN_SERVICES}
+    }
+
+    async def ask(name: str) -> None:
+        provider = settings.providers[name]
+        found[name] = await describe_models(name, provider.base_url, False, key=provider.api_key)
+
+    async with trio.open_nursery() as nursery:
+        for name in found:
+            nursery.start_soon(ask, name)
+    return [
+        ModelOffer(model.spec, f"at {model.base_url}")
+        for models in found.values()
+        for model in models[:MOST_LOCAL]
+        if model.is_chat
+    ]
+
+
+async def find_offers_at(address: str, settings: Settings) -> list[ModelOffer]:
+    """Return the models of a server in OpenAI's format at this address, which may lack its `/v1`; [] if none answers.
+
+    Takes four seconds at most. Never raises. The provider is that of the settings with this address, else a new one, "server".
+    """
+    address = address.strip().rstrip("/")
+    for url in dict.fromkeys((address if address.endswith("/v1") else f"{address}/v1", address)):
+        known = next((name for name, provider in settings.providers.items() if provider.base_url == url), "")
+        names = ("server", *(f"server{number}" for number in range(2, len(settings.providers) + 2)))
+        name = known or next(name for name in names if name not in settings.providers)
+        key = settings.providers[known].api_key if known else ""
+        section = {} if known else {"type": "openai", "base_url": url}
+        if models := await describe_models(name, url, False, key=key):
+            return [ModelOffer(model.spec, f"at {url}", section) for model in models if model.is_chat]
+    return []
+
+
+def _local_offer(model: LocalModel, *, is_known: bool) -> ModelOffer:
+    """Return the offer of a local model. is_known: its provider exists without a section of the settings."""
+    notes = [f"{model.server} on this machine"]
+    if model.context_window:
+        notes.append(f"{model.context_window:,} tokens")
+    if model.has_tools is False:
+        notes.append("no tools")
+    return ModelOffer(model.spec, ", ".join(notes), {} if is_known else {"type": "openai", "base_url": model.base_url})

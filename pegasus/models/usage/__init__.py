@@ -1,0 +1,11 @@
+"""Usage of models: tokens and costs of calls and cost, and the budgets that refuse calls.
+
+ledger.py    sums by day, chat, task and model; the record of a call
+tracker.py   `UsageTracker`, a middleware: counts every call and refuses those above a budget
+report.py    the sums as JSON and as text for people
+"""
+
+from pegasus.models.usage.report import amount_text, budget_text, usage_report, usage_text
+from pegasus.models.usage.tracker import UsageTracker, usage_keeper
+
+__all__ = ["UsageTracker", "amount_text", "budget_text", "usage_keeper", "usage_report", "usage_text"]

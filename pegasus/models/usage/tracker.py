@@ -1,0 +1,427 @@
+"""Usage of models: every call is admitted by the budgets, recorded, and written to `data/usage/<YYYY-MM>.jsonl`.
+
+`UsageTracker` is the middleware that does it. It never waits for the disk: records are counted in memory at once and gather in
+`unsaved`; the actor `usage_keeper` writes them together once a second, without a sync. A power failure may lose the last of them,
+which is the price for counting without slowing down a turn.
+
+Each budget of the settings is one of the `SCOPES`: all calls of a day or a month, the calls of one task, or those of one chat on one
+day. A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as its answer may have. So a
+budget is reached a little early, never late. Calls at the same time reserve what they may use. A call that fits only without the
+reservations waits until others have ended; one that does not fit even then is refused. With a budget, the first call waits until the
+records of this month and the last have been read, so that a restart is no way around a budget.
+
+Records have ids, and reading counts each id once: when a write was interrupted, it is repeated. `ledger.py` has the records and
+their sums, `report.py` shows them.
+
+What a crash leaves behind: the records of the last second are lost, everything before is in the file. A torn last line is
+ignored when the file is read. The reservations are kept in memory only: they belong to calls that the crash has ended.
+
+Only this month and the last are read, because the budgets by day and month look back no further and the report shows no more. The
+last month is read for tasks that began before this one: their budget has no calendar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from datetime import date, timedelta
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from actors import ActorError, Inbox, Ref
+from pegasus.models.base import Label, ModelError, ModelResponse, Usage
+from pegasus.models.catalog import PriceList
+from pegasus.models.client import ModelCall, Next
+from pegasus.models.tokens import text_tokens
+from pegasus.models.usage.ledger import (
+    NOTHING,
+    UsageLedger,
+    UsageRecord,
+    UsageSum,
+    day_of,
+    format_dollars,
+    lines_by_month,
+    parse_record,
+)
+from pegasus.observe import get_logger
+from pegasus.storage import Commit, JournalMessage, ReadFile, StorageError
+
+if TYPE_CHECKING:
+    from pegasus.settings import BudgetSettings
+
+MOST_UNSAVED: Final = 10_000
+"""Records that are kept while the disk refuses them. Beyond that the oldest are counted, but not written any more."""
+
+_log = get_logger("usage")
+
+
+# ------------------------------------------------------------------ budgets
+
+
+@attrs.frozen
+class Amount:
+    """Amount of usage."""
+
+    cost: float = 0.0
+    """Dollars."""
+    tokens: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.cost + other.cost, self.tokens + other.tokens)
+
+
+@attrs.frozen
+class BudgetScope:
+    """Calls that a budget is about: each group of calls, such as the calls of one day, may use the whole budget."""
+
+    name: str
+    """Beginning of the keys in `[budget]`; each has `_cost` and `_tokens`."""
+    what: str
+    """For people."""
+    group: Callable[[str, Label], Hashable]
+    """Returns the group that a call of this day (YYYY-MM-DD) with this label is in; None if the budget is not about such a call."""
+    sums: Callable[[UsageLedger], Mapping[Any, UsageSum]]
+    """Returns the sums by group."""
+    renewal: Callable[[date], date] | None = None
+    """Returns the first day after this one that has a new budget; None for budgets that end with what they are about."""
+
+
+def _next_day(day: date) -> date:
+    return day + timedelta(days=1)
+
+
+def _next_month(day: date) -> date:
+    return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def _chat_of_day(day: str, label: Label) -> Hashable:
+    """Return the chat that a call is for, on its day; None for a call without a chat."""
+    return None if label.channel is None else (day, label.channel.address)
+
+
+SCOPES: Final = (
+    BudgetScope("daily", "today", lambda day, label: day, lambda ledger: ledger.days, _next_day),
+    BudgetScope("monthly", "this month", lambda day, label: day[:7], lambda ledger: ledger.months, _next_month),
+    BudgetScope("task", "by one task", lambda day, label: label.task_id or None, lambda ledger: ledger.tasks),
+    BudgetScope("channel_daily", "in one chat a day", _chat_of_day, lambda ledger: ledger.chats, _next_day),
+)
+"""In the order in which they are checked."""
+
+
+@attrs.frozen
+class BudgetLimit:
+    """A budget that a call falls under."""
+
+    scope: BudgetScope
+    cost: float
+    """Dollars that may be used, 0: any amount."""
+    tokens: int
+    """Tokens that may be used, 0: any number."""
+    spent: Amount
+    reserved: Amount
+    """Amount that calls under way may still use."""
+    day: str
+    """Day of the call, YYYY-MM-DD."""
+
+    def refusal(self, used: Amount, wanted: Amount) -> str:
+        """Return why a call that may use `wanted` must not begin, as one sentence for people; "" if it may.
+
+        used: `spent`, with or without `reserved`. Free calls are never refused because of money.
+        """
+        what, key = self.scope.what, f"budget.{self.scope.name}"
+        if self.cost and wanted.cost and used.cost + wanted.cost > self.cost:
+            amounts = f"limit {format_dollars(self.cost)} {what}, used {format_dollars(used.cost)}"
+            amount, key = format_dollars(wanted.cost), f"{key}_cost"
+        elif self.tokens and used.tokens + wanted.tokens > self.tokens:
+            amounts = f"limit {self.tokens:,} tokens {what}, used {used.tokens:,}"
+            amount, key = f"{wanted.tokens:,}", f"{key}_tokens"
+        else:
+            return ""
+        renewal = self.scope.renewal
+        when = f"it is fresh from {renewal(date.fromisoformat(self.day))} 00:00 UTC; " if renewal else ""
+        return (
+            f"the budget does not allow this call: {amounts}, this call up to {amount} "
+            f"({when}whoever runs me can raise {key})"
+        )
+
+
+# ------------------------------------------------------------------ calls
+
+
+@attrs.frozen(eq=False)
+class _OpenCall:
+    """A call under way. It is kept until it ends, because its reservation counts towards the budgets."""
+
+    label: Label
+    ts: int
+    """When it began: wall clock, ms."""
+    reserved: Amount
+    """Amount that it may use; nothing where no budget is set."""
+
+
+class UsageTracker:
+    """Middleware that counts calls and enforces budgets. Calls of the stand-in are neither counted nor refused.
+
+    It lives outside the actor that writes the files, so a crash of that actor loses no record.
+
+    clock: wall clock, ms since the epoch. rng: makes the ids of records unique among processes.
+
+        tracker = UsageTracker(clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))
+        service = ModelService(…, usage=tracker)
+        Child("keeper", usage_keeper, tracker, journal)
+    """
+
+    def __init__(self, clock: Callable[[], int], rng: Random, budget: BudgetSettings, prices: PriceList) -> None:
+        self.clock = clock
+        """Returns the wall clock, ms since the epoch. Its UTC day is the day of the budgets."""
+        self.ledger = UsageLedger()
+        """Sums of all calls so far; before `loaded`, only of those since the start."""
+        self.loaded = trio.Event()
+        """Set when `ledger` contains the calls before this start."""
+        self.wanted = trio.Event()
+        """Set when somebody needs the calls before this start: the keeper then reads them."""
+        self.news = trio.Event()
+        """Set while `unsaved` is not empty."""
+        self.unsaved: list[UsageRecord] = []
+        """Records that are not written yet, oldest first."""
+        self._open: set[_OpenCall] = set()
+        """Calls under way, with their reservations."""
+        self._call_ended = trio.Event()
+        """Set, and replaced, whenever a call ends."""
+        self._process_id, self._records = f"{rng.getrandbits(40):010x}", 0
+        """The two parts of a record's id: one for this process, and a number."""
+        self._unpriced: set[str] = set()
+        """Models without a price that were logged."""
+        self.configure(budget, prices)
+
+    def configure(self, budget: BudgetSettings, prices: PriceList) -> None:
+        """Use other budgets and prices from the next call on. Records keep the cost by the prices at their time."""
+        self._prices = prices
+        amounts = (
+            (scope, getattr(budget, f"{scope.name}_cost"), getattr(budget, f"{scope.name}_tokens")) for scope in SCOPES
+        )
+        self._budgets = [(scope, cost, tokens) for scope, cost, tokens in amounts if cost or tokens]
+
+    async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
+        """Make the call if no budget forbids it, and record what it used.
+
+        Raises ModelError of kind "budget" if a budget forbids it. A call that fails or is cancelled is recorded with an estimate if it
+        had begun to answer; one that never began is taken to have cost nothing.
+        """
+        if call.target.is_offline:
+            return await next(call)
+        self.wanted.set()
+        reserved = await self._admit(call) if self._budgets else Amount()
+        opened = _OpenCall(call.request.label, self.clock(), reserved)
+        self._open.add(opened)
+        before = call.relay.characters
+        try:
+            response = await next(call)
+        except BaseException as error:
+            if streamed := call.relay.characters - before:
+                usage = _estimate(call, "x" * streamed)
+                self._record(call, opened.ts, usage, estimated=True, failed=getattr(error, "kind", "cancelled"))
+            raise
+        finally:
+            self._open.discard(opened)
+            self._call_ended.set()
+            self._call_ended = trio.Event()
+        is_counted = bool(response.usage.prompt_tokens or response.usage.completion_tokens)
+        usage = response.usage if is_counted else _estimate(call, response.text)
+        self._record(call, opened.ts, usage, estimated=not is_counted)
+        return response
+
+    async def _admit(self, call: ModelCall) -> Amount:
+        """Return what the call may use at most, when it may begin. Raises ModelError of kind "budget" if a budget forbids it.
+
+        The most is an upper estimate of the prompt, and an answer of full length. A call without a price has tokens only: budgets in
+        dollars cannot bound it.
+
+        There are two checks. Without the reservations, a refusal is final: other calls can only use more. With them, it may pass:
+        the other calls usually need less than they reserved, so this one waits until any call has ended and then checks again.
+        Cancelled while waiting: nothing is reserved.
+        """
+        await self.loaded.wait()
+        prompt, completion = call.target.counter.at_most(call.request), call.max_tokens
+        price = self._prices.find(call.target.name)
+        wanted = Amount(price.at_most(prompt, completion) if price else 0.0, prompt + completion)
+        while True:
+            limits = self.limits(call.request.label)
+            for limit in limits:
+                if reason := limit.refusal(limit.spent, wanted):
+                    raise ModelError(f"{call.target.name}: {reason}", kind="budget")
+            if not any(limit.refusal(limit.spent + limit.reserved, wanted) for limit in limits):
+                return wanted
+            await self._call_ended.wait()
+
+    def limits(self, label: Label) -> list[BudgetLimit]:
+        """Return the budgets that are set and that a call with this label falls under."""
+        day = day_of(self.clock())
+        limits: list[BudgetLimit] = []
+        for scope, cost, tokens in self._budgets:
+            group = scope.group(day, label)
+            if group is not None:
+                spent = scope.sums(self.ledger).get(group, NOTHING)
+                calls = (opened for opened in self._open if scope.group(day_of(opened.ts), opened.label) == group)
+                reserved = sum((opened.reserved for opened in calls), Amount())
+                limits.append(BudgetLimit(scope, cost, tokens, Amount(spent.cost, spent.tokens), reserved, day))
+        return limits
+
+    def _record(self, call: ModelCall, ts: int, usage: Usage, *, estimated: bool, failed: str = "") -> None:
+        """Count a call, and keep its record until it is written.
+
+        ts: when it began. estimated: the provider did not count. failed: kind of the error, "" if the call was answered. A model
+        without a price is logged once.
+        """
+        name, label = call.target.name, call.request.label
+        price = self._prices.find(name)
+        if price is None and name not in self._unpriced:
+            self._unpriced.add(name)
+            _log.warning("no price is known for a model: its calls count in tokens only", model=name)
+        self._records += 1
+        record = UsageRecord(
+            id=f"{self._process_id}-{self._records}",
+            ts=ts,
+            model=name,
+            role=label.role,
+            channel=None if label.channel is None else label.channel.address,
+            item=label.item,
+            task_id=label.task_id,
+            cost=None if price is None else round(price.cost(usage), 9),
+            estimated=estimated,
+            failed=failed,
+            # What is kept for an hour matters to the cost only.
+            **attrs.asdict(usage, filter=lambda field, _: field.name != "cache_hour_tokens"),
+        )
+        self.add_unsaved(newer=[record])
+        self.ledger.add(record)
+
+    # ------------------------------------------------------------ records and files
+
+    def load(self, records: Iterable[UsageRecord]) -> None:
+        """Take the records of the files, each id once. Only the first time: a keeper that was restarted must not count them again.
+
+        Records that are not written yet are counted again with them, so that nothing is lost that happened while the files were read.
+        """
+        if not self.loaded.is_set():
+            self.ledger = UsageLedger({record.id: record for record in (*records, *self.unsaved)}.values())
+            self.loaded.set()
+
+    def take_unsaved(self, most: int) -> tuple[UsageRecord, ...]:
+        """Remove and return the oldest records that are not written."""
+        taken, self.unsaved = tuple(self.unsaved[:most]), self.unsaved[most:]
+        if not self.unsaved:
+            self.news = trio.Event()
+        return taken
+
+    def add_unsaved(self, *, older: Iterable[UsageRecord] = (), newer: Iterable[UsageRecord] = ()) -> None:
+        """Keep records until they are written. older: those that could not be written stand before all others.
+
+        The oldest ones beyond the limit are dropped. They stay counted in memory.
+        """
+        self.unsaved = [*older, *self.unsaved, *newer][-MOST_UNSAVED:]
+        if self.unsaved:
+            self.news.set()
+
+
+def _estimate(call: ModelCall, text: str) -> Usage:
+    """Return the approximate usage of a call with this answer."""
+    return Usage(call.target.counter.estimate(call.request), round(text_tokens(text)))
+
+
+# ------------------------------------------------------------------ the keeper of the files
+
+FOLDER: Final = "usage"
+"""Folder below data/."""
+GATHERING: Final = 1.0
+"""Seconds that a record waits for others to be written with it. A crash loses at most the records of this time."""
+RETRY: Final = 10.0
+"""Seconds until a write that the disk refused is tried again. Meanwhile records gather, up to MOST_UNSAVED."""
+BATCH: Final = 500
+"""Records of one write, about 150 KB, so that the journal is not occupied for long."""
+SLICE: Final = 100
+"""Lines that are parsed without a checkpoint, about a millisecond's work."""
+GRACE: Final = 2.0
+"""Seconds for the last write when the keeper is stopped. A disk that hangs must not keep the process from ending."""
+
+
+async def usage_keeper(inbox: Inbox[object], tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
+    """Actor that reads and writes the files of a tracker. Messages to it are ignored.
+
+    When it is stopped, it writes what is left. After a crash its successor continues there: the tracker holds the state.
+    """
+    inbox.started()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keep_usage, tracker, journal)
+        async for _ in inbox:
+            pass
+        nursery.cancel_scope.cancel()
+
+
+async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
+    """Read the files when the first call begins, then write for ever. On cancellation, write what is left first."""
+    try:
+        if not tracker.loaded.is_set():
+            await tracker.wanted.wait()
+            this_month = date.fromisoformat(day_of(tracker.clock())).replace(day=1)
+            months = (this_month - timedelta(days=1), this_month)
+            tracker.load([record for month in months for record in await _read(_file_of(f"{month:%Y-%m}"), journal)])
+        while True:
+            await tracker.news.wait()
+            await trio.sleep(GATHERING)
+            if not await _write(tracker, journal):
+                await trio.sleep(RETRY)
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + GRACE):
+            while tracker.unsaved and await _write(tracker, journal):
+                pass
+
+
+def _file_of(month: str) -> str:
+    """Return the path of a month's file below data/. month: YYYY-MM."""
+    return f"{FOLDER}/{month}.jsonl"
+
+
+async def _read(path: str, journal: Ref[JournalMessage]) -> list[UsageRecord]:
+    """Return the records of a file. A file that cannot be read is logged and not counted, so that the agent still works.
+
+    Other tasks run in between: a month may have a hundred thousand lines.
+    """
+    try:
+        content = await journal.ask(ReadFile, path)
+    except (StorageError, ActorError) as error:
+        _log.error("usage cannot be read and does not count", file=path, error=str(error))
+        return []
+    records: list[UsageRecord] = []
+    invalid = 0
+    for number, line in enumerate(content.splitlines()):
+        if number % SLICE == 0:
+            await trio.lowlevel.checkpoint()
+        try:
+            records.append(parse_record(line))
+        except (ValueError, RecursionError):
+            invalid += 1
+    if invalid:
+        _log.warning("invalid lines in a usage file are ignored", lines=invalid)
+    return records
+
+
+async def _write(tracker: UsageTracker, journal: Ref[JournalMessage]) -> bool:
+    """Write a batch of records. Return False if the journal refused it.
+
+    When this is cancelled the journal may have written the batch all the same. It is written again; its ids count once.
+    """
+    taken = tracker.take_unsaved(BATCH)
+    appends = tuple((_file_of(month), lines) for month, lines in lines_by_month(taken).items())
+    try:
+        await journal.ask(Commit, appends)
+    except (StorageError, ActorError) as error:
+        tracker.add_unsaved(older=taken)
+        _log.error("usage is not written yet", calls=len(taken), error=str(error))
+        return False
+    except BaseException:  # cancelled
+        tracker.add_unsaved(older=taken)
+        raise
+    return True

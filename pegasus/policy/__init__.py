@@ -1,0 +1,8 @@
+"""Decisions about what may be done, and for whom. They are made by code, never by a model.
+
+`principal` has the person that work is done for.
+"""
+
+from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of
+
+__all__ = ["NOBODY", "ROLE", "Principal", "Role", "is_owner", "principal_of"]

@@ -1,0 +1,41 @@
+"""Running commands so that they end for certain, with everything they have started.
+
+`process` runs one command to its end and keeps its output. `guarded` starts a process that the caller reads from and writes to while
+it runs; `background` keeps such commands for one task. All run below a guard, a small process of its own (`guard`) that ends all
+of a command; `strays` searches for what is left if a command has attacked its guard. `output` has the bounded buffers for what
+commands write; `screen` makes text of what they write to a terminal.
+"""
+
+from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError, CommandOutput
+from pegasus.sandbox.guarded import (
+    CommandLimits,
+    GuardedProcess,
+    ProcessEnd,
+    ProcessError,
+    TerminalSize,
+    open_process,
+    signal_name,
+)
+from pegasus.sandbox.output import DEFAULT_OUTPUT, HeadAndTail, OutputRing
+from pegasus.sandbox.process import CommandResult, run_process
+from pegasus.sandbox.screen import ScreenText
+
+__all__ = [
+    "DEFAULT_OUTPUT",
+    "BackgroundCommand",
+    "BackgroundCommands",
+    "CommandError",
+    "CommandLimits",
+    "CommandOutput",
+    "CommandResult",
+    "GuardedProcess",
+    "HeadAndTail",
+    "OutputRing",
+    "ProcessEnd",
+    "ProcessError",
+    "ScreenText",
+    "TerminalSize",
+    "open_process",
+    "run_process",
+    "signal_name",
+]

@@ -1,0 +1,355 @@
+"""Commands in the background: they run while their task thinks and makes other calls, and end with it.
+
+A task owns its background commands: they run in a nursery of the task's actor (`BackgroundCommands`), which
+the context of every call carries. So they end with the actor, for whatever reason that ends: the task is over or suspended, `/stop`,
+a shutdown, a crash. Below that stands the guard of each command, which ends it also after a kill -9 of the daemon. Nothing of
+them is stored. A task that goes on after a restart is told which commands it has lost (`pegasus.tasks.run.lost_commands`).
+
+What a command writes is read all the time and kept in a ring, so a command never blocks on a reader that does not come, and costs
+the same memory however much it writes. The model reads it by position: each result begins where the last one ended, and says how
+much was lost if the ring had no room for it. On a terminal the result is the text that the screen shows (`ScreenText`). It is
+made of the ring only when somebody asks for it, because carrying out control sequences is slow.
+
+The tools wait for an event, never for the time to pass: new output, or the end. After the first new output they wait until it
+pauses, since what belongs together is rarely written in one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from pegasus.sandbox.guarded import CommandLimits, GuardedProcess, ProcessEnd, TerminalSize, open_process
+from pegasus.sandbox.output import OutputRing
+from pegasus.sandbox.screen import ScreenText
+from pegasus.wire import encode_json
+
+MAX_RUNNING: Final = 8
+"""Background commands of one task at the same time."""
+MAX_REMEMBERED: Final = 16
+"""Ended commands of one task whose output can still be read; the oldest are forgotten first."""
+MAX_COMMAND_NAME: Final = 80
+"""Characters of a command line where commands are listed."""
+PAUSE: Final = 0.2
+"""Seconds without output after which what was written counts as complete for now."""
+LONGEST_GATHERING: Final = 1.5
+"""Seconds after the first new output until a result is returned, even if more keeps coming."""
+_PIPE_LIMIT: Final = 1.0
+"""Seconds after the end of everything until reading ends: a process that has escaped may hold a pipe open."""
+_INPUT_LIMIT: Final = 5.0
+"""Seconds that a command has to take its input, before the call says that it does not read."""
+
+
+class CommandError(Exception):
+    """A request that a background command cannot carry out. The text says why, and what would work."""
+
+
+@attrs.frozen
+class CommandOutput:
+    """The output of a background command since it was last read: `CommandOutput("Listening on 8000", 0, 0)`."""
+
+    text: str
+    """The next text; of a terminal, the lines that were changed."""
+    lost: int = 0
+    """Bytes before it that were not kept."""
+    waiting: int = 0
+    """Bytes after it that did not fit into the result."""
+
+
+class BackgroundCommand:
+    """One background command: its output so far, and its end. Made by `BackgroundCommands.start`."""
+
+    def __init__(self, command_id: str, line: str, limits: CommandLimits, terminal: TerminalSize | None) -> None:
+        """line: the command as the model gave it. terminal: its terminal, None if it has pipes."""
+        self.id = command_id
+        """Name by which the model calls it, unique in its task: "c1"."""
+        self.line = line
+        """Command line."""
+        self.started_at = trio.current_time()
+        """Time of its start."""
+        self.end: ProcessEnd | None = None
+        """Its end; None while it runs."""
+        self.ended = trio.Event()
+        """Set when nothing of it is left, and its output is complete."""
+        self.flooded = False
+        """It was ended because it wrote too much."""
+        self._limits = limits
+        self._terminal = terminal
+        self._screen = ScreenText(terminal) if terminal is not None else None
+        self._output = OutputRing(limits.output)
+        self._position = 0
+        """Position in the output up to which it was read."""
+        self._process: GuardedProcess | None = None
+        self._news = trio.Event()  # set and replaced when there is output, and at the end
+        self._stopping = trio.Event()
+        self._writing = trio.Lock()  # held by the call that writes to it
+        self._reading = trio.Lock()  # held by the call that reads from it
+        self._input_ended = False
+
+    @property
+    def name(self) -> str:
+        """Return the command line in one line, shortened, for lists. Characters that a terminal could act on are replaced."""
+        line = "".join(character if character.isprintable() else "\ufffd" for character in " ".join(self.line.split()))
+        return line if len(line) <= MAX_COMMAND_NAME else f"{line[: MAX_COMMAND_NAME - 1]}…"
+
+    async def run(
+        self, cwd: Path, env: Mapping[str, str], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Run it to its end. Raises ProcessError, before it counts as started. Cancelled: returns when nothing of it is left."""
+        end: ProcessEnd | None = None
+        try:
+            async with open_process(
+                self.line, cwd=cwd, env=env, limits=self._limits, stdin=True, merged=True, terminal=self._terminal
+            ) as process:
+                self._process = process
+                task_status.started()
+                async with trio.open_nursery() as nursery:
+                    # It is read while it is being ended, whoever wants that, so that it can say its last words.
+                    reading = trio.CancelScope(shield=True)
+                    nursery.start_soon(self._read_output, process.stdout, reading)
+                    try:
+                        await self._wait_for_end(process)
+                    finally:
+                        end = await process.stop()
+                        reading.deadline = trio.current_time() + _PIPE_LIMIT
+        finally:
+            self.end = end
+            self.ended.set()
+            self._tell()
+
+    async def _wait_for_end(self, process: GuardedProcess) -> None:
+        """Return when it has ended, or is to be stopped."""
+        async with trio.open_nursery() as nursery:
+
+            async def wait(end: Callable[[], Awaitable[object]]) -> None:
+                await end()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait, process.wait)
+            nursery.start_soon(wait, self._stopping.wait)
+
+    async def _read_output(self, pipe: trio.abc.ReceiveStream, reading: trio.CancelScope) -> None:
+        """Store the output, and stop the command if it floods."""
+        with reading:
+            async for data in pipe:
+                self._output.add(data)
+                if self._output.total > self._limits.flood and not self.flooded:
+                    self.flooded = True
+                    self._stopping.set()
+                self._tell()
+
+    def _tell(self) -> None:
+        """Wake up those who wait for output or for the end."""
+        self._news.set()
+        self._news = trio.Event()
+
+    def request_stop(self) -> None:
+        """Begin to end it. Never waits."""
+        self._stopping.set()
+
+    async def stop(self) -> None:
+        """End it with everything that it has started; returns when nothing of it is left. A cancel does not stop the ending."""
+        self._stopping.set()
+        await self.ended.wait()
+
+    async def write(self, data: bytes, *, end: bool = False) -> None:
+        """Write to its input. end: nothing follows. Raises CommandError if it has ended, has closed its input or does not read it."""
+        process = self._process
+        if self.end is not None or process is None or process.stdin is None:
+            raise CommandError(f"{self.id} has ended; nobody reads its input")
+        if self._input_ended:
+            raise CommandError(f"the input of {self.id} was ended before; nothing can be written to it any more")
+        if self._terminal is not None:
+            data = data.replace(
+                b"\n", b"\r"
+            )  # the Enter key; a terminal makes a line break of it unless a program wants the key
+        with trio.move_on_after(_INPUT_LIMIT) as scope:
+            async with self._writing:
+                try:
+                    if data:
+                        await process.stdin.send_all(data)
+                    if end and self._terminal is not None:
+                        await process.stdin.send_all(b"\x04")
+                    elif end:
+                        self._input_ended = True
+                        await process.stdin.aclose()
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    raise CommandError(f"{self.id} has closed its input; nobody reads it") from None
+        if scope.cancelled_caught:
+            raise CommandError(f"{self.id} does not read its input; a part of the text may have been written")
+
+    async def wait_for_news(self, seconds: float) -> None:
+        """Wait for output that was not read yet, and until it pauses; or for the end, or until `seconds` are over."""
+        with trio.move_on_after(seconds):
+            while self.end is None and self._output.total == self._position:
+                await self._news.wait()
+            with trio.move_on_after(LONGEST_GATHERING):
+                paused = False
+                while self.end is None and not paused:
+                    with trio.move_on_after(PAUSE) as pause:
+                        await self._news.wait()
+                    paused = pause.cancelled_caught
+
+    async def read(self, room: int) -> CommandOutput:
+        """Return the next part of the output. room: characters of JSON that fit into the result.
+
+        The screen of a terminal is made in a thread; one that is cancelled meanwhile has read what it has read.
+        """
+        async with self._reading:
+            if self._screen is None:
+                data, lost = self._output.read(self._position, room)
+                while len(data) > 1 and len(encode_json(data.decode("utf-8", "replace"))) > room:
+                    data = data[: len(data) // 2]  # binary output: escapes take the room of several characters
+                is_all = self._position + lost + len(data) == self._output.total
+                data = data if self.end is not None and is_all else _whole_characters(data)
+                self._position += lost + len(data)
+                return CommandOutput(data.decode("utf-8", "replace"), lost, self._output.total - self._position)
+            data, lost = self._output.read(self._position)
+            self._position += lost + len(data)
+            text = await trio.to_thread.run_sync(_render, self._screen, data)
+        shown = text[-room:]
+        return CommandOutput(shown, lost + len(text) - len(shown))
+
+
+def _render(screen: ScreenText, data: bytes) -> str:
+    """Return the lines of a screen that this output has changed."""
+    screen.feed(data)
+    return screen.take_new()
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Return UTF-8 without the first bytes of a character at its end whose rest was not written yet."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte >= 0xC0:  # the first byte of a character of 2 to 4 bytes
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return data[:-back] if back < length else data
+        if byte < 0x80:
+            break
+    return data
+
+
+class BackgroundCommands:
+    """The background commands of one task, in a nursery of its actor.
+
+    For example:
+
+        async with trio.open_nursery() as nursery:
+            commands = BackgroundCommands(nursery)
+            server = await commands.start("python -m http.server", folder, environment, CommandLimits())
+            await server.wait_for_news(5.0)
+            await commands.end_all()
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        """nursery: they run in it; its cancel ends them."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when one has started or ended; it must not wait."""
+        self._nursery = nursery
+        self._commands: dict[str, BackgroundCommand] = {}
+        self._starting = 0
+        """Commands that count as running but are not among them yet."""
+        self._number = 0
+        """Number of the newest."""
+        self.lost: Mapping[str, str] = {}
+        """Commands that a former actor of the task had started, by id: their command lines. They do not run any more."""
+
+    def __iter__(self) -> Iterator[BackgroundCommand]:
+        """Iterate over all that are known, oldest first."""
+        return iter(tuple(self._commands.values()))
+
+    @property
+    def running(self) -> tuple[BackgroundCommand, ...]:
+        """Return those that run, oldest first."""
+        return tuple(command for command in self._commands.values() if command.end is None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return id and command line of those that run, for people."""
+        return tuple(f"{command.id} {command.name}" for command in self.running)
+
+    def remember_lost(self, lost: Mapping[str, str]) -> None:
+        """Take over the commands of a former actor of the task, so that no id is used twice and a call for one is explained."""
+        self.lost = dict(lost)
+        numbers = (int(name[1:]) for name in lost if name[1:].isdecimal())
+        self._number = max(self._number, *numbers, 0)
+
+    async def start(
+        self,
+        line: str,
+        cwd: Path,
+        env: Mapping[str, str],
+        limits: CommandLimits,
+        terminal: TerminalSize | None = None,
+    ) -> BackgroundCommand:
+        """Start a command and return when it runs. Raises ProcessError, and CommandError if there are too many.
+
+        Cancelled: it does not run.
+        """
+        running = len(self.running) + self._starting
+        if running >= MAX_RUNNING:
+            names = ", ".join(command.id for command in self.running)
+            raise CommandError(
+                f"{running} background commands are running ({names}), which is the most there may be; stop one first"
+            )
+        self._number += 1
+        command = BackgroundCommand(f"c{self._number}", line, limits, terminal)
+        self._starting += 1
+        try:
+            await self._nursery.start(self._run, command, cwd, env)
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+        finally:
+            self._starting -= 1
+        return command
+
+    async def _run(
+        self,
+        command: BackgroundCommand,
+        cwd: Path,
+        env: Mapping[str, str],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run a command, which is known from its start on."""
+        async with trio.open_nursery() as nursery:
+            await nursery.start(command.run, cwd, env)
+            self._commands[command.id] = command
+            self._forget_oldest()
+            self.changed()
+            task_status.started()
+        self.changed()
+
+    def _forget_oldest(self) -> None:
+        """Drop the oldest commands that have ended, if there are many."""
+        ended = [command for command in self._commands.values() if command.end is not None]
+        for command in ended[: max(0, len(ended) - MAX_REMEMBERED)]:
+            del self._commands[command.id]
+
+    def get(self, command_id: str) -> BackgroundCommand:
+        """Return a command. Raises CommandError, which says what there is."""
+        command = self._commands.get(command_id)
+        if command is not None:
+            return command
+        if command_id in self.lost:
+            raise CommandError(f"{command_id} ({self.lost[command_id]}) does not run any more: {LOST}")
+        known = ", ".join(self._commands) or "none"
+        raise CommandError(f"there is no background command {command_id!r} of this task; there are: {known}")
+
+    def request_end(self) -> None:
+        """Begin to end all of them. Never waits."""
+        for command in self.running:
+            command.request_stop()
+
+    async def end_all(self) -> None:
+        """End all of them at the same time; returns when nothing of them is left."""
+        async with trio.open_nursery() as nursery:
+            for command in self.running:
+                nursery.start_soon(command.stop)
+
+
+LOST: Final = "background commands end when their task is suspended or over, and when the agent stops; start it again if it is needed"
+"""Reason for which a command of a former actor of the task is gone, for the model."""

@@ -1,0 +1,385 @@
+"""A process below a guard: starting it, its pipes or its terminal, and ending it for certain, with everything it has started.
+
+Between the daemon and the command stands a guard (`pegasus.sandbox.guard`), a small process that
+becomes the parent of every orphan below it. All processes of the command are ended in four cases:
+the command itself ends, `stop` is called, the block of `open_process` is left (also by a cancel), and the
+daemon is gone (also after kill -9, because the guard notices that its pipe from the daemon is
+closed). They get SIGTERM, after `grace` seconds SIGKILL, and are reaped. If a guard was killed or
+stopped by what it guards, `pegasus.sandbox.strays` searches for the processes instead.
+
+Order of one command: pipes, guard, order (what to run) over the guard's stdin, the guard's report that the
+program runs, the work of the caller, closing the guard's stdin (which asks it to end everything),
+waiting for the guard. Ending is shielded from cancellation, so that a cancelled caller cleans up as
+completely as any other.
+
+No task runs here in the background: the guard's reports wait in their pipe (there are four short ones) until
+somebody waits for the end. So a process costs nothing while it runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import marshal
+import os
+import resource
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final, cast
+
+import attrs
+import trio
+
+from pegasus.sandbox import strays
+from pegasus.sandbox.output import DEFAULT_OUTPUT
+
+_GUARD: Final = str(Path(__file__).with_name("guard.py"))
+"""Path of the script that guards each command."""
+_GUARD_LIMIT: Final = 5.0
+"""Seconds after which the guard is taken for stopped or stuck: at the start, and beyond the grace at the end."""
+_LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+"""Variables without which some Python interpreters do not start. The guard gets no others."""
+_call_numbers = itertools.count(1)
+"""Numbers of calls, one part of a mark that is unique."""
+
+MARK: Final = "PEGASUS_CALL"
+"""The environment variable by which the processes of a call are found. Its value is unique for each
+call."""
+
+
+class ProcessError(Exception):
+    """A command that could not be started. The text names the reason."""
+
+
+@attrs.frozen
+class CommandLimits:
+    """Limits of one command.
+
+    `CommandLimits(memory=1 << 30, grace=5.0)` gives a command one gigabyte for each process and five seconds to
+    end.
+    """
+
+    output: int = DEFAULT_OUTPUT
+    """Bytes kept of each stream."""
+    flood: int = 256 * 1024 * 1024
+    """Bytes of both streams after which the command is ended. All output is read all the time, so
+    that the command never blocks on a full pipe; reading costs no memory, but nobody wants this
+    much."""
+    file_size: int = 4 * 1024 * 1024 * 1024
+    """Bytes of a file that it may write; more ends it with SIGXFSZ, so that a loop cannot fill the disk."""
+    memory: int | None = None
+    """Bytes of address space of one process; None = unlimited."""
+    grace: float = 1.0
+    """Seconds between SIGTERM and SIGKILL."""
+
+
+@attrs.frozen
+class TerminalSize:
+    """The size of a terminal. `TerminalSize(24, 80)` is the classical one; the default is wide, so that few lines are wrapped."""
+
+    rows: int = 40
+    columns: int = 120
+
+
+@attrs.frozen
+class ProcessEnd:
+    """The end of a process: `ProcessEnd(139, "SIGSEGV")`."""
+
+    exit_code: int
+    """The exit code; 128 + number after a signal, as shells report it."""
+    signal: str | None = None
+    """The name of the signal that ended it."""
+    outlived: int = 0
+    """Processes that it had left running, and that were ended with it."""
+
+
+@asynccontextmanager
+async def open_process(
+    command: str | Sequence[str],
+    *,
+    cwd: str | Path,
+    env: Mapping[str, str],
+    limits: CommandLimits | None = None,
+    stdin: bool = False,
+    merged: bool = False,
+    terminal: TerminalSize | None = None,
+) -> AsyncIterator[GuardedProcess]:
+    """Start a program (a sequence) or a shell command (a str); on leaving the block, nothing of it is left.
+
+        async with open_process(["server"], cwd=folder, env=environment, stdin=True) as server:
+            await server.stdin.send_all(b"...")
+            answer = await server.stdout.receive_some()
+
+    stdin: whether it can be written to; without it, it reads /dev/null. merged: stderr goes into stdout, in the
+    order of writing. terminal: it gets a terminal of this size as its stdin, stdout and stderr, and as its controlling terminal.
+    Its streams must be read by the caller, or it blocks when they are full.
+
+    Raises ProcessError if it cannot be started. Leaving the block ends everything first, which takes up to
+    `limits.grace` seconds, and a few seconds more if the guard was attacked; a cancel does not shorten it.
+    """
+    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    limits = limits or CommandLimits()
+    mark = f"{os.getpid()}.{next(_call_numbers)}.{time.monotonic_ns()}"
+    order = _encode_order(argv, str(cwd), {**env, MARK: mark}, limits, terminal is not None)
+    with ExitStack() as open_pipes:
+        try:
+            process = await _start_guard(open_pipes, limits, mark, stdin=stdin, merged=merged, terminal=terminal)
+        except OSError as error:
+            raise ProcessError(f"the command could not be started: {error}") from error
+        try:
+            await process.begin(order)
+            yield process
+        finally:
+            await process.stop()
+
+
+def _encode_order(
+    argv: list[str], cwd: str, env: Mapping[str, str], limits: CommandLimits, has_terminal: bool
+) -> bytes:
+    """Return the order for the guard: 4 bytes of length, then marshal data.
+
+    marshal is part of the interpreter, so the guard can read it without importing anything; both
+    sides are the same version.
+    """
+    bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, limits.file_size)]
+    if limits.memory is not None:
+        bounds.append((resource.RLIMIT_AS, limits.memory))
+    order = {"argv": argv, "cwd": cwd, "env": dict(env), "limits": bounds, "grace": limits.grace}
+    try:
+        data = marshal.dumps({**order, "terminal": has_terminal})
+    except ValueError as error:
+        raise ProcessError(f"the command cannot be passed on: {error}") from error
+    return len(data).to_bytes(4, "big") + data
+
+
+async def _start_guard(
+    open_pipes: ExitStack,
+    limits: CommandLimits,
+    mark: str,
+    *,
+    stdin: bool,
+    merged: bool,
+    terminal: TerminalSize | None,
+) -> GuardedProcess:
+    """Start a guard, which then waits for its order. Raises OSError.
+
+    open_pipes: closes the pipes. The guard inherits the other ends; this process closes its copies of them at
+    once, because a pipe ends only when all copies of its writing end are closed. Shielded: starting takes some
+    milliseconds in a thread, and a process that was started must be known.
+    """
+    with ExitStack() as inherited:
+        report_end, report = os.pipe()
+        reports = trio.lowlevel.FdStream(report_end)
+        open_pipes.callback(reports.close)
+        inherited.callback(os.close, report)
+        stdin_stream: trio.lowlevel.FdStream | None = None
+        stdout_stream: trio.abc.ReceiveStream | None = None
+        output: int = subprocess.PIPE
+        errors: int = subprocess.STDOUT if merged else subprocess.PIPE
+        if terminal is not None:
+            master, command_end = os.openpty()
+            stdin_stream = trio.lowlevel.FdStream(master)
+            open_pipes.callback(stdin_stream.close)
+            stdout_stream = _TerminalOutput(stdin_stream)
+            termios.tcsetwinsize(command_end, (terminal.rows, terminal.columns))
+            output, errors = command_end, subprocess.STDOUT
+        elif stdin:
+            command_end, stdin_end = os.pipe()
+            stdin_stream = trio.lowlevel.FdStream(stdin_end)
+            open_pipes.callback(stdin_stream.close)
+        else:
+            command_end = os.open(os.devnull, os.O_RDONLY)
+        inherited.callback(os.close, command_end)
+        with trio.CancelScope(shield=True):
+            guard = await trio.lowlevel.open_process(
+                [sys.executable, "-I", "-S", _GUARD, str(report), str(command_end)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=errors,
+                pass_fds=(report, command_end),
+                env={name: os.environ[name] for name in _LIBRARY_PATHS if name in os.environ},
+                cwd="/",
+                start_new_session=True,
+            )
+    for stream in (guard.stdin, guard.stdout, guard.stderr):
+        if stream is not None:
+            open_pipes.callback(cast("trio.lowlevel.FdStream", stream).close)
+    stdout = stdout_stream or guard.stdout
+    assert stdout is not None  # noqa: S101
+    return GuardedProcess(guard, reports, limits.grace, mark, stdin_stream, stdout, guard.stderr)
+
+
+class GuardedProcess:
+    """A process that runs below a guard. Made by `open_process`, whose block it does not outlive.
+
+    For example:
+
+        async for data in process.stdout: ...
+        ended = await process.wait()
+    """
+
+    def __init__(
+        self,
+        guard: trio.Process,
+        reports: trio.abc.ReceiveStream,
+        grace: float,
+        mark: str,
+        stdin: trio.abc.SendStream | None,
+        stdout: trio.abc.ReceiveStream,
+        stderr: trio.abc.ReceiveStream | None,
+    ) -> None:
+        """Take over a guard that waits for its order."""
+        self.pid = 0
+        """The process id of the command; 0 if it has attacked its guard before the guard could report it."""
+        self.stdin = stdin
+        """Leads to its stdin, None if it has none. A terminal ends its input with the character ^D, not by closing."""
+        self.stdout = stdout
+        """Its output as bytes; it ends when all writers have ended or closed it."""
+        self.stderr = stderr
+        """The same of its errors; None if they go into stdout."""
+        self._guard = guard
+        self._reports = reports
+        self._grace = grace
+        self._mark = mark
+        self._reading = trio.Lock()  # held by the one that reads the reports
+        self._ending = trio.Lock()  # held by the one that ends everything
+        self._has_ended = False
+        """Nothing of it is left."""
+        self._partial_report = b""
+        """Beginning of a report whose line end was not read yet."""
+        self._is_silent = False
+        """The guard is gone; there are no more reports."""
+        self._refusal = ""
+        """Reason why it could not be started, as the guard reported it."""
+        self._status: int | None = None  # wait status of the command; None until the guard has reported it
+        self._outlived = 0
+        """Processes that it had left running."""
+
+    async def begin(self, order: bytes) -> None:
+        """Send the guard what to run, and return when the program runs. Raises ProcessError if it cannot be started."""
+        assert self._guard.stdin is not None  # noqa: S101
+        with suppress(trio.BrokenResourceError):  # the guard is gone already; its last reports tell why
+            await self._guard.stdin.send_all(order)
+        # A command can stop its guard before the guard has reported the start. It runs then, and is ended like any other.
+        with trio.move_on_after(_GUARD_LIMIT):
+            while not (self.pid or self._refusal or self._is_silent):
+                await self._read_report()
+        if self._refusal:
+            raise ProcessError(_explain_refusal(self._refusal))
+        if not self.pid and self._is_silent:
+            await self.stop()
+            # A guard that was killed by a signal was killed by its command, which has started then.
+            if (self._guard.returncode or 0) >= 0:
+                raise ProcessError("the command could not be started: its guard ended too early")
+
+    async def wait(self) -> ProcessEnd:
+        """Wait until the process has ended by itself, and everything that it has left running was ended.
+
+        A cancel leaves it running. Any number of tasks may wait.
+        """
+        while self._status is None and not self._is_silent:
+            await self._read_report()
+        return await self.stop()
+
+    async def stop(self) -> ProcessEnd:
+        """End the process and everything that it has started. Return when nothing of it is left; a cancel does not shorten it.
+
+        Any number of tasks may call it. Its streams should be read meanwhile: a program that is full of output may need that to end.
+        """
+        with trio.CancelScope(shield=True):
+            async with self._ending:
+                if not self._has_ended:
+                    await _end_everything(self._guard, self._mark, self._grace)
+                    self._has_ended = True
+            with trio.move_on_after(_GUARD_LIMIT):  # a process that has escaped may hold the pipe open
+                while not self._is_silent:
+                    await self._read_report()
+        return ProcessEnd(*_parse_status(self._status), self._outlived)
+
+    async def _read_report(self) -> None:
+        """Read the next reports of the guard, unless another task has done it meanwhile."""
+        if self._reading.locked():
+            async with self._reading:
+                return
+        async with self._reading:
+            data = await self._reports.receive_some()
+            self._is_silent = not data
+            self.take_report(data)
+
+    def take_report(self, data: bytes | bytearray) -> None:
+        """Take lines of the guard's reports (described in `guard.py`)."""
+        *lines, self._partial_report = (self._partial_report + data).split(b"\n")
+        for line in lines:
+            word, _, rest = line.decode(errors="replace").partition(" ")
+            if word == "started":
+                self.pid = int(rest)
+            elif word == "refused":
+                self._refusal = self._refusal or rest
+            elif word == "ended":
+                self._status = int(rest)
+            elif word == "left":
+                self._outlived = int(rest)
+
+
+class _TerminalOutput(trio.abc.ReceiveStream):
+    """The output of a terminal. It ends when the last process with this terminal has ended or closed it."""
+
+    def __init__(self, terminal: trio.lowlevel.FdStream) -> None:
+        self._terminal = terminal
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        try:
+            return bytes(await self._terminal.receive_some(max_bytes))
+        except trio.BrokenResourceError:  # EIO: nobody has it open
+            return b""
+
+    async def aclose(self) -> None:
+        await self._terminal.aclose()
+
+
+async def _end_everything(guard: trio.Process, mark: str, grace: float) -> None:
+    """Have the guard end all processes, or end them without it if it cannot."""
+    assert guard.stdin is not None  # noqa: S101
+    await guard.stdin.aclose()
+    with trio.move_on_after(grace + _GUARD_LIMIT):
+        await guard.wait()
+    # A guard that still runs was stopped by its command. It cannot reap while it is stopped, so the
+    # processes below it are killed first, and then the guard, which passes them on to init.
+    if guard.returncode is None:
+        await trio.to_thread.run_sync(strays.kill_descendants, guard.pid)
+        guard.kill()
+        await guard.wait()
+    # Any other code than 0 means that processes may have escaped: the guard was killed, or there is
+    # no subreaper. The mark finds those that have kept their environment.
+    if guard.returncode != 0:
+        await trio.to_thread.run_sync(strays.kill_marked, f"{MARK}={mark}")
+
+
+def _parse_status(status: int | None) -> tuple[int, str | None]:
+    """Return exit code and signal of a wait status. None is unknown, because the guard was killed."""
+    if status is None:
+        return 128 + signal.SIGKILL, "SIGKILL"
+    code = os.waitstatus_to_exitcode(status)
+    return (code, None) if code >= 0 else (128 - code, signal_name(-code))
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal: SIGKILL for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _explain_refusal(refusal: str) -> str:
+    """Return the reason why a command could not be started, from the guard's report `<errno> <subject>`."""
+    number, _, subject = refusal.partition(" ")
+    if int(number) == errno.EINVAL:
+        return f"cannot run it: {subject}"
+    return f"cannot run {subject}: {os.strerror(int(number))}"

@@ -1,0 +1,145 @@
+"""Running a command to its end, or to the end of its time, and keeping the beginning and end of its output.
+
+The command runs below a guard (`pegasus.sandbox.guarded`). It is ended with everything that it has started in
+five cases: the command itself ends, its timeout is over, the call is cancelled, it writes too much, and the
+daemon is gone. Only when nothing of it is left, the call returns.
+
+The output is read all the time, also while everything is being ended, so that a program that cleans up never blocks on a full
+pipe. After that the pipes end by themselves, since nobody is left who could write; only a process that has escaped can
+hold one open, and is not waited for long.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from pegasus.sandbox.guarded import CommandLimits, GuardedProcess, ProcessEnd, TerminalSize, open_process
+from pegasus.sandbox.output import HeadAndTail
+
+_PIPE_LIMIT: Final = 1.0
+"""Seconds after the end of everything until reading ends: a process that has escaped may hold a pipe open."""
+
+
+@attrs.frozen
+class CommandResult:
+    """The end of a command and its output."""
+
+    exit_code: int
+    """The exit code; 128 + number after a signal (as shells report it), 124 after the timeout (as
+    timeout(1) reports it)."""
+    stdout: str
+    """Its output, the middle left out if it was long."""
+    stderr: str
+    """The same of its errors."""
+    truncated: bool
+    """True if a part of the output is left out."""
+    seconds: float
+    """Time from the call to the end of everything."""
+    signal: str | None = None
+    """The name of the signal that ended it, such as "SIGSEGV"."""
+    timed_out: bool = False
+    """True if it was ended because its time was up."""
+    flooded: bool = False
+    """True if it was ended because it wrote too much."""
+    outlived: int = 0
+    """Processes that it had left running, and that were ended with it."""
+
+
+async def run_process(
+    command: str | Sequence[str],
+    *,
+    cwd: str | Path,
+    env: Mapping[str, str],
+    timeout: float = math.inf,
+    limits: CommandLimits | None = None,
+    stdin: bytes = b"",
+    terminal: TerminalSize | None = None,
+) -> CommandResult:
+    """Run a program (a sequence) or a shell command (a str) to its end, or for `timeout` seconds. Nothing of it is left on return.
+
+        result = await run_process("make test", cwd=folder, env=environment, timeout=60.0)
+
+    stdin: bytes that it can read; by default it reads /dev/null. terminal: it runs on a terminal of this size, which has no
+    input but `stdin` and then ends it; all its output is then in `stdout`, with the terminal's control characters. On cancel
+    everything is ended first, which takes up to `limits.grace` seconds, and a few seconds more if the guard was
+    attacked. Raises ProcessError if it cannot be started.
+    """
+    limits = limits or CommandLimits()
+    running = _RunningCommand(limits)
+    start = trio.current_time()
+    async with open_process(command, cwd=cwd, env=env, limits=limits, stdin=bool(stdin), terminal=terminal) as process:
+        timed_out = await running.run(process, stdin, timeout - (trio.current_time() - start))
+        ended = await process.stop()
+    return running.result(ended, trio.current_time() - start, timed_out)
+
+
+class _RunningCommand:
+    """The state of one command: its output, and why it was ended."""
+
+    def __init__(self, limits: CommandLimits) -> None:
+        self.stdout = HeadAndTail(limits.output)
+        """What it has written so far."""
+        self.stderr = HeadAndTail(limits.output)
+        """The same for its errors."""
+        self._limits = limits
+        self._flood = trio.Event()  # it has written too much
+
+    async def run(self, process: GuardedProcess, stdin: bytes, timeout: float) -> bool:
+        """Read until everything has ended. Return True if the timeout was the reason."""
+        async with trio.open_nursery() as nursery:
+            try:
+                nursery.start_soon(self._read_output, process.stdout, self.stdout)
+                if process.stderr is not None:
+                    nursery.start_soon(self._read_output, process.stderr, self.stderr)
+                if process.stdin is not None:
+                    nursery.start_soon(_write_stdin, process.stdin, stdin, process.stderr is None)
+                with trio.move_on_after(max(timeout, 0.0)) as scope:
+                    async with trio.open_nursery() as waiting:
+                        waiting.start_soon(self._wait_for_flood, waiting.cancel_scope)
+                        await process.wait()
+                        waiting.cancel_scope.cancel()
+            finally:
+                await process.stop()
+            nursery.cancel_scope.deadline = trio.current_time() + _PIPE_LIMIT
+        return scope.cancelled_caught
+
+    async def _wait_for_flood(self, waiting: trio.CancelScope) -> None:
+        """End the wait for the command when it has written too much."""
+        await self._flood.wait()
+        waiting.cancel()
+
+    async def _read_output(self, pipe: trio.abc.ReceiveStream, output: HeadAndTail) -> None:
+        """Store the output of one stream, and end the command if it floods."""
+        async for data in pipe:
+            output.add(data)
+            if self.stdout.total + self.stderr.total > self._limits.flood:
+                self._flood.set()
+
+    def result(self, ended: ProcessEnd, seconds: float, timed_out: bool) -> CommandResult:
+        """Return the result."""
+        return CommandResult(
+            124 if timed_out else ended.exit_code,
+            self.stdout.text(),
+            self.stderr.text(),
+            self.stdout.truncated or self.stderr.truncated,
+            seconds,
+            ended.signal,
+            timed_out,
+            self._flood.is_set(),
+            ended.outlived,
+        )
+
+
+async def _write_stdin(pipe: trio.abc.SendStream, data: bytes, is_terminal: bool) -> None:
+    """Write the input of the command and its end: of a pipe by closing it, of a terminal by the character ^D."""
+    with suppress(trio.BrokenResourceError):  # the command has closed its stdin
+        await pipe.send_all(data + b"\x04" if is_terminal else data)
+    if not is_terminal:
+        await pipe.aclose()

@@ -1,0 +1,461 @@
+"""Chat of one person at a screen: `InteractiveChat`, on Trio's side.
+
+In `InteractiveChat` typed text goes to the conversation, and events of the conversation go to the screen.
+Two threads take part. Trio's thread owns the conversation and all state of `InteractiveChat`. The screen runs
+prompt_toolkit on an asyncio loop in a thread of its own (see `screen`), because the two loops cannot share one. They meet
+in two places only: methods of the screen may be called from any thread and return at once; what the user does is handed
+to Trio's thread with `run_sync_soon`.
+
+A reply is acknowledged when the next event is asked for, and the next event is asked for when the reply has been drawn.
+So a chat that is killed while it prints gets the same reply again the next time.
+
+Leaving waits for two things, each with a bound: typed messages that are not accepted yet (ACCEPT_SECONDS), because a person
+who types a message and leaves expects it to be sent; and the screen's thread (CLOSE_SECONDS), because the terminal's modes must
+be restored before the shell's prompt appears. What was not accepted in time is named, and stays in the history.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import attrs
+import trio
+
+from pegasus.client import (
+    ClientError,
+    Conversation,
+    ConversationEvent,
+    MessageAccepted,
+    MessageRejected,
+    Offline,
+    Online,
+)
+from pegasus.intake import describe_unknown, find_unknown
+from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.terminal.completion import Suggestions, parse_suggestions
+from pegasus.terminal.leaving import Leave, LeaveRules
+from pegasus.terminal.line_chat import DaemonGone, describe_rejection, frame_bytes
+from pegasus.terminal.prompt_rules import ScreenListener, is_stop
+from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
+from pegasus.terminal.tty import restore_terminal
+
+if TYPE_CHECKING:  # imports prompt_toolkit and rich
+    from pegasus.terminal.screen import Screen
+
+MAX_UNSENT: Final = 1000
+"""Typed messages that may wait for the conversation; a person does not type more, a runaway paste does."""
+ACCEPT_SECONDS: Final = 2.0
+"""Seconds that leaving waits for the messages just typed to be accepted."""
+STOP_SECONDS: Final = 6.0
+"""Seconds that leaving waits for the agent to stop its work, a second more than the agent waits for it."""
+REFRESH_SECONDS: Final = 3.0
+"""Seconds that the agent may take for each of the two answers that say what may be typed."""
+FRESH_SECONDS: Final = 5.0
+"""Seconds for which that counts as up to date, when somebody begins to type a command."""
+TRY: Final = "Try “what can you do?” or “remember that …”."
+"""Things to try first, in the greeting."""
+TRY_STAND_IN: Final = "Try “demo” or “remember that I like tea”."
+"""The same where the built-in stand-in answers by fixed rules."""
+MANNERS: Final = {"direct": "which answers directly", "monologue": "which speaks when it has something to say"}
+"""Ways of speaking, for the greeting."""
+CLOSE_SECONDS: Final = 2.0
+"""Seconds a screen may take to end; one that hangs in a write is abandoned, and the terminal restored without it."""
+
+
+@attrs.frozen
+class ChatConfig:
+    """Values of a chat that its caller knows: address, files, and facts about the daemon.
+
+    Example::
+
+        ChatConfig(ChannelInfo("cli", "main"), home.history, max_frame_bytes=1 << 20, model="anthropic/claude")
+    """
+
+    channel: ChannelInfo
+    """Address of the conversation."""
+    history: Path
+    """File of the typed messages."""
+    max_frame_bytes: int
+    """Size above which the gateway refuses a message."""
+    model: str = ""
+    """Model of the agent, for the greeting; "" = not known."""
+    speech: str = ""
+    """Way in which the model speaks, a key of MANNERS, for the greeting; "" = not known."""
+    leave_rules: Callable[[], LeaveRules] = LeaveRules
+    """Returns what leaving does at this moment. Called from any thread; must not wait."""
+
+
+MakeScreen: TypeAlias = "Callable[[ScreenListener], Screen]"
+"""Constructor of a screen from the functions that it calls from its thread."""
+
+
+class InteractiveChat:
+    """Chat of one person at one screen. Make it inside trio.run, and call `run` once.
+
+    Example::
+
+        async with open_conversation(find, config.channel, random=random) as conversation:
+            await InteractiveChat(conversation, make_screen, config).run()
+
+    Typed messages wait in a bounded queue, so that a paste cannot fill the memory while the daemon is away. `/stop` does
+    not wait in it: a person who stops the agent means everything that is queued, too.
+    """
+
+    def __init__(self, conversation: Conversation, make_screen: MakeScreen, config: ChatConfig) -> None:
+        self._config = config
+        self._conversation = conversation
+        self._events = aiter(conversation)
+        self._token = trio.lowlevel.current_trio_token()
+        """Way from the screen's thread into Trio's."""
+        self._typed: deque[tuple[str, tuple[Media, ...]]] = deque()
+        """Typed messages with their attachments that are not handed to the conversation yet."""
+        self._typed_news = trio.Event()
+        """Wakes the task that hands them over."""
+        self._left = trio.Event()
+        """Set when the user leaves, the screen has ended, or the daemon has refused for good."""
+        self._all_accepted = trio.Event()
+        """Set whenever no typed message waits for being accepted; replaced by `_wait_accepted`."""
+        self._agent = "Pegasus"
+        """Name of the agent, from the gateway's welcome."""
+        self._status = ChatStatus()
+        """Facts that the status line shows at present."""
+        self._urgent: deque[str] = deque()
+        """Messages that passed the queue (/stop) and are not handed over yet."""
+        self._tasks: dict[str, RunningTask] = {}
+        """Tasks that run or wait for their turn, by id."""
+        self._drafting = False
+        """The screen shows a draft."""
+        self._offline_reason = ""
+        """Reason of the last failed or lost connection, for DaemonGone."""
+        self._refused = False
+        """There will be no other attempt to connect."""
+        self._online = trio.Event()
+        """Set by each welcome."""
+        self._leave = Leave.LEAVE
+        """What the user wants to become of the agent."""
+        self._last_sent = ""
+        """Id of the message that was sent last."""
+        self._last_question = ""
+        """Id of the message that the last reply has answered."""
+        self._replies = 0
+        """Replies that were shown."""
+        self._status_changed = trio.Event()
+        """Set at each change of the status and each reply; replaced by who waits for it."""
+        self._suggestions = Suggestions()
+        """Names that the agent understands."""
+        self._suggested_at = -math.inf
+        """Time at which it said so, on Trio's clock."""
+        self._checked: list[str] = []
+        """Typed texts for which the agent is asked whether there is such a command."""
+        listener = ScreenListener(
+            partial(self._post, self._take),
+            partial(self._post, self._begin_leaving),
+            partial(self._post, self._on_slash),
+        )
+        self._screen = make_screen(listener)
+
+    async def run(self) -> Leave:
+        """Chat until the user leaves; return what is to become of the agent. What could not be sent is then in `unsent`.
+
+        Messages typed just before leaving are given ACCEPT_SECONDS to be accepted. Raises DaemonGone if there is no
+        daemon at the start or it refuses for good, and what went wrong on the screen. Cancelled, it ends at once. The
+        terminal is restored in every case.
+        """
+        await self._handle(await anext(self._events))
+        if not self._status.online:
+            raise DaemonGone(self._offline_reason)
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._send_typed)
+            nursery.start_soon(self._handle_events)
+            nursery.start_soon(self._refresh_at_each_connection)
+            nursery.start_soon(self._watch_window_size)
+            failure = await self._run_screen()
+            if failure is None and self._status.online:
+                await self._wait_accepted()
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        if self._refused:
+            raise DaemonGone(self._offline_reason)
+        return self._leave
+
+    async def _run_screen(self) -> Exception | None:
+        """Run the screen in a thread of its own; return when the user has left or the screen has ended.
+
+        Leaving, in whatever way, closes the screen and waits for it, CLOSE_SECONDS at most: a thread that hangs in a write to a
+        terminal that does not take it cannot be ended, so it is abandoned and the terminal's modes are restored without it.
+
+        What the screen's thread raised is returned instead of raised: inside the nursery it would arrive wrapped in a group,
+        beside cancellations.
+        """
+        failure: Exception | None = None
+        waiting = trio.CancelScope(shield=True)
+
+        async def run() -> None:
+            nonlocal failure
+            with waiting:
+                try:
+                    await trio.to_thread.run_sync(self._screen.run, abandon_on_cancel=True)
+                except Exception as error:
+                    failure = error
+            if waiting.cancelled_caught:
+                restore_terminal()
+            self._left.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            try:
+                await self._left.wait()
+            finally:
+                self._screen.close()
+                waiting.deadline = trio.current_time() + CLOSE_SECONDS
+        return failure
+
+    async def _wait_accepted(self) -> None:
+        """Return when every typed message has been accepted, ACCEPT_SECONDS at the latest."""
+        with trio.move_on_after(ACCEPT_SECONDS):
+            while self.unsent:
+                self._all_accepted = trio.Event()
+                await self._all_accepted.wait()
+
+    def _post(self, callback: Callable[..., None], *args: object) -> None:
+        """Run the callback in Trio's thread, from the screen's. After the end of trio.run it is dropped."""
+        with suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(callback, *args)
+
+    # ---------------------------------------------------------------- sending
+
+    def _take(self, text: str, media: tuple[Media, ...] = ()) -> None:
+        """Queue a typed text, unless it is a command that the agent does not know."""
+        if find_unknown(text, self._suggestions.names) is None or not self._suggestions.commands:
+            self._queue(text, media)
+        else:
+            self._checked.append(text)
+            self._nursery.start_soon(self._take_when_known, text, media)
+
+    async def _take_when_known(self, text: str, media: tuple[Media, ...]) -> None:
+        """Queue a command that exists by now; answer any other here, so that a person need not wait until the agent has time."""
+        await self._refresh()
+        self._checked.remove(text)
+        names = self._suggestions.names
+        if name := find_unknown(text, names):
+            self._screen.notice(f"Not sent. {describe_unknown(name, names)}")
+        else:
+            self._queue(text, media)
+
+    def _queue(self, text: str, media: tuple[Media, ...] = ()) -> None:
+        """Queue a typed text, or show why it is not sent: too large, or too many waiting."""
+        size, limit = frame_bytes(text, media), self._config.max_frame_bytes
+        if size > limit:
+            self._screen.notice(f"Not sent: {size:,} bytes; the agent takes {limit:,} at most.")
+        elif is_stop(text):  # passes everything that waits
+            self._urgent.append(text)
+            self._nursery.start_soon(self._send_urgent, text)
+        elif len(self._typed) >= MAX_UNSENT:
+            self._screen.notice(f"Not sent: {MAX_UNSENT} messages are waiting to be sent already.")
+        else:
+            self._typed.append((text, media))
+            self._typed_news.set()
+        self._update_status()
+
+    async def _send_typed(self) -> None:
+        """Send the queued texts in order. `send` waits while too many are not accepted yet."""
+        while True:
+            while self._typed:
+                text, media = self._typed[0]
+                self._last_sent = await self._conversation.send(text, media=media)
+                self._typed.popleft()
+                self._update_status()
+            self._typed_news = trio.Event()
+            await self._typed_news.wait()
+
+    async def _send_urgent(self, text: str) -> None:
+        """Send a text beside the queue."""
+        self._last_sent = await self._conversation.send(text)
+        self._urgent.remove(text)
+        self._update_status()
+
+    @property
+    def unsent(self) -> tuple[str, ...]:
+        """Typed texts that the agent has not accepted yet, in the order in which they would be."""
+        return (*self._conversation.unaccepted_texts, *self._urgent, *(text for text, _ in self._typed), *self._checked)
+
+    @property
+    def _unsent_count(self) -> int:
+        """Number of these texts."""
+        return self._conversation.unaccepted + len(self._urgent) + len(self._typed) + len(self._checked)
+
+    # ---------------------------------------------------------------- leaving
+
+    def _begin_leaving(self, leave: Leave) -> None:
+        """Leave, after the work of this conversation has been stopped if that is wanted."""
+        self._leave = leave
+        if leave is Leave.STOP:
+            self._queue("/stop")
+            self._nursery.start_soon(self._leave_when_stopped)
+        else:
+            self._left.set()
+
+    async def _leave_when_stopped(self) -> None:
+        """Leave when nothing runs any more and the agent has said so, STOP_SECONDS later at the latest."""
+        before = self._replies
+        with trio.move_on_after(STOP_SECONDS):
+            while self._status.thinking or self._status.tasks or self._replies == before:
+                self._status_changed = trio.Event()
+                await self._status_changed.wait()
+        self._left.set()
+
+    # ---------------------------------------------------------------- suggestions
+
+    def _on_slash(self) -> None:
+        """Bring the suggestions up to date, unless that was done just now."""
+        if trio.current_time() - self._suggested_at > FRESH_SECONDS:
+            self._nursery.start_soon(self._refresh)
+
+    async def _refresh_at_each_connection(self) -> None:
+        """Ask after each welcome, since the daemon may be another one."""
+        while True:
+            await self._online.wait()
+            self._online = trio.Event()
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Ask the agent what may be typed. An agent that does not answer, or is of another version, changes nothing."""
+        self._suggested_at = trio.current_time()
+        with suppress(ClientError):
+            completions = await self._conversation.call("completions", timeout=REFRESH_SECONDS)
+            tasks: Json = {}
+            with suppress(ClientError):  # the task system starts later than the agent
+                tasks = await self._conversation.call("tasks.list", timeout=REFRESH_SECONDS)
+            if isinstance(completions, Mapping) and isinstance(tasks, Mapping):
+                self._suggestions = parse_suggestions(completions, tasks)
+                self._screen.suggest(self._suggestions)
+
+    # ---------------------------------------------------------------- window
+
+    async def _watch_window_size(self) -> None:
+        """Pass SIGWINCH on, which reaches the main thread only."""
+        if threading.current_thread() is threading.main_thread():
+            with trio.open_signal_receiver(signal.SIGWINCH) as signals:
+                async for _ in signals:
+                    self._screen.resized()
+
+    # ---------------------------------------------------------------- events
+
+    async def _handle_events(self) -> None:
+        """Handle events until the conversation ends, which it does only after a refusal for good."""
+        async for event in self._events:
+            await self._handle(event)
+        self._left.set()
+
+    async def _handle(self, event: ConversationEvent) -> None:
+        """Show an event: a reply is printed, a draft is shown above the prompt, all else changes the status line."""
+        now = self._status
+        match event:
+            case OutboundMessage():
+                await self._show(event)
+            case Typing(active=active):
+                if not active:
+                    self._show_draft("", "")
+                begins = active and not now.thinking
+                self._update_status(
+                    attrs.evolve(self._status, thinking=active, answered=now.answered and active and not begins)
+                )
+            case Progress(text=text, reasoning=reasoning):
+                self._show_draft(text, reasoning)
+            case TaskProgress():
+                self._note_task(event)
+            case MessageAccepted():
+                self._update_status()
+            case MessageRejected(code=code, message=message):
+                self._screen.notice(f"Not taken: {describe_rejection(code, message)}")
+                self._update_status()
+            case Online(agent=agent):
+                self._greet(agent)
+                self._online.set()
+            case Offline(reason=reason, retry_in=retry):
+                self._offline_reason, self._refused = reason, retry is None
+                self._show_draft("", "")
+                self._tasks.clear()  # those that still run come again after the next welcome
+                lost = now.lost or now.online
+                self._update_status(
+                    attrs.evolve(now, online=False, lost=lost, thinking=False, writing=False, answered=False, tasks=())
+                )
+
+    def _greet(self, agent: str) -> None:
+        """Show the connection; the first time with the agent, its model, something to try, and the way out.
+
+        A reconnection is visible in the status line only.
+        """
+        self._agent = agent
+        if not self._status.lost:
+            model = f" ({self._config.model})" if self._config.model else ""
+            example = TRY_STAND_IN if self._config.model.startswith("offline/") else TRY
+            manner = f", {MANNERS[self._config.speech]}" if self._config.speech in MANNERS else ""
+            leaving = f"stops {agent}" if self._config.leave_rules().stops_agent else f"leaves, and {agent} goes on"
+            self._screen.notice(
+                f"Talking with {agent}{model}{manner}.\n{example}\n/help shows what there is, Ctrl-D {leaving}."
+            )
+        self._update_status(attrs.evolve(self._status, online=True))
+
+    def _note_task(self, state: TaskProgress) -> None:
+        """Take the newest state of a task into account."""
+        task = running_task(state, monotonic())
+        if task is None:
+            self._tasks.pop(state.task_id, None)
+        else:
+            self._tasks[state.task_id] = task
+        self._update_status(attrs.evolve(self._status, tasks=in_order(self._tasks.values())))
+
+    def _show_draft(self, text: str, reasoning: str) -> None:
+        """Show how far a reply is written; two empty texts withdraw it."""
+        if text or reasoning or self._drafting:
+            self._drafting = bool(text or reasoning)
+            self._screen.draft(Draft(self._agent, text, reasoning) if self._drafting else None)
+        self._update_status(attrs.evolve(self._status, writing=bool(text)))
+
+    def _show_question(self, reply: OutboundMessage) -> None:
+        """Show the question above its first answer, if another client of the conversation has asked it or more was sent since."""
+        id, question = reply.metadata.get("inReplyTo"), reply.metadata.get("question")
+        if not isinstance(id, str) or not isinstance(question, str) or id == self._last_question:
+            return
+        self._last_question = id
+        if not self._conversation.is_own(id):
+            self._screen.notice(f"(asked elsewhere) {question}")
+        elif self._last_sent not in ("", id):
+            self._screen.notice(f"(about) {question}")
+
+    async def _show(self, reply: OutboundMessage) -> None:
+        """Return when the reply has been drawn.
+
+        Until then no other event is taken, so that the reply is acknowledged only after a person could see it.
+        """
+        drawn = trio.Event()
+        self._show_question(reply)
+        attached = [f"[attached: {file.name}, {file.mime}]" for file in reply.media]
+        self._drafting = False  # the reply takes the draft's place
+        self._update_status(attrs.evolve(self._status, answered=self._status.thinking, writing=False))
+        self._screen.reply(self._agent, "\n\n".join([reply.text, *attached]), partial(self._post, drawn.set))
+        await drawn.wait()
+        self._replies += 1
+        self._status_changed.set()
+
+    def _update_status(self, status: ChatStatus | None = None) -> None:
+        """Show this status, or the present one, with the number of unsent messages as it is now."""
+        status = attrs.evolve(status or self._status, unsent=self._unsent_count)
+        if status != self._status:
+            self._status = status
+            self._screen.status(status)
+            self._status_changed.set()
+        if not self._unsent_count:
+            self._all_accepted.set()

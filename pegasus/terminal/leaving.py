@@ -1,0 +1,101 @@
+"""The question that is asked when somebody leaves the chat while work is running, as values and pure functions.
+
+A chat that has joined a running agent leaves it running; a chat that has started the agent stops it. In both cases a person who
+leaves while something runs must be able to choose what becomes of it, and know what each choice does.
+
+Ctrl-D once more takes the way that leaving takes without a question, so that an impatient person is not held up.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+import attrs
+
+from pegasus.formatting import GOES_ON
+from pegasus.terminal.status_line import ChatStatus
+
+
+class Leave(Enum):
+    """Way to leave the chat, and what becomes of the agent's work."""
+
+    LEAVE = "the agent goes on if it was joined, and stops if this chat has started it"
+    KEEP = "the agent goes on in the background although this chat has started it"
+    STOP = "the work of this conversation is stopped first, then as LEAVE"
+
+
+STAY: Final = "stay"
+"""Text of the key that ends the question."""
+_INDENT: Final = 10
+"""Columns before the text of a key."""
+
+
+@attrs.frozen
+class LeaveRules:
+    """Facts that decide what leaving does: `LeaveRules(stops_agent=True)` for a chat that has started the agent."""
+
+    stops_agent: bool = False
+    """Leaving stops the agent."""
+    resumes: bool = True
+    """Work that the end of the agent interrupts goes on at the next start (`tasks.recovery`)."""
+
+
+@attrs.frozen
+class LeaveQuestion:
+    """The question: what is running, and what each key does."""
+
+    running: str
+    """Sentence that names what is running."""
+    keys: Mapping[str, tuple[str, Leave]]
+    """Description and effect by key, in the order in which they are shown."""
+
+    def lines(self, width: int) -> list[str]:
+        """Return the lines to show, wrapped between words. width: columns that there are."""
+        texts = [(key, text) for key, (text, _) in self.keys.items()]
+        lines = textwrap.wrap(self.running, max(width, 2 * _INDENT), break_on_hyphens=False)
+        for key, text in [*texts, ("Esc", STAY)]:
+            first, *more = textwrap.wrap(text, max(width - _INDENT, _INDENT), break_on_hyphens=False)
+            lines += [f"  {key:<7} {first}", *(" " * _INDENT + line for line in more)]
+        return lines
+
+
+def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | None:
+    """Return the question to ask before leaving, None while nothing runs or nobody knows.
+
+    An agent that has replied often thinks on for a moment; nobody waits for that.
+    """
+    awaited = status.thinking and not status.answered
+    if not status.online or not (awaited or status.tasks):
+        return None
+    parts = []
+    if status.tasks:
+        task, *others = status.tasks
+        name = f"task {task.number}" if task.number else "a task"
+        parts.append(f"{name} ({task.description})" + (f" and {len(others)} more" if others else ""))
+    if awaited:
+        parts.append("the answer to your message")
+    several = len(status.tasks) + awaited > 1
+    them, they_go = ("them", "they go") if several else ("it", "it goes")
+    running = f"Still running: {', and '.join(parts)}."
+    if not rules.stops_agent:
+        return LeaveQuestion(
+            running,
+            {
+                "l": (f"leave {them} running; so does Ctrl-D", Leave.LEAVE),
+                "s": (f"stop {them} and leave", Leave.STOP),
+            },
+        )
+    outcome = f"{they_go} {GOES_ON}" if status.tasks else f"{they_go} on at the next start"
+    if not rules.resumes:
+        outcome = "tasks then count as failed"
+    return LeaveQuestion(
+        running,
+        {
+            "l": (f"leave {them} running in the background", Leave.KEEP),
+            "s": (f"stop {them}, and the agent", Leave.STOP),
+            "q": (f"stop the agent, as Ctrl-D does; {outcome}", Leave.LEAVE),
+        },
+    )

@@ -1,0 +1,188 @@
+"""Values of what the screen shows of the agent's work: the draft of a reply, and the line under the prompt.
+
+`ChatStatus` and `Draft` are the values; the line is a pure function of a `ChatStatus` and the time. It shows a hint until the next
+key, the connection, the agent's thinking, and the background task that runs. It is empty while all is well and nothing happens: a
+line that always shows something is soon not read any more.
+
+    ⠙ thinking for 8 s, Ctrl-C stops · task 3: fetch the report · shell_exec · step 2 · 0:41 · +2 more
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from pegasus.formatting import plural
+from pegasus.messages import TaskProgress
+from pegasus.terminal.tty import neutralise
+
+FRAME_SECONDS: Final = 0.2
+"""Seconds between two pictures of the spinner: fast enough to show that the chat works, slow enough to cost no CPU."""
+TASK_SECONDS: Final = 1.0
+"""Seconds between two pictures while only a task runs, whose time is shown in seconds."""
+PATIENCE: Final = 5
+"""Seconds of thinking after which the line shows for how long, and how to stop it."""
+SHORTEST_DESCRIPTION: Final = 12
+"""Columns that the description of a task keeps in a narrow window; then the end of the line is cut off."""
+
+_FRAMES: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+"""Pictures of the spinner in turn; none on a terminal without Unicode."""
+_WORKING: Final = ("REASONING", "ACTING")
+"""States of a task that is at work, as they stand on the wire."""
+_WAITING: Final = "IDLE"
+"""State of a task that waits for its turn."""
+
+
+@attrs.frozen
+class RunningTask:
+    """A background task that is not finished: `RunningTask(3, "fetch the report", "shell_exec", 2, since=12.5)`."""
+
+    number: int
+    """Number by which people name it."""
+    description: str
+    tool: str = ""
+    """Tool that runs, "" while none does."""
+    step: int = 0
+    """Number of the step, 0 while it waits for its turn."""
+    since: float | None = None
+    """Time at which it got its turn, on the clock of `status_line`; None while it waits."""
+
+
+@attrs.frozen
+class ChatStatus:
+    """Facts that the line shows. `ChatStatus(online=True)` is an idle agent: the line is empty."""
+
+    online: bool = False
+    """The gateway has sent its welcome on the present connection."""
+    lost: bool = False
+    """There was a connection before."""
+    thinking: bool = False
+    """The agent works on a message of this conversation."""
+    answered: bool = False
+    """There was a reply since the agent began to think."""
+    unsent: int = 0
+    """Messages that were typed and are not accepted yet."""
+    writing: bool = False
+    """A reply is being written, and shown above the prompt as far as it is."""
+    tasks: tuple[RunningTask, ...] = ()
+    """Tasks of this conversation that run or wait for their turn, in the order of `in_order`."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while something runs whose time is shown, so that the line must be drawn again and again."""
+        return self.online and (self.thinking or any(task.since is not None for task in self.tasks))
+
+
+@attrs.frozen
+class Draft:
+    """A reply that is being written: `Draft("Pegasus", "Once upon a ti")`."""
+
+    agent: str
+    """Name of the agent, shown above the text."""
+    text: str
+    """Markdown as far as it is written; "" while there is only reasoning."""
+    reasoning: str = ""
+    """End of the model's reasoning, shown dimmed above the text; "" where it is not shown."""
+
+
+def running_task(state: TaskProgress, now: float) -> RunningTask | None:
+    """Return a task that runs or waits for its turn, None for any other. now: on the clock of the line.
+
+    A suspended task waits for a person, perhaps for days, and is not shown.
+    """
+    if state.state not in (*_WORKING, _WAITING):
+        return None
+    since = now - state.elapsed_ms / 1000 if state.state in _WORKING else None
+    description = " ".join(neutralise(state.description).split())
+    return RunningTask(state.number, description, neutralise(state.tool), state.step, since)
+
+
+def in_order(tasks: Iterable[RunningTask]) -> tuple[RunningTask, ...]:
+    """Return the tasks in the order in which they are shown: those at work first, each by number."""
+    return tuple(sorted(tasks, key=lambda task: (task.since is None, task.number)))
+
+
+def status_line(
+    status: ChatStatus, seconds: float, hint: str = "", *, now: float = 0.0, width: int = 80, unicode: bool = True
+) -> str:
+    """Return the text of the line, "" when there is nothing to show.
+
+    seconds: for how long the agent has been thinking. now: time on the clock of the tasks. width: columns that there are.
+    """
+    dot = " · " if unicode else " - "
+    parts = [hint]
+    if not status.online:
+        parts.append(_connection_text(status))
+    elif status.thinking:
+        parts.append(_thinking_text(status.writing, seconds, unicode))
+    text = dot.join(part for part in parts if part)
+    if not status.online or not status.tasks:
+        return text
+    text = text + dot if text else ""
+    line = text + _task_text(status.tasks, now, dot, width - _columns(text), unicode=unicode)
+    if hint and _columns(line) > width:  # the task wins: it stands in front, without its description
+        line = dot.join([_short_text(status.tasks[0], now, dot), *filter(None, parts)])
+    return line
+
+
+def _connection_text(status: ChatStatus) -> str:
+    """Return the state of a connection that is not there, and how many messages wait for it."""
+    state = "connection lost, trying again" if status.lost else "connecting"
+    return f"{state}; {plural(status.unsent, 'message')} waiting to be sent" if status.unsent else state
+
+
+def _thinking_text(writing: bool, seconds: float, unicode: bool) -> str:
+    """Return the spinner, and after some seconds for how long, and how to stop."""
+    frame = _FRAMES[int(seconds / FRAME_SECONDS) % len(_FRAMES)] + " " if unicode else ""
+    activity = "writing" if writing else "thinking"
+    if seconds < PATIENCE:
+        return f"{frame}{activity}"
+    minutes, rest = divmod(int(seconds), 60)
+    duration = f"{minutes} min {rest:02} s" if minutes else f"{rest} s"
+    return f"{frame}{activity} for {duration}, Ctrl-C stops"
+
+
+def _short_text(task: RunningTask, now: float, dot: str) -> str:
+    """Return a task without its description."""
+    name = f"task {task.number}" if task.number else "task"
+    return name if task.since is None else f"{name}{dot}{_clock_text(now - task.since)}"
+
+
+def _task_text(tasks: tuple[RunningTask, ...], now: float, dot: str, width: int, *, unicode: bool) -> str:
+    """Return the first task and how many more there are, with its description shortened so that the rest fits."""
+    task, *others = tasks
+    name = f"task {task.number}: " if task.number else "task: "
+    if task.since is None:
+        facts = ["waits for its turn"]
+    else:
+        facts = [fact for fact in (task.tool, f"step {task.step}" if task.step else "") if fact]
+        facts.append(_clock_text(now - task.since))
+    if others:
+        facts.append(f"+{len(others)} more")
+    rest = dot + dot.join(facts)
+    room = max(SHORTEST_DESCRIPTION, width - len(name) - _columns(rest))
+    return name + _cut(task.description, room, "…" if unicode else "...") + rest
+
+
+def _clock_text(seconds: float) -> str:
+    """Return a duration as a clock shows it: 0:41, 12:05, 1:00:00."""
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _columns(text: str) -> int:
+    """Return the columns that a text takes: Chinese characters and emoji take two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _cut(text: str, width: int, mark: str) -> str:
+    """Return the text, shortened with the mark to so many columns."""
+    if _columns(text) <= width:
+        return text
+    while _columns(text) > width - len(mark):
+        text = text[:-1]
+    return text.rstrip() + mark

@@ -1,0 +1,182 @@
+"""Tools for commands in the background: command_start, command_output, command_input, command_stop and command_list.
+
+The commands themselves are in `pegasus.sandbox.background`; they belong to the task of the call and end with it. All tools
+but the list return the same object: the command, whether it runs, and what it has written since the last look. So a
+start that fails at once, and the answer to a line of input, are seen without a further call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import trio
+
+from pegasus.formatting import plural
+from pegasus.messages import Json
+from pegasus.models import ToolSpec
+from pegasus.sandbox import BackgroundCommand, BackgroundCommands, CommandError, CommandLimits, ProcessError
+from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.shell import ENV, PTY, prepare_command, time_left
+
+MAX_WAIT: Final = 60.0
+"""Seconds that one call may wait for output."""
+_WAIT_AT_START: Final = 1.0
+_WAIT_FOR_ANSWER: Final = 2.0
+_WAIT_FOR_OUTPUT: Final = 10.0
+_ID: Final[Json] = {"type": "string", "description": 'As command_start has returned it, such as "c1"'}
+"""Schema of the id of a command."""
+
+
+def _wait(usual: float) -> Json:
+    """Return the schema of the time to wait for output. usual: seconds if the model says nothing."""
+    what = f"Seconds to wait for output or the end, at most {MAX_WAIT:g}; without it, {usual:g}. It returns as soon as there is some"
+    return {"type": "number", "minimum": 0, "maximum": MAX_WAIT, "description": what}
+
+
+_START: Final = ToolSpec(
+    "command_start",
+    "Start a shell command in the background and go on while it runs: a server, a long build, a program to talk to. Returns its "
+    "commandId and its first output. It ends with this task at the latest, with everything it has started.",
+    parameters(
+        {
+            "command": {"type": "string"},
+            "cwd": {"type": "string", "description": "Folder to run in; without it, the workspace"},
+            "env": ENV,
+            "pty": PTY,
+            "wait": _wait(_WAIT_AT_START),
+        },
+        "command",
+    ),
+)
+_OUTPUT: Final = ToolSpec(
+    "command_output",
+    "What a background command has written since the last look, stdout and stderr in one, and its exit code if it has ended. "
+    "Waits if there is nothing new.",
+    parameters({"commandId": _ID, "wait": _wait(_WAIT_FOR_OUTPUT)}, "commandId"),
+)
+_INPUT: Final = ToolSpec(
+    "command_input",
+    "Write to the input of a background command, and return what it answers. A line needs its line break. On a terminal, control "
+    'characters are keys: "\\u0003" is Ctrl-C, "\\u0004" Ctrl-D, "\\u001b" Esc.',
+    parameters(
+        {
+            "commandId": _ID,
+            "text": {"type": "string"},
+            "end": {"type": "boolean", "description": "True: the input ends here"},
+            "wait": _wait(_WAIT_FOR_ANSWER),
+        },
+        "commandId",
+        "text",
+    ),
+)
+_STOP: Final = ToolSpec(
+    "command_stop",
+    "End a background command and everything it has started, and return its last output.",
+    parameters({"commandId": _ID}, "commandId"),
+)
+_LIST: Final = ToolSpec("command_list", "List the background commands of this task.", parameters({}))
+
+
+def background_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
+    """Return the five tools. limits: of each command; `output` bytes of it are kept, and more than `flood` bytes end it.
+
+        tools = background_tools(CommandLimits(grace=5.0))
+
+    The effect of starting and of writing is ONCE: after a crash the command is gone in any case. Reading and stopping can be repeated.
+    """
+
+    async def start(arguments: Any, context: ToolContext) -> Json:
+        """Start a command. What is wrong with the arguments is refused before anything is started."""
+        commands, line = _commands_of(context), arguments["command"]
+        if not line.strip():
+            raise ToolError("command is empty")
+        folder, environment, terminal = await prepare_command(arguments, context)
+        try:
+            command = await commands.start(line, folder, environment, limits, terminal)
+        except (ProcessError, CommandError) as error:
+            raise ToolError(str(error)) from error
+        return await _look(command, context, limits, arguments.get("wait", _WAIT_AT_START))
+
+    async def output(arguments: Any, context: ToolContext) -> Json:
+        """Wait for output, and return it."""
+        command = _find(context, arguments)
+        return await _look(command, context, limits, arguments.get("wait", _WAIT_FOR_OUTPUT))
+
+    async def write(arguments: Any, context: ToolContext) -> Json:
+        """Write to a command, and return what it answers."""
+        command = _find(context, arguments)
+        text = arguments["text"].encode("utf-8", "replace")
+        try:
+            await command.write(text, end=arguments.get("end", False))
+        except CommandError as error:
+            raise ToolError(str(error)) from error
+        return await _look(command, context, limits, arguments.get("wait", _WAIT_FOR_ANSWER))
+
+    async def stop(arguments: Any, context: ToolContext) -> Json:
+        """End a command. One that has ended before is no error."""
+        command = _find(context, arguments)
+        await command.stop()
+        return await _look(command, context, limits, 0.0)
+
+    async def list_all(arguments: Any, context: ToolContext) -> Json:
+        """List the commands, oldest first."""
+        return [_describe(command) for command in _commands_of(context)]
+
+    return (
+        Tool(_START, start, "code", Effect.ONCE),
+        Tool(_OUTPUT, output, "code", Effect.IDEMPOTENT),
+        Tool(_INPUT, write, "code", Effect.ONCE),
+        Tool(_STOP, stop, "code", Effect.IDEMPOTENT),
+        Tool(_LIST, list_all, "code", Effect.PURE),
+    )
+
+
+def _commands_of(context: ToolContext) -> BackgroundCommands:
+    """Return the background commands of the caller. Raises ToolError if it cannot have any."""
+    if context.commands is None:
+        raise ToolError("only background tasks can have background commands; start a task for this")
+    return context.commands
+
+
+def _find(context: ToolContext, arguments: Any) -> BackgroundCommand:
+    """Return the command that a call names. Raises ToolError."""
+    try:
+        return _commands_of(context).get(arguments["commandId"])
+    except CommandError as error:
+        raise ToolError(str(error)) from error
+
+
+async def _look(
+    command: BackgroundCommand, context: ToolContext, limits: CommandLimits, wait: float
+) -> dict[str, Json]:
+    """Wait for news of a command, and return its state with the output since the last look."""
+    await command.wait_for_news(min(wait, time_left(limits.grace)))
+    has_ended = command.end is not None
+    part = await command.read(max(context.max_result * 3 // 5, 1_000))
+    notes = []
+    if part.lost:
+        notes.append(f"{part.lost:,} bytes before this output are lost, because nobody read them in time")
+    if part.waiting:
+        notes.append(f"{part.waiting:,} bytes more are waiting; read on with command_output")
+    if has_ended and command.flooded:
+        notes.append(f"ended because it wrote more than {limits.flood >> 20} MiB")
+    if has_ended and command.end is not None and command.end.outlived:
+        left = plural(command.end.outlived, "process", "processes")
+        notes.append(f"{left} still running when the command was done, and ended with it")
+    note: dict[str, Json] = {"note": "; ".join(notes)} if notes else {}
+    return {**_describe(command), "output": part.text, **note}
+
+
+def _describe(command: BackgroundCommand) -> dict[str, Json]:
+    """Return a command without its output."""
+    state: dict[str, Json] = {
+        "commandId": command.id,
+        "command": command.name,
+        "running": command.end is None,
+        "seconds": round(trio.current_time() - command.started_at),
+    }
+    if command.end is not None:
+        state["exitCode"] = command.end.exit_code
+        if command.end.signal:
+            state["signal"] = command.end.signal
+    return state

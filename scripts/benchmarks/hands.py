@@ -1,0 +1,13 @@
+"""What tasks do in the world: how fast it ends, and what it leaves. Each part is a file of its own, `hands_…`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks import hands_commands
+from benchmarks.report import Result
+from benchmarks.workplace import Workplace
+
+
+def measure(place: Workplace) -> Iterator[Result]:
+    yield from hands_commands.measure(place)

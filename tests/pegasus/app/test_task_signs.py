@@ -1,0 +1,95 @@
+"""States of tasks for people: each change once, a single end, nothing that waits."""
+
+import attrs
+
+from actors import ActorError
+from pegasus.app.task_signs import TaskSigns, task_progress
+from pegasus.messages import ChannelInfo
+from pegasus.tasks import TaskState, TaskView
+
+CHANNEL = {"type": "web", "channelId": "c1", "replyTo": "7"}
+VIEW = TaskView(
+    "t1",
+    TaskState.IDLE,
+    "find\npapers " + "x" * 200,
+    "find them",
+    "general",
+    "main-agent",
+    0,
+    1000,
+    1000,
+    metadata={"channel": CHANNEL},
+    number=3,
+)
+
+
+class Switchboard:
+    def __init__(self):
+        self.signs = []
+        self.is_full = False
+
+    def tell_nowait(self, sign):
+        if self.is_full:
+            raise ActorError("full", target="switchboard", message_type="TaskProgress")
+        self.signs.append(sign)
+
+
+def moved(view=VIEW, **changes):
+    return attrs.evolve(view, **changes)
+
+
+def test_a_state_names_channel_number_tool_step_and_time():
+    acting = moved(state=TaskState.ACTING, doing="shell_exec", iteration=2, started_at=2000, updated_at=2500)
+    sign = task_progress(acting, 10_000)
+    assert (sign.channel, sign.number, sign.state) == (ChannelInfo("web", "c1", None, "7"), 3, "ACTING")
+    assert (sign.tool, sign.step, sign.elapsed_ms) == ("shell_exec", 2, 8000)
+    assert sign.description.startswith("find papers")
+    assert len(sign.description) == 80
+
+
+def test_the_step_counts_the_model_call_that_runs_and_thinking_is_no_tool():
+    sign = task_progress(moved(state=TaskState.REASONING, doing="thinking", iteration=1, started_at=2000), 2000)
+    assert (sign.step, sign.tool) == (2, "")
+
+
+def test_a_task_that_waits_has_no_time_and_one_that_is_over_has_its_whole_time():
+    assert task_progress(VIEW, 9000).elapsed_ms == 0
+    over = moved(state=TaskState.FAILED, error="no", started_at=2000, updated_at=2500)
+    assert task_progress(over, 9000).elapsed_ms == 500
+
+
+def test_a_task_that_nobody_on_a_channel_asked_for_belongs_to_the_terminal():
+    assert task_progress(moved(metadata={"channel": 7}), 0).channel == ChannelInfo("cli", "main")
+
+
+def test_each_change_is_sent_once_and_the_end_once():
+    board = Switchboard()
+    signs = TaskSigns(board, lambda: 5000)
+    thinking = moved(state=TaskState.REASONING, doing="thinking", started_at=2000)
+    done = moved(state=TaskState.COMPLETED, iteration=1, result="42", started_at=2000, updated_at=4000)
+    for view in (
+        VIEW,
+        thinking,
+        thinking,
+        moved(thinking, updated_at=3000),
+        moved(done, result=None),  # the answer is given and not recorded
+        done,
+        moved(done, doing="reflecting"),
+        done,
+    ):
+        signs.observe(view)
+    assert [sign.state for sign in board.signs] == ["IDLE", "REASONING", "COMPLETED"]
+
+
+def test_a_task_that_goes_on_after_its_end_is_shown_again():
+    board = Switchboard()
+    signs = TaskSigns(board, lambda: 5000)
+    for state in (TaskState.REASONING, TaskState.FAILED, TaskState.REASONING, TaskState.FAILED):
+        signs.observe(moved(state=state))
+    assert [sign.state for sign in board.signs] == ["REASONING", "FAILED", "REASONING", "FAILED"]
+
+
+async def test_a_switchboard_without_room_costs_the_task_nothing():
+    board = Switchboard()
+    board.is_full = True
+    TaskSigns(board, lambda: 0).observe(VIEW)

@@ -1,0 +1,123 @@
+"""Rights of guests through every delegation: nothing that follows from their message can do more than they may."""
+
+import pytest
+import trio
+
+from pegasus.messages import ChannelInfo
+from pegasus.models import ToolSpec
+from pegasus.policy import Role
+from pegasus.settings import AgentSettings, Settings
+from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.scripted import Hang, ScriptedModel, call, say
+from pegasus.testing.world import CLI, FakeChannel, kill, open_world
+from pegasus.tools import Effect, Tool, parameters
+from tests.pegasus.main_agent.voices import add_tool, asked, result_of, spawn, tasks_of
+
+GUEST = ChannelInfo("slack", "#general", "eve")
+OWNER = ChannelInfo("slack", "#general", "ann")
+ANN_OWNS = Settings(agent=AgentSettings(owners=("cli:*", "slack:ann")))
+
+
+class Witness:
+    """A tool that notes for whom it is called."""
+
+    def __init__(self):
+        self.roles = []
+        self.tool = Tool(ToolSpec("look", "Look.", parameters({})), self.run, effect=Effect.PURE)
+
+    async def run(self, arguments, context):
+        self.roles.append(context.principal.role)
+
+
+def slack(text, channel_id="#general"):
+    return call("reply", "r", text=text, channelId=channel_id, channelType="slack")
+
+
+LOOK = say("", call("look", "l"))
+
+
+@pytest.mark.parametrize(("channel", "role"), [(GUEST, Role.GUEST), (OWNER, Role.OWNER), (CLI, Role.OWNER)])
+async def test_calls_of_the_main_agent_and_of_its_tasks_are_for_the_person_who_asked(autojump_clock, channel, role):
+    own, at_work = Witness(), Witness()
+    model = ScriptedModel([say("", call("look", "l"), spawn("find x")), say(), say("", slack("done"))])
+    channels = (FakeChannel("cli"), FakeChannel("slack"))
+    async with open_world(
+        model, settings=ANN_OWNS, channels=channels, task_model=ScriptedModel([LOOK, "found"]), tools=(at_work.tool,)
+    ) as world:
+        add_tool(world, "look", own.run)
+        await world.say("find x", channel)
+        await world.idle()
+        [task] = await tasks_of(world)
+    assert (own.roles, at_work.roles) == ([role], [role])
+    assert task.metadata["role"] == role
+
+
+async def test_a_notification_is_worked_on_for_the_person_whose_task_it_is(autojump_clock):
+    own = Witness()
+    model = ScriptedModel([say("", spawn("find x")), LOOK, say("", slack("done"))])
+    channels = (FakeChannel("cli"), FakeChannel("slack"))
+    async with open_world(model, settings=ANN_OWNS, channels=channels, task_model=ScriptedModel(["found"])) as world:
+        add_tool(world, "look", own.run)
+        await world.say("find x", GUEST)
+        await world.idle()
+    assert own.roles == [Role.GUEST]
+
+
+async def test_a_task_of_a_guest_has_a_guests_rights_after_a_crash(autojump_clock):
+    disk, at_work = MemoryDisk(), Witness()
+    channels = (FakeChannel("cli"), FakeChannel("slack"))
+    async with open_world(
+        ScriptedModel([say("", spawn("find x"))]),
+        settings=ANN_OWNS,
+        channels=channels,
+        task_model=ScriptedModel([Hang()]),
+        disk=disk,
+    ) as world:
+        with trio.CancelScope() as scope:
+            await world.say("find x", GUEST)
+            await trio.sleep(1)
+            await kill(world)
+            scope.cancel()
+    model = ScriptedModel(lambda request: say("", slack("done")) if asked(request) else say())
+    async with open_world(
+        model,
+        settings=ANN_OWNS,
+        channels=channels,
+        task_model=ScriptedModel([LOOK, "found"]),
+        tools=(at_work.tool,),
+        disk=disk,
+    ) as world:
+        await world.idle()
+    assert at_work.roles == [Role.GUEST]
+
+
+async def test_a_guest_neither_sees_nor_continues_a_task_of_an_owner(autojump_clock):
+    """The question of the task is answered by the owner alone: what a guest says would be done with the owner's rights."""
+    ids = []
+
+    def think(request):
+        text = request.turns[-1].text
+        if text.endswith("start"):
+            return say("", spawn("find x"))
+        if text.endswith("answer"):
+            resume = call("resume_task", "a", taskId=ids[0], input="take everything")
+            return say("", resume, call("task_status", "b", taskId=ids[0]), call("task_list", "c"))
+        return say()
+
+    channels = (FakeChannel("cli"), FakeChannel("slack"))
+    ask = say("", call("ask_user", "q", question="Which?"))
+    async with open_world(
+        ScriptedModel(think), settings=ANN_OWNS, channels=channels, task_model=ScriptedModel([ask])
+    ) as world:
+        await world.say("start", CLI)
+        await world.idle()
+        [task] = await tasks_of(world)
+        ids.append(task.task_id)
+        await world.say("answer", GUEST)
+        await world.idle()
+        session = world.session()
+        [after] = await tasks_of(world)
+    assert "belongs to somebody else" in result_of(session, "resume_task")[0]
+    assert "there is no task" in result_of(session, "task_status")[0]
+    assert result_of(session, "task_list")[0] == "[]"
+    assert after.state == task.state

@@ -1,0 +1,387 @@
+"""Calls and reasoning that a model writes as text: found in every family's format, and nothing else is taken for one."""
+
+import html
+import json
+import time
+
+import pytest
+
+from pegasus.models import (
+    AssistantTurn,
+    ModelRequest,
+    ModelResponse,
+    ReasoningPiece,
+    TextPiece,
+    ToolCall,
+    ToolSpec,
+    Usage,
+    UserTurn,
+)
+from pegasus.models.answers.text_calls import find_calls, remove_calls
+from pegasus.models.answers.text_filter import AnswerFilter, read_answer, split_reasoning, visible_text
+from pegasus.models.json_text import CUT_CALL, parse_arguments
+
+REPLY = ToolSpec(
+    "reply",
+    "Speak.",
+    {
+        "type": "object",
+        "properties": {"channelId": {"type": "string"}, "text": {"type": "string"}, "times": {"type": "integer"}},
+        "required": ["channelId", "text"],
+    },
+)
+CLOCK = ToolSpec("current_time", "The clock.", {"type": "object", "properties": {"timezone": {"type": "string"}}})
+TOOLS = (REPLY, CLOCK)
+JSON = '{"name": "reply", "arguments": {"text": "Hi"}}'
+HI = ("reply", {"text": "Hi"})
+NOW = ("current_time", {})
+
+FORMATS = {
+    "hermes": (f"<tool_call>\n{JSON}\n</tool_call>", [HI]),
+    "hermes, unclosed": (f"<tool_call>{JSON}", [HI]),
+    "hermes, two run together": (f"<tool_call>{JSON}</tool_call><tool_call>{JSON}</tool_call>", [HI, HI]),
+    "hermes, two without closing tags": (f"<tool_call>{JSON}<tool_call>{JSON}", [HI, HI]),
+    "hermes, two in one tag": (f"<tool_call>{JSON}{JSON}</tool_call>", [HI, HI]),
+    "hermes, a brace is missing": (f"<tool_call>{JSON[:-1]}</tool_call>", [HI]),
+    "bare": (JSON, [HI]),
+    "bare, two run together": (JSON + JSON, [HI, HI]),
+    "bare, two lines": (f"{JSON}\n{JSON}", [HI, HI]),
+    "bare, behind words": (f"Sure! {JSON}", [HI]),
+    "bare, a list": (f"[{JSON}, {JSON}]", [HI, HI]),
+    "bare, flat": ('{"name": "reply", "text": "Hi"}', [HI]),
+    "bare, the tool as key": ('{"reply": {"text": "Hi"}}', [HI]),
+    "bare, tool and parameters": ('{"tool": "reply", "parameters": {"text": "Hi"}}', [HI]),
+    "bare, as OpenAI has it": (
+        '{"tool_calls": [{"type": "function", "function": {"name": "reply", "arguments": "{\\"text\\": \\"Hi\\"}"}}]}',
+        [HI],
+    ),
+    "fenced": (f"```json\n{JSON}\n```", [HI]),
+    "fenced, no language": (f"```\n{JSON}\n```", [HI]),
+    "llama": ('<function=reply>{"text": "Hi"}</function>', [HI]),
+    "llama, python tag": ('<|python_tag|>{"name": "reply", "parameters": {"text": "Hi"}}<|eom_id|>', [HI]),
+    "llama, pythonic": ('[reply(text="Hi"), current_time()]', [HI, NOW]),
+    "mistral": (f"[TOOL_CALLS][{JSON}]", [HI]),
+    "mistral, newer": ('[TOOL_CALLS]reply[ARGS]{"text": "Hi"}[TOOL_CALLS]current_time[ARGS]{}', [HI, NOW]),
+    "phi": (f"functools[{JSON}]", [HI]),
+    "phi 4": (f"<|tool_call|>[{JSON}]<|/tool_call|>", [HI]),
+    "deepseek": (
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>reply\n```json\n"
+        '{"text": "Hi"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        [HI],
+    ),
+    "deepseek 3.1": (
+        '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>reply<｜tool▁sep｜>{"text": "Hi"}<｜tool▁call▁end｜>'
+        "<｜tool▁call▁begin｜>current_time<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        [HI, NOW],
+    ),
+    "gemma": ('```tool_code\nreply(text="Hi")\n```', [HI]),
+    "gemma, printed": ('```tool_code\nprint(reply(text="Hi"))\n```', [HI]),
+    "qwen3 coder": (
+        "<tool_call>\n<function=reply>\n<parameter=text>\nHi\n</parameter>\n<parameter=times>\n3\n</parameter>\n"
+        "</function>\n</tool_call>",
+        [("reply", {"text": "Hi", "times": 3})],
+    ),
+    "glm": ("<tool_call>reply\n<arg_key>text</arg_key>\n<arg_value>Hi</arg_value>\n</tool_call>", [HI]),
+    "glm, no arguments": ("<tool_call>current_time\n</tool_call>", [NOW]),
+    "gpt-oss": (
+        '<|channel|>commentary to=functions.reply <|constrain|>json<|message|>{"text": "Hi"}<|call|>',
+        [HI],
+    ),
+    "comments and trailing commas": ('{\n // say it\n "name": "reply", /* so */ "arguments": {"text": "Hi",},}', [HI]),
+    "arguments as a string": ('{"name": "reply", "arguments": "{\\"text\\": \\"Hi\\"}"}', [HI]),
+    "single quotes": ("{'name': 'reply', 'arguments': {'text': 'Hi'}}", [HI]),
+    "a line break in a string": (
+        '{"name": "reply", "arguments": {"text": "Hi\nthere"}}',
+        [("reply", {"text": "Hi\nthere"})],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_call_is_found_in_every_format(name):
+    text, wanted = FORMATS[name]
+    calls = find_calls(text, TOOLS)
+    assert [(call.name, call.arguments) for call in calls] == wanted
+    assert [call.error for call in calls] == [None] * len(wanted)
+    assert remove_calls(text, calls).strip() in ("", "Sure!")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_text_before_and_behind_a_call_stays_text(name):
+    text, wanted = FORMATS[name]
+    whole = f"I say it.\n\n{text}"
+    calls = find_calls(whole, TOOLS)
+    assert [(call.name, call.arguments) for call in calls] == wanted
+    assert remove_calls(whole, calls).strip() in ("I say it.", "I say it.\n\nSure!")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_beginning_of_a_call_is_no_call_or_says_that_it_is_cut_off(name):
+    text, wanted = FORMATS[name]
+    for length in range(len(text)):
+        for call in find_calls(text[:length], TOOLS):
+            assert call.error == CUT_CALL or (call.name, call.arguments) in wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "reply", "arguments": {"text": "Hel',
+        '<tool_call>{"name": "reply", "arguments": {"text": "Hel</tool_call>',
+        '{"name": "reply", "arguments": {"text": "Hel',
+        '{"name": "reply", "arguments": {"text": "Hello"}',
+        '```json\n{"name": "reply", "arguments": {"text": "Hel',
+        "<tool_call>\n<function=reply>\n<parameter=text>\nHel",
+        "<tool_call>reply\n<arg_key>text</arg_key>\n<arg_value>Hel",
+        '<function=reply>{"text": "Hel',
+    ],
+)
+def test_a_call_that_is_cut_off_is_never_carried_out(text):
+    answer = read_answer(response(text), request())
+    [call] = answer.calls
+    assert (call.name, call.arguments, call.error) == ("reply", {}, CUT_CALL)
+    assert answer.text == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello!",
+        "",
+        "Use `<tool_call>` to call a tool, and `<think>` to think.",
+        'Your data is {"name": "Bob", "age": 3}.',
+        '```json\n{"name": "pegasus", "version": "1"}\n```',
+        '{"name": "reply", "description": "Speak", "parameters": {"type": "object", "properties": {}}}',
+        '{"name": "shout", "arguments": {"text": "Hi"}}',
+        "```python\nimport os\nprint(os.name)\n```",
+        "reply(text)",
+        "[1, 2, 3]",
+        "[x] done\n[ ] to do",
+        "{",
+        "[" * 5000,
+    ],
+)
+def test_other_text_is_no_call(text):
+    assert read_answer(response(text), request()).calls == ()
+    assert read_answer(response(text), request()).text == text
+
+
+def test_an_unknown_tool_between_tags_is_a_call_that_fails():
+    [call] = find_calls('<tool_call>{"name": "shout", "arguments": {"text": "Hi"}}</tool_call>', TOOLS)
+    assert call.name == "shout"
+
+
+@pytest.mark.parametrize("where", ["system", "message"])
+def test_a_call_that_stands_in_the_prompt_is_an_echo(where):
+    echo = request(**({"system": f"Say {JSON}"} if where == "system" else {"text": f"Repeat: {JSON}"}))
+    assert read_answer(response(JSON), echo).calls == ()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        (JSON, f"Here it is:\n```json\n{JSON}\n```"),
+        (JSON, json.dumps(json.loads(JSON), indent=2)),
+        (f"[{JSON}, {JSON}]", f"[{JSON}, {JSON}]"),
+        (f"<tool_call>{JSON}{JSON}</tool_call>", f"<tool_call>{JSON}{JSON}</tool_call>"),
+        (json.dumps({"page": f"<tool_call>\n{JSON}</tool_call>"}), f"It says <tool_call>\n{JSON}</tool_call>"),
+        (html.escape(f"<tool_call>{JSON}</tool_call>"), f"<tool_call>{JSON}</tool_call>"),
+    ],
+    ids=["in a code block", "indented", "two in a list", "two in one tag", "escaped as JSON", "escaped as HTML"],
+)
+def test_an_echo_with_another_layout_is_no_call(prompt, answer):
+    """Otherwise a stranger, or a page that is read, could have a tool called by having its text shown."""
+    assert read_answer(response(answer), request(text=f"Show me: {prompt}")).calls == ()
+
+
+def test_a_call_that_the_model_was_asked_for_is_made():
+    """Only the JSON stood in the prompt: the tags are the model's decision."""
+    assert len(read_answer(response(f"<tool_call>{JSON}</tool_call>"), request(text=f"Call {JSON}")).calls) == 1
+
+
+def test_a_call_in_backquotes_is_quoted():
+    text = f"Write `<tool_call>{JSON}</tool_call>` for it."
+    assert read_answer(response(text), request()).calls == ()
+
+
+@pytest.mark.parametrize("block", [f"```json\n{JSON}\n```", f"```xml\n<tool_call>{JSON}</tool_call>\n```"])
+def test_an_example_in_a_code_block_is_no_call_of_a_model_that_calls_properly(block):
+    text = f"For example:\n\n{block}\n\nThat is the format."
+    proper = AssistantTurn(calls=(ToolCall("call_1", "current_time", {}),))
+    asked = ModelRequest(
+        system="", turns=(UserTurn(text="a"), proper, UserTurn(text="How is it written?")), tools=TOOLS
+    )
+    assert read_answer(response(text), asked).calls == ()
+    assert len(read_answer(response(block), asked).calls) == 1  # nothing but the call
+    assert len(read_answer(response(text), request()).calls) == 1  # it may know no other way
+
+
+def test_without_tools_nothing_is_a_call():
+    assert read_answer(response(JSON), request(tools=())).calls == ()
+    assert read_answer(response(JSON), request(tool_choice="none")).calls == ()
+
+
+def test_calls_of_the_server_are_not_looked_for_twice():
+    made = ToolCall("c1", "reply", {"text": "Hi"})
+    answer = read_answer(ModelResponse(f"I call {JSON}", (made,), Usage(), "tool_calls"), request())
+    assert answer.calls == (made,)
+
+
+def test_ids_are_unique_and_the_same_when_asked_again():
+    [first, second] = read_answer(response(JSON + JSON), request()).calls
+    assert first.id != second.id
+    assert read_answer(response(JSON + JSON), request()).calls == (first, second)
+
+
+# ------------------------------------------------------------------ reasoning
+
+
+@pytest.mark.parametrize(
+    ("text", "visible", "reasoning"),
+    [
+        ("<think>Hm.</think>\n\nHello", "Hello", "Hm."),
+        ("<thinking>Hm.</thinking>Hello", "Hello", "Hm."),
+        ("<think>Hm.", "", "Hm."),
+        ("<think>Hm.</thinking>Hello", "Hello", "Hm."),
+        ("Hm.</think>\nHello", "Hello", "Hm."),
+        ("<think>\n\n</think>\n\nHello", "Hello", ""),
+        ("One <think>a</think>two <think>b</think>three", "One two three", "a\n\nb"),
+        (f"<think>Maybe {JSON}", "", f"Maybe {JSON}"),
+        (
+            "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Hello<|return|>",
+            "Hello",
+            "Hm.",
+        ),
+        ("The tag `<think>` begins it.", "The tag `<think>` begins it.", ""),
+        ("1 < 2", "1 < 2", ""),
+    ],
+)
+def test_reasoning_is_told_from_text(text, visible, reasoning):
+    assert split_reasoning(text) == (visible, reasoning)
+    answer = read_answer(response(text), request())
+    assert (answer.text, answer.reasoning, answer.calls) == (visible, reasoning, ())
+
+
+def test_a_call_behind_reasoning_is_carried_out_and_one_within_is_not():
+    answer = read_answer(response(f"<think>{JSON}</think>{JSON.replace('Hi', 'Ho')}"), request())
+    assert [call.arguments for call in answer.calls] == [{"text": "Ho"}]
+
+
+def test_partial_text_shows_neither_reasoning_nor_calls():
+    assert visible_text("<think>Hm.</think>Hello <tool_call>{", request()) == "Hello "
+    assert visible_text("<think>Hm.", request()) == ""
+
+
+# ------------------------------------------------------------------ streamed
+
+
+def response(text, stop_reason="end"):
+    return ModelResponse(text, (), Usage(), stop_reason)
+
+
+def request(text="hello", system="You are a test.", tools=TOOLS, **fields):
+    return ModelRequest(system, (UserTurn(text=text),), tools, **fields)
+
+
+def streamed(text, size, tools=TOOLS):
+    """Text that was shown before the end of the answer, all text and reasoning that was passed on, and the answer."""
+    pieces = []
+    listener = AnswerFilter(
+        request(tools=tools), lambda piece: pieces.clear() if piece is None else pieces.append(piece)
+    )
+    for start in range(0, len(text), size):
+        listener(TextPiece(text[start : start + size]))
+    early = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
+    answer = listener.finish(response(text))
+    shown = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
+    reasoning = "".join(piece.text for piece in pieces if isinstance(piece, ReasoningPiece))
+    return early, shown, reasoning, answer
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_part_of_a_call_is_shown(name, size):
+    text, wanted = FORMATS[name]
+    early, shown, _, answer = streamed(f"I say it.\n\n{text}", size)
+    assert shown == answer.text
+    assert len(answer.calls) == len(wanted)
+    if "behind words" not in name:
+        assert early.strip() == "I say it."
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "text", ["<think>Hm.</think>\n\nHello", "Hello <think>Hm.</think>there", "<think>Hm.", "1 < 2 and `<think>`"]
+)
+def test_reasoning_is_passed_on_as_such(text, size):
+    early, shown, reasoning, answer = streamed(text, size)
+    assert shown == answer.text
+    assert "Hm" not in early
+    assert ("Hm." in reasoning) is ("Hm." in answer.reasoning)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Plain text, nothing else.\n\nAnd more of it.",
+        '```json\n{"name": "pegasus"}\n```\nThat is all of it.',
+        '{"a": 1}\nThat is all of it.',
+        "```python\nprint(1)\n```\nThat is all of it.",
+        "- [x] done\n[1] a note\nThat is all of it.",
+    ],
+)
+def test_text_that_calls_nothing_is_shown_before_the_end(text, size):
+    early, shown, _, answer = streamed(text, size)
+    assert shown == answer.text == text
+    assert early.endswith(("all of it.", "more of it."))
+
+
+@pytest.mark.parametrize(
+    "text", ["```json\n" + '{"a": "b"},\n' * 5000, "{" * 20_000, "<think>" + "hm " * 20_000, "word [ " * 10_000]
+)
+def test_long_answers_are_filtered_in_time(text):
+    begun = time.process_time()
+    streamed(text, 4)
+    assert time.process_time() - begun < 5
+
+
+def test_a_void_answer_begins_anew():
+    pieces = []
+    listener = AnswerFilter(request(), pieces.append)
+    listener(TextPiece("<think>Hm"))
+    listener(None)
+    listener(TextPiece("Hello"))
+    assert listener.finish(response("Hello")).text == "Hello"
+    assert pieces[-1] == TextPiece("Hello")
+
+
+# ------------------------------------------------------------------ arguments of calls that the server has found
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"text": "Hi",}',
+        '{"text": "Hi" /* there */}',
+        '{\n  // say it\n  "text": "Hi"\n}',
+        "{'text': 'Hi'}",
+        '"{\\"text\\": \\"Hi\\"}"',
+    ],
+)
+def test_arguments_are_repaired(raw):
+    assert parse_arguments(raw) == ({"text": "Hi"}, None)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    ['{"text": "Hi', '{"text": "Hi"', '{"text": "Hi",', '{"text": "Hi"}}', '{"text": NaN}', "Hi", '"{\\"text\\""'],
+)
+def test_arguments_that_are_cut_off_or_no_object_are_not(raw):
+    arguments, error = parse_arguments(raw)
+    assert arguments == {}
+    assert error
+
+
+def test_arguments_of_an_answer_that_was_cut_off_are_not_repaired():
+    assert parse_arguments('{"text": "Hi",}', cut="the answer was cut off")[1]
