@@ -139,8 +139,8 @@ def _theatre(request, tmp_path_factory, **settings):
 
 @pytest.fixture(scope="module", params=["openai", "anthropic"])
 def theatre(request, tmp_path_factory):
-    """One daemon a wire, in which the stories happen one after another."""
-    yield from _theatre(request, tmp_path_factory)
+    """One daemon a wire, in which the stories happen one after another. With "auto" it would depend on their order how the model speaks."""
+    yield from _theatre(request, tmp_path_factory, **{"agent.speech": "monologue"})
 
 
 @pytest.fixture(scope="module", params=["openai", "anthropic"])
