@@ -226,7 +226,9 @@ async def test_surrogates_and_control_characters_in_an_answer(stage, name):
         body += b'data: {"choices":[{"index":0,"delta":{"content":"' + piece.encode() + b'"}}]}\n\n'
     body += b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
     async with stage.play(book := Book({"hello": Thought(body=body)}), name) as daemon, daemon.client() as client:
-        assert await client.ask("before") == "echo: before"  # a model that has called a tool may write text that nobody hears
+        assert (
+            await client.ask("before") == "echo: before"
+        )  # a model that has called a tool may write text that nobody hears
         await client.say("hello")
         assert await client.ask("next") == "echo: next"
         assert "🐈" in book.asked[-1].said("assistant")[-1]

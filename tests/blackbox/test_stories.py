@@ -139,7 +139,7 @@ def _theatre(request, tmp_path_factory, **settings):
 
 @pytest.fixture(scope="module", params=["openai", "anthropic"])
 def theatre(request, tmp_path_factory):
-    """One daemon a wire, in which the stories happen one after another. With "auto" it would depend on their order how the model speaks."""
+    """One daemon a wire, in which the stories happen one after another, in any order: so how the model speaks is not found out."""
     yield from _theatre(request, tmp_path_factory, **{"agent.speech": "monologue"})
 
 
