@@ -26,14 +26,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
-import attrs
 import trio
 
 from pegasus.conversation import BadEntry, Entry, decode
 from pegasus.formatting import format_time
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import decode_json, encode_json
 
 CURRENT: Final = "current.jsonl"
@@ -259,7 +258,8 @@ def archive_tool(archives: SessionArchives) -> Tool:
             result["next"] = {"offset": page.next[0], **({"skip": page.next[1]} if page.next[1] else {})}
         return result
 
-    return attrs.evolve(Tool(_SPEC, run, "context", Effect.PURE), more="The result says at which offset it goes on.")
+    more = "The result says at which offset it goes on."
+    return Tool(_SPEC, run, "context", Effect.PURE, more, Reach.INSIDE)
 
 
 async def _unknown_archive(archives: SessionArchives, name: str) -> str:

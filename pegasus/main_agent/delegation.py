@@ -49,7 +49,7 @@ from pegasus.tasks import (
     task_id_of,
     wait_until_running,
 )
-from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import encode_json, to_wire
 
 SPAWN: Final = "spawn_subagent"
@@ -102,10 +102,10 @@ def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tupl
         parameters({"taskId": task_id, "input": _text_parameter("What it is to know or do now")}, "taskId", "input"),
     )
     return (
-        Tool(spawn, partial(_spawn, agent), "task", Effect.IDEMPOTENT),
-        Tool(alias, partial(_spawn, agent), "task", Effect.IDEMPOTENT),
-        Tool(status, partial(_status, agent), "task", Effect.PURE),
-        Tool(resume, partial(_resume, agent), "task", Effect.ONCE),
+        Tool(spawn, partial(_spawn, agent), "task", Effect.IDEMPOTENT, reach=Reach.INSIDE),
+        Tool(alias, partial(_spawn, agent), "task", Effect.IDEMPOTENT, reach=Reach.INSIDE),
+        Tool(status, partial(_status, agent), "task", Effect.PURE, reach=Reach.INSIDE),
+        Tool(resume, partial(_resume, agent), "task", Effect.ONCE, reach=Reach.INSIDE),
     )
 
 

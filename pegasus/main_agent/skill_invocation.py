@@ -44,7 +44,7 @@ from pegasus.policy import Principal
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
 from pegasus.tasks import AgentMessage
-from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
 
 SKILL_NOTE: Final = "skill"
 """`metadata.type` of the note that ends an item whose skill became a task, and end of the keys of that task and its answer."""
@@ -247,7 +247,7 @@ class SkillInvoker:
 
         It gives the skill's text, or `{taskId, status, skill}` of a forked one, or `{file, content}` of a file beside the skill.
         """
-        return Tool(_SPEC, self._use, "custom", Effect.IDEMPOTENT)
+        return Tool(_SPEC, self._use, "custom", Effect.IDEMPOTENT, reach=Reach.INSIDE)
 
     async def _use(self, arguments: Metadata, context: ToolContext) -> Json:
         await self.catalog.refresh()

@@ -15,7 +15,7 @@ folders (`files.paths`), and connections go to public addresses only (`addresses
 ToolError is a result that the model can read; anything else is a defect.
 """
 
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, ToolOutcome, parameters
+from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, ToolError, ToolOutcome, parameters
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, cut_result, prepare_arguments, run_tool
 from pegasus.tools.lean import lean_task_specs
@@ -36,6 +36,8 @@ __all__ = [
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
     "Effect",
+    "Labelled",
+    "Reach",
     "Tool",
     "ToolContext",
     "ToolError",

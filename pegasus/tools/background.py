@@ -14,8 +14,9 @@ import trio
 from pegasus.formatting import plural
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.sandbox import BackgroundCommand, BackgroundCommands, CommandError, CommandLimits, ProcessError
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.shell import ENV, PTY, prepare_command, time_left
 
 MAX_WAIT: Final = 60.0
@@ -123,11 +124,11 @@ def background_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...
         return [_describe(command) for command in _commands_of(context)]
 
     return (
-        Tool(_START, start, "code", Effect.ONCE),
-        Tool(_OUTPUT, output, "code", Effect.IDEMPOTENT),
-        Tool(_INPUT, write, "code", Effect.ONCE),
-        Tool(_STOP, stop, "code", Effect.IDEMPOTENT),
-        Tool(_LIST, list_all, "code", Effect.PURE),
+        Tool(_START, start, "code", Effect.ONCE, reach=Reach.OUTSIDE, source=Outside.COMMAND),
+        Tool(_OUTPUT, output, "code", Effect.IDEMPOTENT, reach=Reach.INSIDE, source=Outside.COMMAND),
+        Tool(_INPUT, write, "code", Effect.ONCE, reach=Reach.OUTSIDE, source=Outside.COMMAND),
+        Tool(_STOP, stop, "code", Effect.IDEMPOTENT, reach=Reach.INSIDE, source=Outside.COMMAND),
+        Tool(_LIST, list_all, "code", Effect.PURE, reach=Reach.INSIDE, source=Outside.COMMAND),
     )
 
 

@@ -18,6 +18,7 @@ import attrs
 
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.policy import NOBODY, Principal
 from pegasus.sandbox import BackgroundCommands
 
@@ -42,6 +43,32 @@ class Effect(StrEnum):
     ONCE = "once"
     """Every run may have its effect. It is never repeated; the model is informed that the outcome
     is unknown."""
+
+
+class Reach(StrEnum):
+    """Distance that the effect of a call goes. Policy asks for it where text from outside may have asked for the call."""
+
+    INSIDE = "inside"
+    """The call only looks, or changes what the agent keeps itself: memory, tasks, its environment."""
+    WORKSPACE = "workspace"
+    """The call changes files of the workspace, or runs a program that the sandbox keeps there."""
+    FETCH = "fetch"
+    """The call asks a server for something. It changes nothing, but the address it names can carry data out."""
+    OUTSIDE = "outside"
+    """The call sends data out, or changes something outside of the workspace."""
+
+
+@attrs.frozen
+class Labelled:
+    """A result whose own text says where it comes from, for tools that hand on what others have written.
+
+    Example: `return Labelled({"content": page}, (Outside.WEB,))`. The label of the tool itself (`Tool.source`) is added to it.
+    """
+
+    result: Json
+    """The result as a tool returns it."""
+    outside: tuple[Outside, ...]
+    """Sources of its text."""
 
 
 @attrs.frozen(eq=False)
@@ -77,9 +104,9 @@ class ToolContext:
     itself."""
     role: str = ""
     """The caller's role if `task_id` does not tell it, such as "reflection"."""
-    outside: tuple[str, ...] = ()
-    """Kinds of outside sources ("web", "file") that the caller has read before; memory notes them
-    with what it stores."""
+    outside: tuple[Outside, ...] = ()
+    """Kinds of outside sources that the caller has read before. Policy asks for them, memory notes them with
+    what it stores, and a task that the call begins inherits them."""
 
 
 NO_CONTEXT: Final = ToolContext()
@@ -101,15 +128,19 @@ class Tool:
     spec: ToolSpec
     """Name, description and JSON Schema as the model sees them. Arguments are checked against this
     schema before `run`."""
-    run: Callable[[Metadata, ToolContext], Awaitable[Json]]
-    """The work. Returns JSON, or raises ToolError. It is cancelled at the deadline of the call, so
-    it must clean up on cancel."""
+    run: Callable[[Metadata, ToolContext], Awaitable[Json | Labelled]]
+    """The work. Returns JSON (`Labelled` if its origin depends on the call), or raises ToolError.
+    It is cancelled at the deadline of the call, so it must clean up on cancel."""
     category: str = "custom"
     """One of system, file, network, data, memory, code, task, custom."""
     effect: Effect = Effect.ONCE
     """The default is the cautious one."""
     more: str = "Ask for less at a time."
     """A sentence for the model: how to get the rest of a result that was cut."""
+    reach: Reach = Reach.OUTSIDE
+    """How far a call reaches. The default is the cautious one."""
+    source: Outside | None = None
+    """The kind of source that its results come from; None if they are the program's own words."""
 
     @property
     def name(self) -> str:
@@ -127,6 +158,8 @@ class ToolOutcome:
     """True if `content` is an error."""
     duration_ms: int = 0
     """Time that the call took; 0 if it was not measured."""
+    outside: tuple[Outside, ...] = ()
+    """Sources of the text of `content`; () if it is the program's own."""
 
 
 def parameters(properties: Mapping[str, Json], *required: str) -> Metadata:

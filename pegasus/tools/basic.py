@@ -20,7 +20,7 @@ import trio
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.text import decode_base64
 from pegasus.wire import decode_json, encode_json
 
@@ -32,11 +32,11 @@ def basic_tools(clock: Callable[[], int]) -> tuple[Tool, ...]:
     """
     return (
         current_time(clock),
-        Tool(_SLEEP, _sleep, "system", Effect.PURE),
-        Tool(_JSON_PARSE, _json_parse, "data", Effect.PURE),
-        Tool(_JSON_STRINGIFY, _json_stringify, "data", Effect.PURE),
-        Tool(_BASE64_ENCODE, _base64_encode, "data", Effect.PURE),
-        Tool(_BASE64_DECODE, _base64_decode, "data", Effect.PURE),
+        Tool(_SLEEP, _sleep, "system", Effect.PURE, reach=Reach.INSIDE),
+        Tool(_JSON_PARSE, _json_parse, "data", Effect.PURE, reach=Reach.INSIDE),
+        Tool(_JSON_STRINGIFY, _json_stringify, "data", Effect.PURE, reach=Reach.INSIDE),
+        Tool(_BASE64_ENCODE, _base64_encode, "data", Effect.PURE, reach=Reach.INSIDE),
+        Tool(_BASE64_DECODE, _base64_decode, "data", Effect.PURE, reach=Reach.INSIDE),
     )
 
 
@@ -85,7 +85,7 @@ def current_time(clock: Callable[[], int]) -> Tool:
         except (KeyError, ValueError, OSError):  # ZoneInfo raises each of them for one kind of bad name
             return {**_describe_time(now, moment, "UTC"), "note": f"unknown time zone {zone!r}: this is UTC"}
 
-    return Tool(_CURRENT_TIME, run, "system", Effect.PURE)
+    return Tool(_CURRENT_TIME, run, "system", Effect.PURE, reach=Reach.INSIDE)
 
 
 def _describe_time(now: int, moment: datetime, zone: str) -> dict[str, Json]:

@@ -31,11 +31,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import trio
 
 from pegasus.formatting import MASK, describe_error, first_cause
 from pegasus.messages import Metadata
-from pegasus.tools.base import NO_CONTEXT, Tool, ToolContext, ToolError, ToolOutcome
+from pegasus.outside import Outside, join_outside
+from pegasus.tools.base import NO_CONTEXT, Labelled, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.wire import encode_json, kind
 
 if TYPE_CHECKING:
@@ -65,10 +67,15 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
         return _failure(problem)
     try:
         with trio.move_on_after(timeout):
-            return ToolOutcome(encode_json(await tool.run(arguments, context)), failed=False)
+            result = await tool.run(arguments, context)
+            outside = _source_of(tool)
+            if isinstance(result, Labelled):
+                outside, result = join_outside(outside, result.outside), result.result
+            return ToolOutcome(encode_json(result), failed=False, outside=outside)
         return _failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
     except Exception as error:  # a defect in a tool fails the call, not the agent
-        return _failure(_explain(tool.name, error))
+        # A server or a command may have a hand in the words of an error.
+        return attrs.evolve(_failure(_explain(tool.name, error)), outside=_source_of(tool))
     except BaseExceptionGroup as group:
         # A nursery in the tool was cancelled while one of its tasks failed. Only the cancellation concerns the caller.
         raise group.split(Exception)[1] or group from None
@@ -124,7 +131,7 @@ class ToolExecutor:
         for text in _forms_of(self._secrets()):
             content = content.replace(text, MASK)
         content = cut_result(content, context.max_result, tool.more)
-        return ToolOutcome(content, outcome.failed, round((trio.current_time() - start) * 1000))
+        return attrs.evolve(outcome, content=content, duration_ms=round((trio.current_time() - start) * 1000))
 
 
 def cut_result(content: str, limit: int, more: str) -> str:
@@ -147,6 +154,11 @@ def _forms_of(secrets: Iterable[str]) -> tuple[str, ...]:
     texts = {secret for secret in secrets if len(secret) >= MIN_SECRET}
     escaped = {encode_json(text)[1:-1] for text in texts}
     return tuple(sorted(texts | escaped, key=len, reverse=True))
+
+
+def _source_of(tool: Tool) -> tuple[Outside, ...]:
+    """Return the label of everything that this tool returns."""
+    return () if tool.source is None else (tool.source,)
 
 
 def _failure(message: str) -> ToolOutcome:

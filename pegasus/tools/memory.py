@@ -21,7 +21,7 @@ from pegasus.memory import SOURCES, Author, Memory, MemoryFile, MemoryRefused, W
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.storage import StorageError
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 
 if TYPE_CHECKING:
     from pegasus.memory import Found, Hit
@@ -202,7 +202,7 @@ def _tool(spec: ToolSpec, work: Callable[[Any, ToolContext], Awaitable[Json]], e
         except (MemoryRefused, StorageError, OSError) as error:
             raise ToolError(str(error)) from error
 
-    return Tool(spec, run, "memory", effect)
+    return Tool(spec, run, "memory", effect, reach=Reach.INSIDE)
 
 
 def _describe_file(file: MemoryFile) -> Json:

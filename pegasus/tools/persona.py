@@ -12,7 +12,7 @@ from typing import Any, Final
 from pegasus.identity import FIELDS, LISTS, Evolution, PersonaError, ProposalRefused
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 
 _SPEC: Final = ToolSpec(
     "propose_persona_change",
@@ -62,7 +62,7 @@ def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
             "note": f"The owner can say /persona to see it, and {commands}.",
         }
 
-    return Tool(_SPEC, run, "custom", Effect.IDEMPOTENT)
+    return Tool(_SPEC, run, "custom", Effect.IDEMPOTENT, reach=Reach.INSIDE)
 
 
 def _format_channel(channel: ChannelInfo | None) -> str:

@@ -35,6 +35,7 @@ import trio
 from pegasus.formatting import plural
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.sandbox import (
     CommandLimits,
     CommandResult,
@@ -44,7 +45,7 @@ from pegasus.sandbox import (
     run_process,
     signal_name,
 )
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import real_folder
 
 _MARGIN: Final = 1.0
@@ -150,8 +151,8 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
         return await _run(argv, arguments, context, limits, stdin=arguments["code"].encode("utf-8", "replace"))
 
     return (
-        Tool(_SHELL, shell_exec, "code", Effect.ONCE, more=_MORE),
-        Tool(_PYTHON, run_python, "code", Effect.ONCE, more=_MORE),
+        Tool(_SHELL, shell_exec, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Outside.COMMAND),
+        Tool(_PYTHON, run_python, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Outside.COMMAND),
     )
 
 
@@ -339,8 +340,8 @@ def environment_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ..
         return {"key": key, "previous": previous, "current": value}
 
     return (
-        Tool(_GET_ENV, get_env, "system", Effect.PURE),
-        Tool(_SET_ENV, set_env, "system", Effect.IDEMPOTENT),
+        Tool(_GET_ENV, get_env, "system", Effect.PURE, reach=Reach.INSIDE),
+        Tool(_SET_ENV, set_env, "system", Effect.IDEMPOTENT, reach=Reach.INSIDE),
     )
 
 

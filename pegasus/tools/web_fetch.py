@@ -24,8 +24,9 @@ from typing import Any, Final
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.tools.addresses import AddressGuard
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.http_client import HttpAnswer, fetch
 from pegasus.tools.text import PROBE, detect_encoding, find_codec
 from pegasus.wire import decode_json, encode_json
@@ -89,7 +90,8 @@ def fetch_tools(guard: AddressGuard) -> tuple[Tool, ...]:
         async def run(arguments: Any, context: ToolContext) -> Json:
             return await _send(guard, method or arguments["method"], arguments, context)
 
-        return Tool(spec, run, "network", effect, more=_MORE)
+        reach = Reach.FETCH if method == "GET" else Reach.OUTSIDE
+        return Tool(spec, run, "network", effect, more=_MORE, reach=reach, source=Outside.WEB)
 
     return (
         tool(_GET, "GET", Effect.PURE),

@@ -23,9 +23,10 @@ import attrs
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside
 from pegasus.settings import WebSearchSettings
 from pegasus.tools.addresses import AddressGuard
-from pegasus.tools.base import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.http_client import HttpAnswer, fetch
 from pegasus.wire import decode_json, encode_json
 
@@ -96,7 +97,8 @@ def web_search(settings: WebSearchSettings) -> Tool:
         results: list[Json] = [_clean(result) for result in found[:limit]]
         return {"query": query, "provider": settings.provider, "results": results, "count": len(results)}
 
-    return Tool(_SPEC, run, "network", Effect.PURE, more="Ask for fewer results with limit.")
+    more = "Ask for fewer results with limit."
+    return Tool(_SPEC, run, "network", Effect.PURE, more, reach=Reach.FETCH, source=Outside.WEB)
 
 
 def _configured_service(settings: WebSearchSettings) -> tuple[_SearchService, str]:

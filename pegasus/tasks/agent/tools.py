@@ -20,7 +20,7 @@ from pegasus.tasks.agent.messages import AgentMessage, GetContext, ListTasks
 from pegasus.tasks.core.context import TaskContext, TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date
-from pegasus.tools import Effect, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import WireError, from_wire
 
 RUNNING_WITHIN: Final = 10.0
@@ -78,7 +78,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
             raise ToolError(str(error)) from error
         return [_summary(task) for task in found if is_visible(task.metadata, context.principal)]
 
-    return Tool(spec, run, "task", Effect.PURE)
+    return Tool(spec, run, "task", Effect.PURE, reach=Reach.INSIDE)
 
 
 def _summary(task: TaskView) -> dict[str, Json]:
@@ -112,7 +112,7 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
             raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
         return [_message(entry) for entry in found.messages]
 
-    return Tool(spec, run, "task", Effect.PURE, more="There is no way to get only a part.")
+    return Tool(spec, run, "task", Effect.PURE, more="There is no way to get only a part.", reach=Reach.INSIDE)
 
 
 def _message(entry: Entry) -> dict[str, Json]:

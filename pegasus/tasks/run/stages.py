@@ -30,6 +30,7 @@ from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Json
 from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, TraitStore
+from pegasus.outside import Outside
 from pegasus.policy import principal_of
 from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import (
@@ -398,11 +399,11 @@ def _failed(why: str) -> ToolOutcome:
     return ToolOutcome(f"Error: {why}", failed=True)
 
 
-def outside_sources(entries: Iterable[Entry], find_tool: Callable[[str], Tool | None]) -> tuple[str, ...]:
+def outside_sources(entries: Iterable[Entry], find_tool: Callable[[str], Tool | None]) -> tuple[Outside, ...]:
     """Return the kinds of sources from outside that a task has read so far, as `ToolContext.outside` has them.
 
     It is ("web",) after a call of a network tool. Memory marks what such a task writes, since a web page may have dictated it. Files
     of the workspace do not count: they are mostly the task's own work.
     """
     tools = [find_tool(name) for name in {call.name for entry in entries for call in entry.calls}]
-    return ("web",) if any(tool is not None and tool.category == "network" for tool in tools) else ()
+    return (Outside.WEB,) if any(tool is not None and tool.category == "network" for tool in tools) else ()

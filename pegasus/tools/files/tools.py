@@ -26,7 +26,8 @@ import trio
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.tools.base import Effect, Tool, ToolContext, parameters
+from pegasus.outside import Outside
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, parameters
 from pegasus.tools.files import changing, reading, searching
 from pegasus.tools.files.searching import PATTERN_SYNTAX
 
@@ -157,19 +158,25 @@ def file_tools() -> tuple[Tool, ...]:
         await tools["read_file"].run({"path": "notes.txt"}, context)
     """
     return (
-        _tool(_READ, Effect.PURE, reading.read, _READ_ON, may_end_early=True),
+        _tool(_READ, Effect.PURE, reading.read, _READ_ON, source=Outside.FILE, may_end_early=True),
         _tool(_WRITE, Effect.IDEMPOTENT, changing.write),
-        _tool(_LIST, Effect.PURE, searching.list_folder, _SMALLER_LISTING, may_end_early=True),
+        _tool(_LIST, Effect.PURE, searching.list_folder, _SMALLER_LISTING, source=Outside.FILE, may_end_early=True),
         _tool(_DELETE, Effect.IDEMPOTENT, changing.delete),
         _tool(_MOVE, Effect.ONCE, _move),
         _tool(_INFO, Effect.PURE, reading.info),
         _tool(_EDIT, Effect.ONCE, changing.edit),
-        _tool(_GREP, Effect.PURE, searching.grep, _SMALLER_SEARCH, may_end_early=True),
+        _tool(_GREP, Effect.PURE, searching.grep, _SMALLER_SEARCH, source=Outside.FILE, may_end_early=True),
     )
 
 
 def _tool(
-    spec: ToolSpec, effect: Effect, work: Callable[..., Json], more: str = "", *, may_end_early: bool = False
+    spec: ToolSpec,
+    effect: Effect,
+    work: Callable[..., Json],
+    more: str = "",
+    *,
+    source: Outside | None = None,
+    may_end_early: bool = False,
 ) -> Tool:
     """Return a tool that runs `work(context, **arguments)` in a thread.
 
@@ -177,8 +184,8 @@ def _tool(
     against the schema: required ones are present, all are of their type, and optional ones are
     absent instead of null, so the defaults of `work` apply.
 
-    may_end_early: `work` takes `until` as well, the moment when it is to return what it has instead of being
-    cancelled with nothing.
+    source: label of what it returns. may_end_early: `work` takes `until` as well, the moment when it is to return
+    what it has instead of being cancelled with nothing.
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
@@ -188,7 +195,8 @@ def _tool(
             arguments["until"] = time.monotonic() + left * HURRY_AFTER
         return await trio.to_thread.run_sync(partial(work, context, **arguments))
 
-    return Tool(spec, run, "file", effect, more)
+    reach = Reach.INSIDE if effect is Effect.PURE else Reach.WORKSPACE
+    return Tool(spec, run, "file", effect, more, reach, source)
 
 
 def _move(context: ToolContext, **arguments: Any) -> Json:

@@ -91,3 +91,16 @@ def test_exploring_changes_nothing():
 
 def test_planning_is_exploring_and_writing_to_memory():
     assert tools_of("plan") == tools_of("explore") | {"memory_write", "memory_append"}
+
+
+def test_reach_and_source_of_each_tool_are_the_documented_ones():
+    told: dict[str, dict[str, set[str]]] = {"reach": {}, "source": {}}
+    for table, rows in re.findall(r"^\| (reach|source) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", PAGE, re.MULTILINE):
+        for value, names in re.findall(r"^\| (\w+) \| (.*) \|$", rows, re.MULTILINE):
+            told[table][value] = set(re.findall(r"`(\w+)`", names))
+    found: dict[str, dict[str, set[str]]] = {"reach": {}, "source": {}}
+    for name, tool in TOOLS.items():
+        found["reach"].setdefault(tool.reach, set()).add(name)
+        if tool.source is not None:
+            found["source"].setdefault(tool.source, set()).add(name)
+    assert told == found

@@ -1,0 +1,65 @@
+"""Labels of text from outside: where words come from that nobody who may give orders has written.
+
+A web page, a file, the output of a command and the message of a guest may all say "now send me the keys". Such text is labelled
+when it enters a conversation, and the label goes with whatever is made of it: results of tasks, notifications, memory, summaries,
+tasks that are begun by somebody who has read it. The labels of a conversation say what it has read. They are kept in the metadata
+of its entries, so that a restart knows them too.
+
+    metadata = {"outside": ["web"]}
+    parse_outside(metadata) == (Outside.WEB,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+from pegasus.messages import Json, Metadata
+
+OUTSIDE: Final = "outside"
+"""Key of the labels in the metadata of entries, tasks and queue items. Stored, so it must not change."""
+
+
+class Outside(StrEnum):
+    """A kind of source that the owner does not control. Stored with entries, so the values must not change."""
+
+    WEB = "web"
+    """A page, an answer of a server, the results of a search."""
+    FILE = "file"
+    """A file of the workspace, or one that was attached to a message."""
+    COMMAND = "command"
+    """The output of a command or a program."""
+    MCP = "mcp"
+    """A result of an MCP server, or a description of its tools."""
+    GUEST = "guest"
+    """A message of somebody who is no owner."""
+    TASK = "task"
+    """A task that does not say what it has read."""
+    MEMORY = "memory"
+    """Something remembered whose origin is not known."""
+    OTHER = "other"
+    """Another person, or an unknown source."""
+
+
+_LABELS: Final = {label.value: label for label in Outside}
+
+
+def parse_outside(metadata: Metadata) -> tuple[Outside, ...]:
+    """Return the labels in some metadata, sorted. Values that are no label count as OTHER: a label may be misread, never lost."""
+    found = metadata.get(OUTSIDE)
+    if not found:
+        return ()
+    names = found if isinstance(found, list | tuple) else [found]
+    return join_outside(_LABELS.get(str(name), Outside.OTHER) for name in names)
+
+
+def join_outside(*groups: Iterable[Outside]) -> tuple[Outside, ...]:
+    """Return all labels of these groups, each once, sorted."""
+    return tuple(sorted({label for group in groups for label in group}))
+
+
+def outside_metadata(labels: Iterable[Outside]) -> dict[str, Json]:
+    """Return the metadata for these labels, {} if there is none."""
+    names: list[Json] = [str(label) for label in sorted(set(labels))]
+    return {OUTSIDE: names} if names else {}
