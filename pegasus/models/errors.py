@@ -27,6 +27,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pegasus.models.base import ModelError
+from pegasus.redaction import Redactor
 
 # The next three are regular expressions for text that must not reach a chat: keys, markup, control characters.
 # Keys appear in refusals ("Incorrect API key provided: sk-…"), also keys that are not in these settings.
@@ -37,6 +38,8 @@ _LONGEST_LINE: Final = 240
 """Characters of a provider's message that are shown. Some servers send a whole page or the whole request back."""
 _SHORTEST_SECRET: Final = 8
 """Characters. A shorter secret ("none", "test") is not masked: it would cut ordinary words out of messages."""
+_LONGEST_READ: Final = 100_000
+"""Characters of a refusal that are searched for secrets. What is shown is among the first 10,000 of them."""
 _LONGEST_SEARCH: Final = 4000
 """Characters of a refusal that patterns look at."""
 
@@ -234,10 +237,7 @@ def one_line(text: str, secrets: tuple[str, ...] = ()) -> str:
     secrets: strings that are masked wherever they stand. Only the beginning of a long text is searched, so a page of many megabytes
     costs little.
     """
-    for secret in secrets:
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, "…")
-    text = text[: 40 * _LONGEST_LINE]
+    text = Redactor(secrets, shortest=_SHORTEST_SECRET, mask="…").apply(text[:_LONGEST_READ])[: 40 * _LONGEST_LINE]
     text = re.sub(_KEY_LIKE, "…", re.sub(_UNPRINTABLE, " ", re.sub(_TAG, " ", text)))
     text = " ".join(text.split())
     return text if len(text) <= _LONGEST_LINE else text[: _LONGEST_LINE - 1].rstrip() + "…"

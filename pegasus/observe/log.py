@@ -1,14 +1,14 @@
 """Logs to stderr and a file, never to stdout. A logger never raises and never waits.
 
-An entry goes from `Logger` to the process's one `_LogWriter`, which renders it, masks secrets and hands the line to the
-sinks (`sinks`). Both parts are plain functions: a logging library would add configuration, levels and handlers that are
-not used, and an import of 100 ms before the daemon is ready. Python's own `logging` is bridged instead, so that entries of
-libraries and of the warnings module appear in the same log. stdout stays free for the ready line and for the answers of
-commands, which programs parse.
+An entry goes from `Logger` to the process's one `_LogWriter`, which renders it, masks secrets (`pegasus.redaction`) and
+hands the line to the sinks (`sinks`). Both parts are plain functions: a logging library would add configuration, levels and
+handlers that are not used, and an import of 100 ms before the daemon is ready. Python's own `logging` is bridged instead, so
+that entries of libraries and of the warnings module appear in the same log. stdout stays free for the ready line and for the
+answers of commands, which programs parse.
 
-Entries from before `configure_logging` wait in a bounded buffer, because loggers are made when modules are imported and
-the log file is known only after the settings were read. They are rendered as they were, whatever has changed meanwhile:
-the values are turned into text when the entry is made, so that the buffer keeps no object of the program alive.
+Entries from before `configure_logging` wait in a bounded buffer, because loggers are made when modules are imported and the
+log file is known only after the settings were read. They are rendered as they were, whatever has changed meanwhile: the
+values are turned into text when the entry is made, so that the buffer keeps no object of the program alive.
 
 A line is written by the thread that logs, before the call returns. There is no queue and no writing thread: the last lines
 before a crash are those that explain it, and a queue would lose exactly these. The price is one `write(2)` for each entry,
@@ -21,7 +21,6 @@ such characters by itself.
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import os
@@ -31,12 +30,11 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import attrs
 
-from pegasus.formatting import MASK
 from pegasus.observe.sinks import RotatingFile, Sink, Stream
+from pegasus.redaction import Redactor
 
 LEVELS: Final[Mapping[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 """Names of the levels, with the numbers that Python's own logging has for them; the bridge compares the two."""
@@ -112,7 +110,13 @@ def configure_logging(
     once. level: a key of LEVELS. format: "line" for people or "json" for programs. secrets: texts that are masked wherever
     they would appear. clock: seconds since the epoch. A file that cannot be opened is no error: see `sinks`.
     """
-    _writer.configure(file, level, SecretMask(secrets), format_json if format == "json" else format_line, clock)
+    _writer.configure(
+        file,
+        level,
+        Redactor(secrets, shortest=_SHORTEST_SECRET),
+        format_json if format == "json" else format_line,
+        clock,
+    )
 
 
 def stop_logging() -> bool:
@@ -134,7 +138,7 @@ class _LogWriter:
         self._configured = False
         """False before `configure` and after `stop`; entries are buffered then."""
         self._clock: Callable[[], float] = time.time
-        self._mask = SecretMask(())
+        self._redactor = Redactor()
         self._format: Callable[[LogEntry], str] = format_line
         self._buffer: list[LogEntry] = []
         """Entries that wait for a configuration, at most BUFFER."""
@@ -151,14 +155,14 @@ class _LogWriter:
         self,
         file: Path | None,
         level: str,
-        mask: SecretMask,
+        redactor: Redactor,
         format: Callable[[LogEntry], str],
         clock: Callable[[], float],
     ) -> None:
         """Open the sinks and write what has waited; the sinks of the configuration before are closed first."""
         with self._lock:
             self._close()
-            self._configured, self._clock, self._mask, self._format = True, clock, mask, format
+            self._configured, self._clock, self._redactor, self._format = True, clock, redactor, format
             self.threshold = LEVELS[level]
             self._sinks = _open_sinks(file)
             self._bridge = _LoggingBridge(logging.INFO if level == "debug" else logging.WARNING)
@@ -198,7 +202,7 @@ class _LogWriter:
         Secrets are masked in the finished line and not in the fields, because a secret may also stand in the event, in a
         traceback, or across the border between two fields.
         """
-        data = self._mask.apply(self._format(entry)).encode("utf-8", "backslashreplace") + b"\n"
+        data = self._redactor.apply(self._format(entry)).encode("utf-8", "backslashreplace") + b"\n"
         for sink in self._sinks:
             sink.write(data)
 
@@ -324,41 +328,6 @@ def format_json(entry: LogEntry) -> str:
     head = {"ts": entry.time_text, "level": entry.level, "logger": entry.logger, "event": entry.event}
     tail = {"exception": entry.exception} if entry.exception else {}
     return json.dumps({**head, **entry.own_fields, **tail}, ensure_ascii=False, separators=(",", ":"))
-
-
-class SecretMask:
-    """Replacement of secrets by `***`, in each form in which they appear in logs.
-
-    Example::
-
-        SecretMask(["sk-12345"]).apply("key=sk-12345")  # "key=***"
-    """
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for secret in secrets if len(secret) >= _SHORTEST_SECRET for form in _forms(secret)}
-        # The longest first: a secret that contains another one must not be left with its remainder readable.
-        self._forms = sorted(forms, key=len, reverse=True)
-
-    def apply(self, line: str) -> str:
-        """Return the line without secrets."""
-        for form in self._forms:
-            if form in line:
-                line = line.replace(form, MASK)
-        return line
-
-
-def _forms(secret: str) -> set[str]:
-    """Return a secret as it is, and escaped by JSON, by repr, in an address and in base64 (HTTP's Basic)."""
-    escaped = json.dumps(secret, ensure_ascii=False)[1:-1]
-    encoded = secret.encode("utf-8", "surrogateescape")
-    return {
-        secret,
-        escaped,
-        json.dumps(escaped, ensure_ascii=False)[1:-1],
-        repr(secret)[1:-1],
-        quote(encoded, safe=""),
-        base64.b64encode(encoded).decode().rstrip("="),
-    }
 
 
 def _escape(text: str) -> str:

@@ -10,8 +10,8 @@ Steps of one call:
 3. Every failure becomes a result that begins with `Error:`, because the model can react to a result
    but not to an exception. Only a cancellation from outside (a stopped task, a shutdown) is passed
    on to the caller.
-4. Known secrets are replaced by `***`. This happens before cutting, since the first half of a key
-   is a secret too.
+4. Secrets are replaced by `***` (`pegasus.redaction`): those of this installation, and whatever has the format of
+   a key. This happens before cutting, since the first half of a key is a secret too.
 5. A result that is longer than `ToolContext.max_result` is cut, with a notice that tells how to get
    the rest.
 
@@ -34,9 +34,10 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from pegasus.formatting import MASK, describe_error, first_cause
+from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import Metadata
 from pegasus.outside import Outside, join_outside
+from pegasus.redaction import Redactor
 from pegasus.tools.base import NO_CONTEXT, Labelled, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.wire import encode_json, kind
 
@@ -45,9 +46,6 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds for one call, unless the settings say otherwise."""
-MIN_SECRET: Final = 6
-"""Characters from which a secret is masked. Shorter ones would also replace parts of ordinary
-words."""
 MAX_PROBLEMS: Final = 5
 """Problems that one answer names. A model corrects a few things at a time, and a long list would
 fill its window."""
@@ -111,6 +109,9 @@ class ToolExecutor:
         self._timeout = timeout
         self._timeouts = timeouts or {}
         self._secrets = secrets
+        self._known: tuple[str, ...] = ()
+        """The secrets that `_last_redactor` knows."""
+        self._last_redactor = Redactor()
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of this name, if there is one."""
@@ -127,11 +128,15 @@ class ToolExecutor:
         """
         start = trio.current_time()
         outcome = await run_tool(tool, arguments, self._timeouts.get(tool.name, self._timeout), context)
-        content = outcome.content
-        for text in _forms_of(self._secrets()):
-            content = content.replace(text, MASK)
-        content = cut_result(content, context.max_result, tool.more)
+        content = cut_result(self._redactor().apply(outcome.content), context.max_result, tool.more)
         return attrs.evolve(outcome, content=content, duration_ms=round((trio.current_time() - start) * 1000))
+
+    def _redactor(self) -> Redactor:
+        """Return what masks the secrets of this moment. It is made anew only when they have changed."""
+        known = tuple(self._secrets())
+        if known != self._known:
+            self._known, self._last_redactor = known, Redactor(known)
+        return self._last_redactor
 
 
 def cut_result(content: str, limit: int, more: str) -> str:
@@ -144,16 +149,6 @@ def cut_result(content: str, limit: int, more: str) -> str:
     shown = max(0, limit - len(more) - 80)  # 80: room for the notice itself
     missing = len(content) - shown
     return f"{content[:shown]}\n[cut: {missing:,} of {len(content):,} characters are missing here. {more}]"
-
-
-def _forms_of(secrets: Iterable[str]) -> tuple[str, ...]:
-    """Return each secret as it can stand in a result: plain, and escaped once by JSON.
-
-    The longest come first, so that a secret that contains another one leaves no rest.
-    """
-    texts = {secret for secret in secrets if len(secret) >= MIN_SECRET}
-    escaped = {encode_json(text)[1:-1] for text in texts}
-    return tuple(sorted(texts | escaped, key=len, reverse=True))
 
 
 def _source_of(tool: Tool) -> tuple[Outside, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import hands_commands
+from benchmarks import hands_commands, hands_redaction
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 
 
 def measure(place: Workplace) -> Iterator[Result]:
     yield from hands_commands.measure(place)
+    yield from hands_redaction.measure(place)

@@ -1,0 +1,200 @@
+"""Secrets are found in every form, and ordinary text is left alone."""
+
+import base64
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from pegasus.redaction import FORMATS, Redactor, redact_formats
+
+ALNUM = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+URL_SAFE = ALNUM + "-_"
+
+
+def random_text(alphabet, size):
+    return st.text(st.sampled_from(alphabet), min_size=size, max_size=size)
+
+
+def key(prefix, alphabet, size):
+    """A key of this form, and the part of it that nobody may see."""
+    return random_text(alphabet, size).map(lambda rest: (prefix + rest, rest))
+
+
+KEYS = {
+    "aws": key("AKIA", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 16),
+    "aws temporary": key("ASIA", "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 16),
+    "github": key("ghp_", ALNUM, 36),
+    "github app": key("ghs_", ALNUM, 36),
+    "github fine": key("github_pat_", ALNUM, 82),
+    "gitlab": key("glpat-", URL_SAFE, 20),
+    "slack": random_text(ALNUM, 24).map(lambda rest: (f"xoxb-123456789012-1234567890123-{rest}", rest)),
+    "openai": random_text(ALNUM, 40).map(lambda rest: (f"sk-proj-{rest}1T3BlbkFJ{rest}", rest)),
+    "openai old": random_text(ALNUM, 20).map(lambda rest: (f"sk-{rest}T3BlbkFJ0{rest}", rest)),
+    "anthropic": key("sk-ant-api03-", URL_SAFE, 95),
+    "google": key("AIza", ALNUM, 35),
+    "google oauth": key("ya29.", URL_SAFE, 60),
+    "stripe": key("sk_live_", ALNUM, 24),
+    "stripe restricted": key("rk_test_", ALNUM, 24),
+    "telegram": key("1234567890:AA", URL_SAFE, 33),
+    "jwt": random_text(URL_SAFE, 43).map(lambda rest: (f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.{rest}", rest)),
+    "bearer": key("Authorization: Bearer ", ALNUM, 24),
+    "basic": st.binary(min_size=12, max_size=30).map(
+        lambda data: (f"authorization: Basic {base64.b64encode(data).decode()}", base64.b64encode(data).decode())
+    ),
+    "api key": key("X-API-Key: 1", ALNUM, 20),
+    "address": key("postgres://app:", ALNUM, 12).map(lambda pair: (f"{pair[0]}@db.example/main", pair[1])),
+    "parameter": key("https://x.example/?api_key=1", ALNUM, 12),
+}
+AROUND = st.sampled_from(
+    ["", " ", "\n", '"', "'", "=", "key=", ": ", "\t", "(", "<b>", "\x1b[32m", "\x1b[0m", "%20", ",", "é"]
+)
+BEHIND = st.sampled_from(["", "\n", '"', "'", ")", ",", "</b>", "\x1b[0m", "&x=1", "é", ";"])
+
+
+@pytest.mark.parametrize("name", KEYS)
+@given(data=st.data())
+def test_a_key_is_found_wherever_it_stands(name, data):
+    text, secret = data.draw(KEYS[name])
+    assume(
+        (any(c.isdigit() for c in secret) and any(c.islower() for c in secret)) or name.startswith(("aws", "openai"))
+    )
+    whole = "before" + (data.draw(AROUND) or " ") + text + data.draw(BEHIND) + " after"
+    for shown in (whole, json.dumps(whole), json.dumps(json.dumps(whole)), json.dumps({"headers": [whole]})):
+        found = redact_formats(shown)
+        assert secret not in found
+        assert "***" in found
+        assert found.count("before") == shown.count("before")
+        assert "after" in found
+        assert redact_formats(found) == found
+
+
+PEM = """-----BEGIN {kind}PRIVATE KEY-----
+MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDb
+c2VjcmV0c2VjcmV0c2VjcmV0
+-----END {kind}PRIVATE KEY-----"""
+
+
+@pytest.mark.parametrize("kind", ["", "RSA ", "EC ", "OPENSSH ", "ENCRYPTED "])
+@pytest.mark.parametrize("form", [str, json.dumps, lambda text: text.replace("\n", "\r\n"), lambda text: text[:-30]])
+def test_a_private_key_is_removed(kind, form):
+    found = redact_formats("before " + form(PEM.format(kind=kind)) + " after")
+    assert found.startswith("before ")
+    assert found.endswith(" after")
+    assert "***" in found
+    assert "MIIE" not in found
+    assert "c2Vj" not in found
+
+
+def test_two_private_keys_and_the_text_between():
+    found = redact_formats(f"{PEM.format(kind='')}\nbetween\n{PEM.format(kind='RSA ')}")
+    assert "MIIE" not in found
+    assert "\nbetween\n" in found
+
+
+# ------------------------------------------------------------------ ordinary text
+
+
+HEX = st.sampled_from([32, 40, 56, 64, 96, 128]).flatmap(lambda size: random_text("0123456789abcdef", size))
+BINARY = st.binary(min_size=1, max_size=4000)
+ORDINARY = st.one_of(
+    HEX,
+    HEX.map(str.upper),
+    st.uuids().map(str),
+    BINARY.map(lambda data: base64.b64encode(data).decode()),
+    BINARY.map(lambda data: base64.encodebytes(data).decode()),
+    BINARY.map(lambda data: base64.urlsafe_b64encode(data).decode()),
+    BINARY.map(lambda data: "data:image/png;base64," + base64.b64encode(data).decode()),
+    BINARY.map(lambda data: "sha256-" + base64.b64encode(data[:32]).decode()),
+    HEX.map(lambda text: f"12345678:{text}"),
+    HEX.map(lambda text: f"https://example.org/{text}?v={text}"),
+    st.text(st.characters(codec="utf-8", exclude_characters=":"), max_size=300),
+)
+
+
+@given(ORDINARY)
+@example("12345678:da39a3ee5e6b4b0d3255bfef95601890afd80709")
+def test_hashes_ids_and_pictures_are_left_alone(text):
+    assert redact_formats(text) == text
+    assert redact_formats(json.dumps({"text": text})) == json.dumps({"text": text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class='sk-fading-circle12 sk-circle-fade-dot-animated' task-0123456789abcdefghij",
+        "the header Authorization: Bearer <token>, or Authorization: Bearer $TOKEN",
+        "authorization: required for every request",
+        "Authorization: Basic authentication",
+        "http://localhost:8080/@user and https://medium.example/@user mail@example.org",
+        "curl 'https://x.example/?api_key={key}&password=yours'",
+        "eyJhbGciOiJIUzI1NiJ9 without the rest",
+        "AKIDEXAMPLE and AKIA",
+        "sk- and ghp_ and xoxb- are prefixes; desk-0123456789abcdefghijkl",
+        "import os; os.environ['OPENAI_API_KEY']",
+        "Slack: xoxo-",
+        "-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----",
+    ],
+)
+def test_text_about_keys_is_left_alone(text):
+    assert redact_formats(text) == text
+
+
+def test_the_documentation_is_left_alone():
+    folder = Path(__file__).resolve().parents[2]
+    pages = [*folder.glob("*.md"), *folder.glob("docs/**/*.md")]
+    assert pages
+    for page in pages:
+        assert redact_formats(page.read_text()) == page.read_text(), page
+
+
+# ------------------------------------------------------------------ known secrets
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=6, max_size=30))
+@example('pass"wor\\d')
+@example("a b&c/d?e")
+def test_a_known_secret_is_found_in_each_form(secret):
+    assume("***" not in secret)
+    redactor = Redactor([secret])
+    assert redactor.apply(f"({secret})") == "(***)"
+    assert redactor.apply(json.dumps({"k": secret}, ensure_ascii=False)) == '{"k": "***"}'
+
+
+def test_a_secret_that_contains_another_leaves_no_rest():
+    assert Redactor(["abcdef", "abcdefghij"]).apply("abcdefghij abcdef") == "*** ***"
+
+
+def test_short_secrets_count_where_it_is_said():
+    assert Redactor(["abcde"]).apply("abcde") == "abcde"
+    assert Redactor(["abcde"], shortest=4).apply("abcde") == "***"
+
+
+# ------------------------------------------------------------------ time
+
+
+def test_the_time_is_linear():
+    """Ten times the text takes about ten times as long, whatever the text repeats; quadratic it would be a hundred."""
+    fillers = ("", " ", "a", "-", "\\n", "[1m", ":", '="', "://", "eyJ", " " + "A" * 100)
+    for hint in {hint for form in FORMATS for hint in form.hints} | {
+        "AKIA",
+        "AIza",
+        "eyJ",
+        "-----BEGIN PRIVATE KEY-----",
+    }:
+        for filler in fillers:
+            small, large = (_shortest_time((hint + filler) * (size // len(hint + filler))) for size in (4_000, 40_000))
+            assert large < 40 * small + 0.002, (hint, filler)
+
+
+def _shortest_time(text):
+    """The shortest of three, so that a busy machine does not count."""
+    times = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        redact_formats(text)
+        times.append(time.perf_counter() - begun)
+    return min(times)
