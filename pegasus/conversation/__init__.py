@@ -7,6 +7,7 @@ The Main Agent's session and the conversation of each task have this form:
     media        attached files: pictures the model can see, texts it can read
     plain_turns  its turns without tool calls, for a model that has no tools
     repair       a log that a crash has cut off, made well-formed again
+    repetition   calls that are made again and again
 
 Except for `keep_media` and `Pictures.load`, which read and write files through the journal, everything here is pure.
 
@@ -30,6 +31,14 @@ from pegasus.conversation.repair import (
     repair_log,
     with_unique_ids,
 )
+from pegasus.conversation.repetition import (
+    MOST_CALLS,
+    MOST_IN_A_ROW,
+    NOT_REPEATED,
+    RepetitionGuard,
+    call_signature,
+    surplus_note,
+)
 from pegasus.conversation.sanitize import (
     escape_imitations,
     metadata_line,
@@ -41,12 +50,17 @@ from pegasus.conversation.sanitize import (
 __all__ = [
     "LONGEST_TEXT",
     "LONGEST_TEXTS",
+    "MOST_CALLS",
+    "MOST_IN_A_ROW",
+    "NOT_REPEATED",
     "BadEntry",
     "Entry",
     "KeptMedia",
     "OpenCall",
     "Pictures",
     "Projection",
+    "RepetitionGuard",
+    "call_signature",
     "cancelled_result",
     "decode",
     "encode",
@@ -58,6 +72,7 @@ __all__ = [
     "parse_metadata_line",
     "repair_log",
     "sanitize_for_prompt",
+    "surplus_note",
     "to_json",
     "user_content",
     "with_unique_ids",

@@ -33,7 +33,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation import Entry, cancelled_result
+from pegasus.conversation import MOST_IN_A_ROW, Entry, call_signature, cancelled_result
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import is_internal
@@ -90,9 +90,6 @@ _HINTS: Final[Mapping[str, str]] = {
     "tools": "",
 }
 """By kind of ModelError, what the sender can do about it."""
-
-MOST_IN_A_ROW: Final = 3
-"""Calls in a row that are the same, or fail for the same reason, before the work on an item ends."""
 
 _VARIABLE: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”|\d+")
 """Parts of a reason that differ although it is the same reason: names, ids, positions."""
@@ -374,7 +371,7 @@ def find_circle(entries: Sequence[Entry]) -> Circle | None:
     answers = _answers(entries)
     calls = [pair for answer in answers for pair in answer]
     begin = len(calls)
-    while begin and _signature(calls[begin - 1][0]) == _signature(calls[-1][0]):
+    while begin and call_signature(calls[begin - 1][0]) == call_signature(calls[-1][0]):
         begin -= 1
     if len(calls) - begin >= MOST_IN_A_ROW:
         call, result = calls[begin]  # those from the third one on were not carried out
@@ -418,17 +415,12 @@ def first_surplus(entries: Sequence[Entry], calls: Sequence[ToolCall]) -> int:
 
     entries: those of the item so far. calls: those of a new answer, which are not carried out from that index on.
     """
-    before = [_signature(call) for answer in _answers(entries) for call, _ in answer][-MOST_IN_A_ROW:]
-    row = [*before, *map(_signature, calls)]
+    before = [call_signature(call) for answer in _answers(entries) for call, _ in answer][-MOST_IN_A_ROW:]
+    row = [*before, *map(call_signature, calls)]
     for index in range(len(before), len(row)):
         if index + 1 >= MOST_IN_A_ROW and len(set(row[index + 1 - MOST_IN_A_ROW : index + 1])) == 1:
             return index - len(before)
     return len(calls)
-
-
-def _signature(call: ToolCall) -> str:
-    """Return a text that is the same for the same call with the same arguments, and also for the same broken arguments."""
-    return f"{call.name} {call.error or sorted(call.arguments.items(), key=str)}"
 
 
 def _reason(result: Entry) -> str:

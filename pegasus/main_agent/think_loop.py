@@ -38,7 +38,7 @@ from typing import Final
 import attrs
 
 from actors import Ref
-from pegasus.conversation import Entry, KeptMedia, keep_media, with_unique_ids
+from pegasus.conversation import MOST_CALLS, MOST_IN_A_ROW, Entry, KeptMedia, keep_media, surplus_note, with_unique_ids
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.intake import is_internal
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
@@ -48,7 +48,6 @@ from pegasus.main_agent.drafts import DraftBoard
 from pegasus.main_agent.queue_items import AgentTurn, find_newer, internal_entry, is_same_task, may_join, user_entry
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
-    MOST_IN_A_ROW,
     REPLY,
     apologise,
     direct_reply,
@@ -78,9 +77,6 @@ LONGEST_RESULT: Final = 70_000
 """Characters of a tool's result: the body of the largest skill, and what JSON adds to it. The replay of a task may be megabytes."""
 SHORTEST_RESULT: Final = 4_000
 """Characters that a result may have however small the model's window is."""
-MOST_CALLS: Final = 64
-"""Calls of one answer that are carried out. A model that runs in circles may make thousands in a single answer; each would take
-place in the session for ever, and its result in every later request."""
 NOTICES_TOGETHER: Final = 64
 """Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
 NOTICE: Final = "notice"
@@ -352,5 +348,5 @@ def _notes(item: Item, response: ModelResponse, now: int) -> list[Entry]:
     surplus = len(response.calls) - MOST_CALLS
     if surplus > 0:
         _log.warning("left out calls of one answer", item=item.n, calls=len(response.calls), limit=MOST_CALLS)
-        problems.append(f"({surplus:,} further calls of this answer were not carried out: {MOST_CALLS} are the limit.)")
+        problems.append(surplus_note(surplus))
     return [Entry(now, "system", problem, metadata={"type": UNFINISHED}) for problem in problems]

@@ -141,6 +141,8 @@ class Tool:
     """How far a call reaches. The default is the cautious one."""
     source: Outside | None = None
     """The kind of source that its results come from; None if they are the program's own words."""
+    repeats: bool = False
+    """True if the same call may be made again and again, because it waits for something."""
 
     @property
     def name(self) -> str:

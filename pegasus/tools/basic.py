@@ -32,7 +32,7 @@ def basic_tools(clock: Callable[[], int]) -> tuple[Tool, ...]:
     """
     return (
         current_time(clock),
-        Tool(_SLEEP, _sleep, "system", Effect.PURE, reach=Reach.INSIDE),
+        Tool(_SLEEP, _sleep, "system", Effect.PURE, reach=Reach.INSIDE, repeats=True),
         Tool(_JSON_PARSE, _json_parse, "data", Effect.PURE, reach=Reach.INSIDE),
         Tool(_JSON_STRINGIFY, _json_stringify, "data", Effect.PURE, reach=Reach.INSIDE),
         Tool(_BASE64_ENCODE, _base64_encode, "data", Effect.PURE, reach=Reach.INSIDE),

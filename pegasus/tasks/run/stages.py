@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation import Entry
+from pegasus.conversation import NOT_REPEATED, Entry, RepetitionGuard
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import Memory, read_or_nothing
@@ -240,36 +240,49 @@ class Stages:
         calls: as `next_calls` has returned them. Raises nothing for a call that fails: its error is its result. Cancelled:
         returns when every call has ended with all that it has started; the results are not recorded.
         """
-        drafts: dict[str, list[EventDraft]] = {}
+        guard = self._repetition_guard()
+        surplus = guard.surplus([_tool_call(call) for call in calls])
+        results: dict[str, tuple[Entry, int]] = {}
 
         async def make(call: PlannedCall) -> None:
+            if call.id in surplus:
+                results[call.id] = self._result(call, ToolOutcome(NOT_REPEATED, failed=True)), 0
+                return
             async with self._tool_slots:
                 await self._announce(call)
-                drafts[call.id] = await self._call(call)
+                begun = trio.current_time()
+                result = self._result(call, await self._outcome(call))
+                results[call.id] = result, round((trio.current_time() - begun) * 1000)
 
         async with trio.open_nursery() as nursery:
             for call in calls:
                 nursery.start_soon(make, call)
-        return [draft for call in calls for draft in drafts[call.id]]
+        drafts: list[EventDraft] = []
+        for call in calls:
+            result, duration = results[call.id]
+            drafts += _call_events(call, result, guard.note(_tool_call(call), result), duration)
+        return drafts
 
-    async def _call(self, call: PlannedCall) -> list[EventDraft]:
-        """Make one call and return its events; errors are results. Cancelled: the call has ended with all it had started.
+    def _repetition_guard(self) -> RepetitionGuard:
+        """Return what notices that the task makes the same call again and again."""
+        tools = self._deps.toolbox
+        return RepetitionGuard(
+            self._fsm.context.messages, lambda name: (tool := tools.get(name)) is not None and tool.repeats
+        )
 
-        The event of a `notify` call comes before its result: recovery can then tell that it was made.
-        """
-        begun = trio.current_time()
-        outcome = await self._outcome(call)
+    def reason_to_end(self, limit: int) -> str:
+        """Return why the task must not think again: it has had `limit` rounds, or it goes in circles; else ""."""
+        context = self._fsm.context
+        if context.iteration >= limit:
+            return f"the task did not come to an end within {limit} rounds of thinking"
+        last = next((entry for entry in reversed(context.messages) if entry.role == "tool"), None)
+        problem = self._repetition_guard().problem if last is not None and last.content == NOT_REPEATED else ""
+        return f"the task went in circles: {problem}" if problem else ""
+
+    def _result(self, call: PlannedCall, outcome: ToolOutcome) -> Entry:
+        """Return the result of a call as a message."""
         metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
-        result = Entry(self._deps.clock(), "tool", outcome.content, call_id=call.id, metadata=metadata)
-        duration = round((trio.current_time() - begun) * 1000)
-        payload = to_payload(ToolCallDone(call.name, duration, messages_json((result,))))
-        kind = EventType.TOOL_CALL_FAILED if outcome.failed else EventType.TOOL_CALL_COMPLETED
-        # One priority for both types, so that subscribers see results in the order of the calls.
-        done = EventDraft(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
-        if call.name != NOTIFY.name or outcome.failed:
-            return [done]
-        notified = to_payload(TaskNotified(str(call.arguments["message"])))
-        return [EventDraft(EventType.TASK_NOTIFY, notified), done]
+        return Entry(self._deps.clock(), "tool", outcome.content, call_id=call.id, metadata=metadata)
 
     async def _outcome(self, call: PlannedCall) -> ToolOutcome:
         """Return the outcome of a call.
@@ -358,6 +371,27 @@ class Stages:
 
 
 # ------------------------------------------------------------------ calls
+
+
+def _tool_call(call: PlannedCall) -> ToolCall:
+    """Return a call as the conversation has it."""
+    return ToolCall(call.id, call.name, call.arguments, call.error)
+
+
+def _call_events(call: PlannedCall, result: Entry, note: Entry | None, duration: int) -> list[EventDraft]:
+    """Return the events of a call that was made. note: is put behind the result. duration: ms.
+
+    The event of a `notify` call comes before its result: recovery can then tell that it was made.
+    """
+    messages = messages_json((result,) if note is None else (result, note))
+    payload = to_payload(ToolCallDone(call.name, duration, messages))
+    kind = EventType.TOOL_CALL_FAILED if result.failed else EventType.TOOL_CALL_COMPLETED
+    # One priority for both types, so that subscribers see results in the order of the calls.
+    done = EventDraft(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
+    if call.name != NOTIFY.name or result.failed:
+        return [done]
+    notified = to_payload(TaskNotified(str(call.arguments["message"])))
+    return [EventDraft(EventType.TASK_NOTIFY, notified), done]
 
 
 def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:

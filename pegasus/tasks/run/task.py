@@ -401,8 +401,8 @@ class _TaskRun:
         fsm, context, limit = self._fsm, self._fsm.context, self._deps.limits.max_iterations
         if self._is_finishing:
             return []
-        if fsm.state is TaskState.REASONING and context.iteration >= limit:
-            return [_failure(f"the task did not come to an end within {limit} rounds of thinking")]
+        if fsm.state is TaskState.REASONING and (problem := self._stages.reason_to_end(limit)):
+            return [_failure(problem)]
         if (
             fsm.state is TaskState.ACTING
             and not self._stages.next_calls()

@@ -25,7 +25,15 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation import Entry, Projection, repair_log, with_unique_ids, without_calls
+from pegasus.conversation import (
+    MOST_CALLS,
+    Entry,
+    Projection,
+    repair_log,
+    surplus_note,
+    with_unique_ids,
+    without_calls,
+)
 from pegasus.identity import TASK_FILES, Persona, WorkspaceFiles, lean_task_prompt, task_prompt
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import (
@@ -156,7 +164,7 @@ class Thinker:
 
     def _thought(self, context: TaskContext, index: tuple[Entry, ...], response: ModelResponse) -> Thought:
         """Return what a response means for the task: a question, calls to make, or an answer."""
-        calls = _with_own_ids(context, response.calls)
+        calls, surplus = _with_own_ids(context, response.calls[:MOST_CALLS]), len(response.calls) - MOST_CALLS
         question = next((_question(call) for call in calls if call.name == ASK_USER.name and not call.error), "")
         planned = tuple(PlannedCall(call.id, call.name, call.arguments, call.error) for call in calls)
         approach = "tool_use" if calls else "direct"
@@ -164,7 +172,8 @@ class Thinker:
         if question or not calls:
             return Thought(reasoning, index, question)
         turn = Entry(self._clock(), "assistant", response.text, calls, metadata=_metadata(response))
-        return Thought(reasoning, (*index, turn))
+        notes = (Entry(turn.ts, "system", surplus_note(surplus)),) if surplus > 0 else ()
+        return Thought(reasoning, (*index, turn, *notes))
 
 
 def _turns_of(entries: Sequence[Entry], now: int) -> tuple[Turn, ...]:
