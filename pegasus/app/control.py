@@ -26,6 +26,7 @@ from pegasus.app.task_control import ANSWER_TIMEOUT, ConversationMethod, EventMe
 from pegasus.gateway import BadParams, Caller, Method, Params
 from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
+from pegasus.mcp import McpServers, servers_json
 from pegasus.memory import Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
 from pegasus.messages import ChannelInfo, Json
@@ -181,6 +182,8 @@ class ControlPlane:
     """Methods about the persona, `persona.…` on the wire."""
     events: EventMethods
     """Methods about events, `events.…` on the wire."""
+    mcp: McpServers = attrs.field(factory=McpServers)
+    """MCP servers; none unless given."""
 
     def methods(self) -> dict[str, Method]:
         """Return all methods by the names that they have on the wire."""
@@ -202,6 +205,7 @@ class ControlPlane:
             "memory.log": self.memory.log,
             "memory.undo": self.memory.undo,
             "memory.search": self.memory.search,
+            "mcp.list": self.list_servers,
             "persona.list": self.persona.list,
             "persona.accept": self.persona.accept,
             "persona.reject": self.persona.reject,
@@ -227,6 +231,7 @@ class ControlPlane:
             "startedAt": self.started_at,
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
             **status_json(facts),
+            "mcp": servers_json(self.mcp.states()),
             "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},
             "failingModels": [
                 {
@@ -254,6 +259,11 @@ class ControlPlane:
         """
         await trio.lowlevel.checkpoint()
         return actor_json(self.root.tree())
+
+    async def list_servers(self, caller: Caller, params: Params) -> Json:
+        """Return the state of each MCP server."""
+        await trio.lowlevel.checkpoint()
+        return {"servers": servers_json(self.mcp.states())}
 
     async def stop(self, caller: Caller, params: Params) -> Json:
         """Do what /stop does, for all channels; return what was ended once it has ended.

@@ -60,6 +60,7 @@ from pegasus.host import (
 from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
 from pegasus.intake import Access, Intake
 from pegasus.main_agent import FolderArchives
+from pegasus.mcp import McpServers, files_context
 from pegasus.memory import memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, stop_logging
@@ -145,6 +146,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         make_tools=partial(standard_tools, settings.tools, clock=wall_clock),
         archives=FolderArchives(home.data / "main"),
+        mcp=McpServers(settings.mcp.servers, files_context(home.workspace)),
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
         switch=reloader,
@@ -214,6 +216,7 @@ def _gateway_child(
         memory=MemoryMethods(services.memory),
         persona=PersonaMethods(services.evolution, world.persona, world.settings.agent.owners),
         events=EventMethods(services.environment.recent, tasks),
+        mcp=services.environment.mcp,
     )
     completions = CompletionMethod(chat_commands(services), services.agent.toolset.skills, models.choices)
     methods = {**control.methods(), "config.reload": reloader.call, "completions": completions.call}

@@ -50,6 +50,7 @@ from pegasus.main_agent import (
     find_open_tasks,
     persona_answer,
 )
+from pegasus.mcp import McpServers
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.models import (
@@ -162,6 +163,8 @@ class Environment:
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
     archives: SessionArchives
     """Reads the archives of the session."""
+    mcp: McpServers = attrs.field(factory=McpServers)
+    """MCP servers, whose tools the Main Agent and tasks have beside their own."""
     secrets: Callable[[], Iterable[str]] = tuple
     """Returns the texts that tool results must not show; a reload of the settings may change them."""
     switch: ModelSwitch | None = None
@@ -311,7 +314,11 @@ def _toolset(
     )
     # An empty list means all tools. Patterns are those of shells: `memory_*`.
     wanted = settings.agent.tools
-    tools = [tool for tool in found if not wanted or any(fnmatchcase(tool.name, name) for name in wanted)]
+
+    def is_wanted(name: str) -> bool:
+        return not wanted or any(fnmatchcase(name, pattern) for pattern in wanted)
+
+    executor = _executor(environment, filter(lambda tool: is_wanted(tool.name), found), is_wanted)
     callable_skills = skills.all()
     prompts = MainPrompts(
         environment.persona,
@@ -321,13 +328,25 @@ def _toolset(
         skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
         files=environment.files,
     )
-    return AgentToolset(prompts, _executor(environment, tools), aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
+    return AgentToolset(prompts, executor, aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
 
 
-def _executor(environment: Environment, tools: Iterable[Tool]) -> ToolExecutor:
-    """Return the executor of these tools. It knows all secrets and removes them from every result before a model or a log sees it."""
+def _executor(
+    environment: Environment, tools: Iterable[Tool], allows: Callable[[str], bool] = lambda name: True
+) -> ToolExecutor:
+    """Return the executor of these tools and of those of MCP servers that are allowed.
+
+    It knows all secrets and removes them from every result before a model or a log sees it.
+    """
     settings = environment.settings.tools
-    return ToolExecutor(tools, timeout=settings.timeout, timeouts=settings.timeouts, secrets=environment.secrets)
+    return ToolExecutor(
+        tools,
+        timeout=settings.timeout,
+        timeouts=settings.timeouts,
+        secrets=environment.secrets,
+        source=environment.mcp,
+        allows=allows,
+    )
 
 
 def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:

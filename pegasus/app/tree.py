@@ -51,6 +51,7 @@ from pegasus.app.services import BUS, SWITCHBOARD, TASK_LISTENER, Environment, S
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher
+from pegasus.mcp import ServerDown
 from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, KnownAddresses, run_journal
@@ -107,6 +108,8 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
     await environment.models.traits.load(journal, environment.clock)
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
+    if servers := environment.mcp.children():
+        await root.start_child(Child("tools", run_when_allowed, environment.may_work, servers))
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
     return AgentTree(root, journal, root.ref("main-agent/global"), services)
@@ -146,21 +149,25 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
         Child("recent", keep_events, bus, services.environment.recent, mailbox=TASK_MAILBOX),
         Child("agent", agent, mailbox=TASK_MAILBOX, shutdown=TASK_SHUTDOWN - 2),
     ]
-    return Child("tasks", run_task_system, services.environment.may_work, children, shutdown=TASK_SHUTDOWN)
+    # An agent whose persister has crashed cannot know what was written, and recovers from the log: rest for one here too.
+    run = partial(run_when_allowed, strategy=Strategy.REST_FOR_ONE)
+    return Child("tasks", run, services.environment.may_work, children, shutdown=TASK_SHUTDOWN)
 
 
-async def run_task_system(inbox: Inbox[object], may_work: trio.Event, children: Sequence[Child[Any]]) -> None:
-    """Supervise the task system. It is up at once and starts its children when `may_work` is set.
+async def run_when_allowed(
+    inbox: Inbox[object],
+    may_work: trio.Event,
+    children: Sequence[Child[Any]],
+    strategy: Strategy = Strategy.ONE_FOR_ONE,
+) -> None:
+    """Supervise children that people need not wait for: tasks, MCP servers. It is up at once and starts them when `may_work` is set.
 
-    Recovery of many tasks takes seconds, and people should be able to connect meanwhile. Whoever sends to the agent of the
-    task system before it runs waits for it. Stopped: stops the children in reverse order.
-
-    REST_FOR_ONE here too: an agent whose persister has crashed cannot know what was written, and recovers from
-    the log.
+    Recovery of many tasks takes seconds, and people should be able to connect meanwhile. Whoever sends to one of them before it
+    runs waits for it. Stopped: stops the children in reverse order.
     """
     inbox.started()
     await may_work.wait()
-    async with open_supervisor(children, strategy=Strategy.REST_FOR_ONE, intensity=CHILD_INTENSITY):
+    async with open_supervisor(children, strategy=strategy, intensity=CHILD_INTENSITY):
         async for _ in inbox:
             pass
 
@@ -206,6 +213,8 @@ def _log_event(event: Event) -> None:
     match event:
         case Started():
             _log.debug("started", actor=event.path, attempt=event.attempt)
+        case Exited(exit=Crashed(ServerDown() as error)):  # expected; a traceback would say nothing
+            _log.warning("MCP server is down", actor=event.path, attempt=event.attempt, reason=str(error))
         case Exited(exit=Crashed(error)):
             _log.exception("crashed", actor=event.path, attempt=event.attempt, error=error)
         case Exited(exit=how):

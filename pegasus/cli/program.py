@@ -83,6 +83,7 @@ MODULES: Final[Mapping[str, str]] = {
     "skills": "files",
     "sessions": "files",
     "persona": "persona",
+    "mcp": "mcp",
 }
 """Module of `pegasus.cli` that declares each command, in the order of the help."""
 

@@ -28,6 +28,7 @@ from pegasus.cli.control import (
     report_failure,
     show,
 )
+from pegasus.cli.mcp import server_line
 from pegasus.cli.program import JSON, pegasus
 from pegasus.client import ClientError, Endpoint
 from pegasus.formatting import format_duration, plural
@@ -133,6 +134,8 @@ def status_text(status: Answer) -> str:
         "Session": plural(status["sessionEntries"], "entry", "entries"),
         **_usage_rows(status),
     }
+    if servers := status.get("mcp"):
+        rows["MCP"] = "\n         ".join(map(server_line, servers))
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
 
 

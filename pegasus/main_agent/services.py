@@ -24,7 +24,7 @@ import attrs
 
 from actors import ActorError, Ref
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
-from pegasus.identity import MainPrompts
+from pegasus.identity import SMALL_WINDOW, MainPrompts
 from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.replies import REPLY
@@ -52,7 +52,7 @@ class AgentProfile(NamedTuple):
     """Tools as the model is shown them."""
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class AgentToolset:
     """Prompt, tools and skills of the Main Agent, in a variant for each kind of model.
 
@@ -69,6 +69,8 @@ class AgentToolset:
     """Skills that people and the model can call by name."""
     _profiles: dict[tuple[bool, bool, bool], AgentProfile] = attrs.field(factory=dict, init=False)
     """Variants that were asked for."""
+    _tools_version: int = attrs.field(default=0, init=False)
+    """Version of the tools that they were made with."""
 
     async def refresh(self) -> None:
         """Look whether the owner has changed a file that is part of the prompt. Called before the work on a message begins."""
@@ -81,18 +83,26 @@ class AgentToolset:
             self._profiles.clear()
 
     def profile(self, speech: str, lean: bool = False, tools: bool = True) -> AgentProfile:
-        """Return prompt and tools for a model; the same objects at every call with the same arguments, until `refresh` finds a change.
+        """Return prompt and tools for a model; the same objects at every call with the same arguments, until a change.
+
+        A change is what `refresh` finds, and that of the tools of an MCP server.
 
         speech: "monologue" or "direct". lean: whether the model's window is small (`SMALL_WINDOW`); prompt and tools then take about
         1,000 tokens instead of 3,800. tools: False for a model that does not support them; its text is then the reply in any case.
         """
         direct = speech == "direct" or not tools
+        if self._tools_version != self.executor.version:
+            self._tools_version = self.executor.version
+            self._profiles.clear()
         key = direct, lean, tools
         if key not in self._profiles:
-            shown = [tool.spec for tool in self.executor.all() if tool.name not in self.aliases] if tools else []
-            specs = (REPLY, *shown) if tools else ()
+            offered = self.executor.offered(window=SMALL_WINDOW if lean else 0) if tools else ()
+            specs = (REPLY, *(tool.spec for tool in offered if tool.name not in self.aliases)) if tools else ()
             if lean:
-                specs = lean_specs(spec.name for spec in specs)
+                specs = (
+                    *lean_specs(spec.name for spec in specs),
+                    *(tool.spec for tool in offered if tool.category == "mcp"),
+                )
             text = self.prompts.text(direct=direct, lean=lean, tools=tuple(spec.name for spec in specs))
             self._profiles[key] = AgentProfile(text, specs)
         return self._profiles[key]

@@ -277,7 +277,7 @@ class ThinkLoop:
         executor, channel = self._services.toolset.executor, item.message.channel
         tool = executor.get(call.name)
         if tool is None:
-            known = ", ".join((REPLY.name, *(tool.name for tool in executor.all())))
+            known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
             return f"Error: there is no tool {call.name!r} here. There are: {known}", True
         key = reply_key(item.n, call.id)
         limit = _result_limit(self._services)

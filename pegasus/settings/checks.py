@@ -11,13 +11,13 @@ where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address, ip_network
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
-from pegasus.settings.keys import SettingsProblem, describe_setting, one_of, walk
+from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
 from pegasus.settings.sections import (
     MODEL_ROLES,
     PROVIDER_TYPES,
@@ -35,6 +35,8 @@ ANY_VALUE: Final = object()
 NOT_DEFAULT: Final = object()
 """In NOT_YET: every value but the default."""
 
+LONGEST_SERVER_NAME: Final = 32
+"""Characters of the name of an MCP server: half of the name of its tools."""
 _OWN_HEADERS: Final = ("content-length", "content-type", "host", "transfer-encoding")
 """Headers that depend on the request."""
 OWN_FIELDS: Final = ("messages", "input", "stream", "tools")
@@ -48,7 +50,8 @@ NOT_YET: Final = (
     ("agent.scope", ("chat",), '"global"'),
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
     *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),
-    ("mcp.servers.*.enabled", (True,), "false"),
+    ("mcp.servers.*.url", (ANY_VALUE,), '""'),
+    ("mcp.servers.*.auth", ("oauth", "client_credentials"), '""'),
     ("session.memory_window", (NOT_DEFAULT,), "50"),
     ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
 )
@@ -179,16 +182,7 @@ def _check_providers(settings: Settings, report: Report) -> None:
 
 def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, report: Report) -> None:
     """Refuse headers that no HTTP request can have, fields of the body that Pegasus makes, and a temperature that is none."""
-    for name in options.headers:
-        if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
-            report(f"{path}.headers", f'the name "{name}"', "letters, digits and -, as X-Title", "")
-        elif name.lower() in _OWN_HEADERS:
-            report(
-                f"{path}.headers", f'"{name}"', f"other headers than {', '.join(_OWN_HEADERS)}", "Pegasus sets these."
-            )
-    for name, value in options.headers.items():
-        if not value.isascii():
-            report(f"{path}.headers.{name}", "a value with other characters than ASCII", "ASCII only", "")
+    _check_headers(path, options.headers, report)
     for name in options.extra_body:
         if name in OWN_FIELDS:
             report(
@@ -196,6 +190,19 @@ def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, r
             )
     if -1 < options.temperature < 0:
         report(f"{path}.temperature", str(options.temperature), "a number from 0 to 2, or -1", "")
+
+
+def _check_headers(path: str, headers: Mapping[str, str], report: Report) -> None:
+    """Refuse headers that no HTTP request can have, and those that Pegasus sets."""
+    for name, value in headers.items():
+        if not name or not all(c.isascii() and (c.isalnum() or c in "!#$%&'*+-.^_`|~") for c in name):
+            report(f"{path}.headers", f'the name "{name}"', "letters, digits and -, as X-Title", "")
+        elif name.lower() in _OWN_HEADERS:
+            report(
+                f"{path}.headers", f'"{name}"', f"other headers than {', '.join(_OWN_HEADERS)}", "Pegasus sets these."
+            )
+        if not value.isascii():
+            report(f"{path}.headers.{name}", "a value with other characters than ASCII", "ASCII only", "")
 
 
 def _is_web_address(url: str) -> bool:
@@ -270,14 +277,26 @@ def _is_host(entry: str) -> bool:
 
 
 def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
-    """Refuse keys of the other transport: they would have no effect, and their author believes that they have."""
-    stdio, http = ("command", "args", "env", "cwd"), ("url", "headers", "auth")
-    own, others = (stdio, http) if server.transport == "stdio" else (http, stdio)
-    if not getattr(server, own[0]):
-        report(f"{path}.{own[0]}", "nothing", f'a value, since transport = "{server.transport}"', "")
-    for key in others:
+    """Refuse a server that is none or two, and keys of the other kind: their author believes that they have an effect.
+
+    The name is the beginning of the tools' names, which providers allow few characters for.
+    """
+    name = path.rpartition(".")[2]
+    if not is_bare(name) or len(name) > LONGEST_SERVER_NAME or "__" in name:
+        allowed = f'a name of at most {LONGEST_SERVER_NAME} letters, digits, "-" and "_", without "__"'
+        report(path, f'the name "{name}"', allowed, "")
+    if not server.command and not server.url:
+        report(f"{path}.command", "nothing", "a program, or an address in url", "")
+    if server.command and server.url:
+        report(f"{path}.url", "a value", "nothing, since there is a command", "")
+        return
+    for key in ("args", "env", "cwd") if server.url else ("headers", "auth"):
         if getattr(server, key):
-            report(f"{path}.{key}", "a value", f'nothing, since transport = "{server.transport}"', "")
+            kind = "url" if server.url else "command"
+            report(f"{path}.{key}", "a value", f"nothing, since the server has a {kind}", "")
+    if server.url and not _is_web_address(server.url):
+        report(f"{path}.url", f'"{server.url}"', "an http:// or https:// address", "")
+    _check_headers(path, server.headers, report)
 
 
 # ------------------------------------------------------------------ what is not there yet

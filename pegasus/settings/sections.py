@@ -359,17 +359,24 @@ class ChannelsSettings:
 class McpServerSettings:
     """A server of tools (Model Context Protocol)."""
 
-    # One class for both transports, so that a mistyped transport does not make every other key an unknown one.
-    # `checks` refuses the keys of the other transport. env, headers and auth usually hold keys: their values are secret.
+    # One class for both kinds, so that a server has either a command or a url and no key that names the kind. `checks` refuses
+    # the keys of the other kind. env and headers usually hold keys: their values are secret.
     enabled: bool = flag(True, "false = defined, not used")
-    transport: str = choice("stdio", '"stdio": a command; "http": a url', "stdio", "http")
-    command: str = text("", 'transport "stdio": the program')
-    args: tuple[str, ...] = texts('transport "stdio": its arguments')
-    env: Mapping[str, str] = texts_by_name('transport "stdio": environment variables for it')
-    cwd: str = text("", 'transport "stdio": its working directory; "" = the workspace')
-    url: str = text("", 'transport "http": the address')
-    headers: Mapping[str, str] = texts_by_name('transport "http": headers for every request')
-    auth: Mapping[str, str] = texts_by_name('transport "http": how to get an access token')
+    command: str = text("", "the program that is the server; it runs on this machine")
+    args: tuple[str, ...] = texts("its arguments")
+    env: Mapping[str, str] = texts_by_name("environment variables for it")
+    cwd: str = text("", 'its working directory; "" = the workspace')
+    url: str = text("", "the address of a server that runs elsewhere, in place of a command")
+    headers: Mapping[str, str] = texts_by_name("HTTP headers of each request")
+    auth: str = choice(
+        "",
+        'how to get an access token: "oauth" = a person signs in; "client_credentials" = by a secret of this program',
+        "",
+        "oauth",
+        "client_credentials",
+    )
+    tools: tuple[str, ...] = texts('names or patterns of its tools that exist here, as "read_*"', "*")
+    timeout: float = number(60.0, "seconds for one call, and for connecting", above=0, most=86400)
 
 
 @attrs.frozen(eq=False, repr=False)

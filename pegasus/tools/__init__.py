@@ -17,11 +17,12 @@ ToolError is a result that the model can read; anything else is a defect.
 
 from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, ToolError, ToolOutcome, parameters
 from pegasus.tools.basic import current_time
-from pegasus.tools.executor import ToolExecutor, cut_result, prepare_arguments, run_tool
+from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
+from pegasus.tools.files import save_file
 from pegasus.tools.lean import lean_task_specs
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
-from pegasus.tools.shell import secrets_in_environment
+from pegasus.tools.shell import command_environment, secrets_in_environment
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
     MAIN_AGENT_TOOLS,
@@ -43,10 +44,13 @@ __all__ = [
     "ToolError",
     "ToolExecutor",
     "ToolOutcome",
+    "ToolSource",
     "base_context",
+    "command_environment",
     "current_time",
     "cut_result",
     "found_json",
+    "is_valid_schema",
     "lean_task_specs",
     "memory_tools",
     "parameters",
@@ -54,6 +58,7 @@ __all__ = [
     "prepare_arguments",
     "result_limit",
     "run_tool",
+    "save_file",
     "secrets_in_environment",
     "standard_tools",
 ]

@@ -132,7 +132,7 @@ class Tool:
     """The work. Returns JSON (`Labelled` if its origin depends on the call), or raises ToolError.
     It is cancelled at the deadline of the call, so it must clean up on cancel."""
     category: str = "custom"
-    """One of system, file, network, data, memory, code, task, custom."""
+    """One of system, file, network, data, memory, code, task, mcp, custom."""
     effect: Effect = Effect.ONCE
     """The default is the cautious one."""
     more: str = "Ask for less at a time."
@@ -143,6 +143,8 @@ class Tool:
     """The kind of source that its results come from; None if they are the program's own words."""
     repeats: bool = False
     """True if the same call may be made again and again, because it waits for something."""
+    timeout: float = 0.0
+    """Seconds for one call, unless the settings name this tool; 0 = `tools.timeout`."""
 
     @property
     def name(self) -> str:

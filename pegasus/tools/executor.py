@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 import trio
@@ -79,6 +79,24 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
         raise group.split(Exception)[1] or group from None
 
 
+class ToolSource(Protocol):
+    """Tools that may change while the program runs: those of MCP servers (`pegasus.mcp.McpServers`)."""
+
+    @property
+    def version(self) -> int:
+        """Number that changes whenever `offered` may return something else."""
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of this name, if there is one now."""
+
+    def offered(self, caller: str, allows: Callable[[str], bool], window: int) -> tuple[Tool, ...]:
+        """Return the tools to show to a model, which need not be all.
+
+        caller: a task's id, "" for the Main Agent. allows: whether the caller may use a tool. window: the model's, in tokens; 0 = not
+        known.
+        """
+
+
 class ToolExecutor:
     """The tools of an installation by name, and running them under the deadlines of the settings.
 
@@ -95,12 +113,15 @@ class ToolExecutor:
         timeout: float = DEFAULT_TIMEOUT,
         timeouts: Mapping[str, float] | None = None,
         secrets: Callable[[], Iterable[str]] = tuple,
+        source: ToolSource | None = None,
+        allows: Callable[[str], bool] = lambda name: True,
     ) -> None:
         """Make an executor. Raises ValueError for two tools of one name: logs could not tell them apart.
 
         tools: in the order in which the model sees them. timeout: seconds for one call. timeouts: the same by
         tool name. secrets: returns the texts that no result may show; asked at each call, since a
-        reload of the settings may bring new ones.
+        reload of the settings may bring new ones. source: further tools, which may change; a tool of `tools` wins over one of its
+        name. allows: whether a tool of the source may be used at all.
         """
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -112,14 +133,38 @@ class ToolExecutor:
         self._known: tuple[str, ...] = ()
         """The secrets that `_last_redactor` knows."""
         self._last_redactor = Redactor()
+        self._source = source
+        self._allows = allows
+
+    @property
+    def version(self) -> int:
+        """Number that changes whenever `offered` may return something else."""
+        return self._source.version if self._source is not None else 0
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of this name, if there is one."""
-        return self._tools.get(name)
+        """Return the tool of this name, if there is one now. A tool that a model was shown a moment ago may be gone."""
+        tool = self._tools.get(name)
+        if tool is None and self._source is not None and self._allows(name):
+            return self._source.get(name)
+        return tool
 
     def all(self) -> tuple[Tool, ...]:
-        """Return every tool."""
+        """Return its own tools, without those of the source."""
         return tuple(self._tools.values())
+
+    def offered(
+        self, caller: str = "", *, allows: Callable[[str], bool] = lambda name: True, window: int = 0
+    ) -> tuple[Tool, ...]:
+        """Return the tools to show to a model: its own, and those of the source as far as there is room.
+
+        caller: a task's id, "" for the Main Agent. allows: whether the caller may use a tool. window: the model's, in tokens; 0 = not
+        known.
+        """
+        own = tuple(tool for tool in self.all() if allows(tool.name))
+        if self._source is None:
+            return own
+        others = self._source.offered(caller, lambda name: self._allows(name) and allows(name), window)
+        return (*own, *(tool for tool in others if tool.name not in self._tools))
 
     async def run(self, tool: Tool, arguments: Metadata, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
         """Run a tool as `run_tool` does, mask secrets in its result or error, and cut it.
@@ -127,7 +172,7 @@ class ToolExecutor:
         Raises nothing but Cancelled.
         """
         start = trio.current_time()
-        outcome = await run_tool(tool, arguments, self._timeouts.get(tool.name, self._timeout), context)
+        outcome = await run_tool(tool, arguments, self._timeouts.get(tool.name, tool.timeout or self._timeout), context)
         content = cut_result(self._redactor().apply(outcome.content), context.max_result, tool.more)
         return attrs.evolve(outcome, content=content, duration_ms=round((trio.current_time() - start) * 1000))
 
@@ -223,6 +268,15 @@ def _compile(schema: Metadata) -> Validator:
 
     options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_PATTERN_STEPS)
     return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, pattern_options=options)
+
+
+def is_valid_schema(schema: Metadata) -> bool:
+    """Return whether the schema of a tool is valid JSON Schema that refers to nothing outside of itself."""
+    try:
+        _compile(schema)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _refuse_reference(uri: str) -> Any:

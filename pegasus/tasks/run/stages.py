@@ -29,7 +29,7 @@ from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Json
-from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, TraitStore
+from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec, TraitStore
 from pegasus.outside import Outside
 from pegasus.policy import principal_of
 from pegasus.sandbox import BackgroundCommands
@@ -168,8 +168,6 @@ class Stages:
         self._deps = deps
         self._tool_slots = tool_slots
         """Slots for tool calls of all tasks together."""
-        self._tools = tuple(tool.spec for tool in deps.toolbox.all() if task_type.allows(tool.spec.name))
-        """Tools that the task may use, as the model is shown them."""
         self._env: dict[str, str] = {}
         """Environment that the tool calls of this task share; it lives as long as the actor of the task."""
         self._commands = commands
@@ -193,6 +191,11 @@ class Stages:
         draft = EventDraft(EventType.REASON_DONE, payload)
         return [draft] if thought.reasoning.tool_calls else [draft, *self._answer(thought.reasoning)]
 
+    def _tools(self, window: int) -> tuple[ToolSpec, ...]:
+        """Return the tools that the task may use now, as a model with this window is shown them. Those of MCP servers may change."""
+        offered = self._deps.toolbox.offered(self._fsm.task_id, allows=self._type.allows, window=window)
+        return tuple(tool.spec for tool in offered)
+
     def _answer(self, reasoning: Reasoning) -> list[EventDraft]:
         """Return the events behind a thought that answers. Recorded together with it, an answer costs one sync."""
         context = self._fsm.context
@@ -212,7 +215,9 @@ class Stages:
         lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await read_or_nothing(partial(deps.memory.index_message, window))
-        tools = lean_task_specs(self._tools) if lean else self._tools  # the others can still be called
+        tools = self._tools(window)
+        if lean:
+            tools = lean_task_specs(tools)  # the others can still be called
         lost = {name: line for name, line in lost_commands(context.messages).items() if name in self._lost}
         note = lost_commands_message(lost, deps.clock()) if lost else None
         think = partial(deps.thinker.think, context, model, self._type, tools, index, note=note, lean=lean)
@@ -306,7 +311,8 @@ class Stages:
         if tool is not None:
             limited = " with the limits that this one has" if self._type.within is not None else ""
             why = f"it is not available to tasks of type {self._type.name}{limited}"
-        names = ", ".join(spec.name for spec in (*self._tools, NOTIFY, ASK_USER))
+        window = self._deps.context_window(self._type.model_name)
+        names = ", ".join(spec.name for spec in (*self._tools(window), NOTIFY, ASK_USER))
         return _failed(f"{call.name}: {why}. There are: {names}")
 
     async def _announce(self, call: PlannedCall) -> None:

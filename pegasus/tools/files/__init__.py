@@ -5,6 +5,6 @@
 """
 
 from pegasus.tools.files.paths import real_folder, real_folders
-from pegasus.tools.files.tools import file_tools
+from pegasus.tools.files.tools import file_tools, save_file
 
-__all__ = ["file_tools", "real_folder", "real_folders"]
+__all__ = ["file_tools", "real_folder", "real_folders", "save_file"]

@@ -114,14 +114,20 @@ def test_a_base_url_that_is_no_web_address(mistakes, url):
     ("text", "key"),
     [
         ("", "command"),
-        ('transport = "http"', "url"),
         ('command = "x"\nurl = "http://a"', "url"),
-        ('transport = "http"\nurl = "http://a"\nargs = ["x"]', "args"),
+        ('command = "x"\nheaders = { A = "b" }', "headers"),
+        ('command = "x"\ntimeout = 0', "timeout"),
     ],
 )
-def test_a_tool_server_has_the_keys_of_its_transport(mistakes, text, key):
-    (line,) = mistakes(f"[mcp.servers.x]\nenabled = false\n{text}\n")
-    assert f"mcp.servers.x.{key}: found" in line
+def test_an_mcp_server_has_a_command_or_an_address_and_its_keys(mistakes, text, key):
+    lines = mistakes(f"[mcp.servers.x]\n{text}\n")
+    assert any(f"mcp.servers.x.{key}: found" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", ["a__b", "x" * 33])
+def test_the_name_of_an_mcp_server_begins_those_of_its_tools(mistakes, name):
+    (line,) = mistakes(f'[mcp.servers."{name}"]\ncommand = "c"\n')
+    assert 'allowed: a name of at most 32 letters, digits, "-" and "_", without "__"' in line
 
 
 @pytest.mark.parametrize(
@@ -140,8 +146,8 @@ def test_a_tool_server_has_the_keys_of_its_transport(mistakes, text, key):
             "channels.slack.allow_from: found a list, which is not in this version yet; allowed: []",
         ),
         (
-            '[mcp.servers.x]\ncommand = "c"\n',
-            "mcp.servers.x.enabled: found true, which is not in this version yet; allowed: false",
+            '[mcp.servers.x]\nurl = "http://a"\n',
+            'mcp.servers.x.url: found "http://a", which is not in this version yet; allowed: ""',
         ),
         (
             "[session]\nmemory_window = 7\n",
@@ -157,7 +163,7 @@ def test_every_line_of_the_table_names_a_key_that_exists(mistakes):
     """A renamed key would otherwise silently take its refusal away."""
     for pattern, values, _ in NOT_YET:
         key = pattern.replace("*", "x")
-        examples = {True: "true", ANY_VALUE: '["u"]', NOT_DEFAULT: "7"}
+        examples = {True: "true", ANY_VALUE: "http://a" if key.startswith("mcp") else '["u"]', NOT_DEFAULT: "7"}
         value = values[0] if isinstance(values[0], str) else examples[values[0]]
         sets = [f"{key}={value}", *(["mcp.servers.x.command=c"] if key.startswith("mcp") else [])]
         assert any("not in this version yet" in line for line in mistakes(sets=sets)), pattern
@@ -169,7 +175,7 @@ def test_later_sections_are_accepted(load):
 
 def test_secrets_for_the_mask_of_the_logs(load):
     search = '[tools.web_search]\napi_key = "tvly"\n'
-    server = 'enabled = false\ntransport = "http"\nurl = "http://a"\nheaders = { A = "bearer" }\n'
+    server = 'enabled = false\ncommand = "c"\nenv = { A = "bearer" }\n'
     text = f'[gateway]\ntoken = "t0ken-0123456789"\n{search}[mcp.servers.x]\n{server}'
     assert set(secrets_of(load(text, {"OPENAI_API_KEY": "sk", "OPENAI_BASE_URL": "https://u:pw@host/v1"}))) == {
         "t0ken-0123456789",

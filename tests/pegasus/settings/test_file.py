@@ -75,7 +75,7 @@ def test_a_disabled_tool_server_is_accepted(load):
     server = load('[mcp.servers.x]\nenabled = false\ncommand = "run"\nargs = ["-v"]\nenv = { A = "b" }\n').mcp.servers[
         "x"
     ]
-    assert (server.transport, server.args, server.env) == ("stdio", ("-v",), {"A": "b"})
+    assert (server.tools, server.args, server.env) == (("*",), ("-v",), {"A": "b"})
 
 
 def test_a_byte_order_mark_is_no_mistake(load):

@@ -1,0 +1,71 @@
+"""`pegasus mcp …`: servers of tools (Model Context Protocol).
+
+`list` asks the daemon for the state of each. `check` connects to the servers itself, whether or not a daemon runs: it starts the
+same programs and asks for their tools, so that a mistake in the settings is found before the agent is told about a tool.
+"""
+
+from __future__ import annotations
+
+import attrs
+import click
+import trio
+
+from pegasus.cli.control import Answer, json_line, print_text, query, report_failure
+from pegasus.cli.program import JSON, pegasus
+from pegasus.formatting import format_duration, plural
+from pegasus.host import Home
+from pegasus.settings import Settings
+
+MCP = pegasus.subgroup("mcp", "List and check MCP servers, whose tools the agent uses.")
+
+_NAME = click.Argument(["name"], required=False, metavar="[NAME]")
+"""Name of a server in the settings."""
+
+
+def servers_text(answer: Answer) -> str:
+    """Return a line for each server: name, state, tools, protocol, or the reason why it is down."""
+    return "\n".join(server_line(server) for server in answer["servers"]) or "No MCP servers: see [mcp.servers.NAME]."
+
+
+def server_line(server: Answer) -> str:
+    """Return the line of a server: `time  up, 2 tools (2025-11-25)`."""
+    facts = [server["state"]]
+    if server.get("tools"):
+        facts.append(plural(server["tools"], "tool"))
+    protocol, reason = server.get("protocol"), server.get("reason")
+    return (
+        f"{server['name']}  {', '.join(facts)}"
+        + (f" ({protocol})" if protocol else "")
+        + (f": {reason}" if reason else "")
+    )
+
+
+@query(MCP, "list", JSON, method="mcp.list", text=servers_text)
+def run_list(home: Home, settings: Settings) -> Answer:
+    """List the servers and their state."""
+    servers = settings.mcp.servers.items()
+    return {"servers": [{"name": name, "state": "not running" if one.enabled else "off"} for name, one in servers]}
+
+
+@MCP.declare("check", _NAME, JSON)
+def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool) -> int:
+    """Connect to every server, or to NAME, and count its tools."""
+    from pegasus.mcp import check_servers, files_context
+
+    known = settings.mcp.servers
+    if name is not None and name not in known:
+        return report_failure(f"there is no server {name!r} in the settings; there are: {', '.join(known) or 'none'}")
+    chosen = [(key, server) for key, server in known.items() if (server.enabled if name is None else key == name)]
+    home.workspace.mkdir(parents=True, exist_ok=True)
+    results = trio.run(check_servers, chosen, files_context(home.workspace))
+    if as_json:
+        print_text(json_line({"servers": [attrs.asdict(result) for result in results]}), always=False)
+    for result in () if as_json else results:
+        if result.problem:
+            print_text(f"{result.name}  failed: {result.problem}")
+        else:
+            took = format_duration(result.seconds)
+            print_text(f"{result.name}  answers, {plural(result.tools, 'tool')} ({result.protocol}, {took})")
+    if not results and not as_json:
+        print_text("No MCP servers: see [mcp.servers.NAME].")
+    return 1 if any(result.problem for result in results) else 0

@@ -1,0 +1,16 @@
+"""MCP: tools of servers that speak the Model Context Protocol.
+
+`servers` has all servers of the settings; it is a source of tools for executors, and gives a supervisor for each server. `server` is
+one server with its actor. `connection` and the transport `stdio` use the official SDK, which is imported when the first server is
+connected. `listing` and `results` make what servers send harmless, `faults` has the limits, `names` makes names of tools, `check`
+connects to servers without an agent.
+
+A server is not trusted: it may hang, flood, lie, or put instructions into descriptions. Whatever it does costs its own tools only.
+"""
+
+from pegasus.mcp.check import CheckResult, check_servers
+from pegasus.mcp.faults import ServerDown
+from pegasus.mcp.server import ServerState
+from pegasus.mcp.servers import McpServers, files_context, servers_json
+
+__all__ = ["CheckResult", "McpServers", "ServerDown", "ServerState", "check_servers", "files_context", "servers_json"]

@@ -1,0 +1,54 @@
+"""Faults of servers, and the limits that keep one of them from harming the others.
+
+A server shares the process's event loop with everybody's conversations. What it sends unasked (notifications, requests of its own,
+answers to nothing) is therefore counted: who sends more than people's servers ever do is disconnected, and connected again later,
+with growing pauses. What it was asked for is bounded in size only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import trio
+
+LARGEST_MESSAGE: Final = 8 << 20
+"""Bytes of one message. A picture of a page has about one million."""
+MOST_UNASKED: Final = 1_000
+"""Messages that a server may send unasked at once."""
+UNASKED_RATE: Final = 50.0
+"""Messages a second that it may send unasked for ever."""
+MOST_BYTES_UNASKED: Final = LARGEST_MESSAGE
+"""Bytes that a server may send unasked at once."""
+BYTES_RATE: Final = 256 << 10
+"""Bytes a second that it may send unasked for ever."""
+MOST_GARBAGE: Final = 50
+"""Lines that are no messages, after which a server is disconnected. Some print a greeting."""
+
+
+class ServerDown(Exception):
+    """A server that cannot be used, for an expected reason. The text is a sentence for people without secrets."""
+
+
+@attrs.define(eq=False)
+class FloodGuard:
+    """Counts what one connection sends unasked.
+
+    Example: `guard = FloodGuard(); guard.count(len(line))` for each message.
+    """
+
+    _messages: float = MOST_UNASKED
+    """Messages that it may send now."""
+    _bytes: float = MOST_BYTES_UNASKED
+    """Bytes that it may send now."""
+    _at: float = attrs.field(factory=trio.current_time)
+    """Time of the last message."""
+
+    def count(self, size: int) -> None:
+        """Count a message of so many bytes. Raises ServerDown if there are too many."""
+        now = trio.current_time()
+        passed, self._at = now - self._at, now
+        self._messages = min(MOST_UNASKED, self._messages + passed * UNASKED_RATE) - 1
+        self._bytes = min(MOST_BYTES_UNASKED, self._bytes + passed * BYTES_RATE) - size
+        if self._messages < 0 or self._bytes < 0:
+            raise ServerDown("it sent too many messages that nobody had asked for")

@@ -1,0 +1,120 @@
+"""Results of MCP calls as JSON for the model: texts, structured content, and files, which are kept in the workspace.
+
+A result may hold pictures, sound and other files. A conversation cannot carry them in the result of a tool, so they are written below
+`mcp/<server>/` in the workspace and named to the model, which can read or pass on the file. The name is made of the content, so the
+same picture is kept once.
+"""
+
+from __future__ import annotations
+
+import binascii
+import mimetypes
+from base64 import b64decode
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from pegasus.messages import Json
+from pegasus.tools import ToolContext, ToolError, save_file
+from pegasus.wire import decode_json
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, GetPromptResult, ReadResourceResult
+
+MOST_FILES: Final = 20
+"""Files of one result that are kept."""
+LARGEST_FILE: Final = 8 << 20
+"""Bytes of a file that is kept."""
+_LONGEST_ERROR: Final = 4_000
+"""Characters of the text of a failed call."""
+
+
+@attrs.frozen(eq=False)
+class ResultReader:
+    """Makes JSON of the results of one server: `await ResultReader("browser", workspace).read_call(result)`."""
+
+    server: str
+    """The server's name, which is the name of the folder for its files."""
+    files: ToolContext
+    """Context with the workspace, where files are kept."""
+
+    async def read_call(self, result: CallToolResult) -> Json:
+        """Return the result of a tool. Raises ToolError with the server's words for a call that failed there."""
+        found = await self._read_blocks(result.content)
+        if result.is_error:
+            text = str(found.get("text") or "no reason was given")[:_LONGEST_ERROR]
+            raise ToolError(f"the MCP server {self.server} reports an error: {text}")
+        if result.structured_content is not None:
+            found["structured"] = result.structured_content
+            if set(found) == {"text", "structured"} and _says_the_same(str(found["text"]), result.structured_content):
+                del found["text"]  # servers repeat structured content as text for clients that know only that
+        return found or {"text": ""}
+
+    async def read_resource(self, result: ReadResourceResult) -> Json:
+        """Return the contents of a resource."""
+        return await self._read_blocks(_Embedded(part) for part in result.contents)
+
+    async def read_prompt(self, result: GetPromptResult) -> Json:
+        """Return the messages of a prompt."""
+        messages = [(message.role, await self._read_blocks([message.content])) for message in result.messages]
+        return {"messages": [{"role": role, **found} for role, found in messages]}
+
+    async def _read_blocks(self, blocks: Iterable[Any]) -> dict[str, Json]:
+        """Return texts, files and links of blocks of content."""
+        texts: list[str] = []
+        files: list[Json] = []
+        links: list[Json] = []
+        for block in blocks:
+            match block.type:
+                case "text":
+                    texts.append(block.text)
+                case "image" | "audio":
+                    files.append(await self._keep(block.data, block.mime_type, len(files)))
+                case "resource" if getattr(block.resource, "text", None) is not None:
+                    texts.append(block.resource.text)
+                case "resource":
+                    kept = await self._keep(block.resource.blob, block.resource.mime_type, len(files))
+                    files.append({**kept, "uri": str(block.resource.uri)})
+                case "resource_link":
+                    links.append({"uri": str(block.uri), "name": block.name})
+                case other:
+                    texts.append(f"(content of the unknown type {other!r:.40} is left out)")
+        found: dict[str, Json] = {"text": "\n".join(texts)} if texts else {}
+        return found | ({"files": files} if files else {}) | ({"links": links} if links else {})
+
+    async def _keep(self, data: str, mime: str | None, before: int) -> dict[str, Json]:
+        """Write a file and return its path, or the reason why it is not kept. before: files of this result so far."""
+        kind = mime or "application/octet-stream"
+        if before >= MOST_FILES:
+            return {"mime": kind, "note": f"not kept: {MOST_FILES} files are the most of one result"}
+        if len(data) > LARGEST_FILE * 4 // 3 + 4:
+            return {"mime": kind, "note": f"not kept: larger than {LARGEST_FILE >> 20} MB"}
+        try:
+            content = b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            return {"mime": kind, "note": "not kept: it is not base64"}
+        suffix = mimetypes.guess_extension(kind.partition(";")[0].strip(), strict=False) or ".bin"
+        path = f"mcp/{self.server}/{sha256(content).hexdigest()[:16]}{suffix}"
+        try:
+            await save_file(self.files, path, content)
+        except ToolError as error:
+            return {"mime": kind, "note": f"not kept: {error}"}
+        return {"path": path, "mime": kind, "bytes": len(content)}
+
+
+@attrs.frozen(eq=False)
+class _Embedded:
+    """A content of a resource in the form of a block."""
+
+    resource: Any
+    type: str = "resource"
+
+
+def _says_the_same(text: str, structured: object) -> bool:
+    """Return whether a text is the JSON of structured content."""
+    try:
+        return bool(decode_json(text) == structured)
+    except ValueError:
+        return False

@@ -1,0 +1,195 @@
+"""One server: its actor, its connection, its tools, and calls of them.
+
+`run_server` is the actor. It connects, reads the list of tools, reads it again when the server says that it has changed, and ends
+with `ServerDown` when the server does; its supervisor starts it again with growing pauses. So a server that is dead, hangs or comes
+and goes costs a timer and nothing else.
+
+`McpServer` is what outlives these runs: the present state, and the tools as they were last seen. Tools of a server that is down stay
+in the list, so that the model's prompt, and with it the provider's cache, does not change each time a server is restarted; their
+calls fail at once with a sentence.
+
+A call runs in the task of its caller, so that /stop and deadlines cancel it like any other; the SDK tells the server about that.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import attrs
+import trio
+
+from actors import Inbox
+from pegasus.formatting import first_cause
+from pegasus.mcp.faults import ServerDown
+from pegasus.mcp.listing import ListedTool, clean, read_tools
+from pegasus.mcp.results import ResultReader
+from pegasus.messages import Json, Metadata
+from pegasus.observe import get_logger
+from pegasus.outside import Outside
+from pegasus.redaction import Redactor
+from pegasus.settings import McpServerSettings
+from pegasus.tools import Effect, Tool, ToolContext, ToolError, command_environment
+
+if TYPE_CHECKING:
+    from pegasus.mcp.connection import McpConnection
+
+QUIET: Final = 2.0
+"""Seconds between two readings of a list that changes all the time."""
+SHORTEST_SECRET: Final = 4
+"""Characters from which a value of the environment or of a header is masked in the server's words."""
+LONGEST_INSTRUCTIONS: Final = 2_000
+"""Characters of a server's instructions."""
+
+_log = get_logger("mcp")
+
+
+@attrs.frozen
+class ServerState:
+    """State of a server, for people: `ServerState("github", "down", 12, "the program ended with exit code 1")`."""
+
+    name: str
+    state: str
+    """"off" (by the settings), "connecting", "up" or "down"."""
+    tools: int = 0
+    """Tools that exist here."""
+    reason: str = ""
+    """Why it is down."""
+    protocol: str = ""
+    """Version of the protocol, where it is up."""
+
+
+class McpServer:
+    """A server of the settings: `McpServer("time", settings.mcp.servers["time"], workspace, on_change)`."""
+
+    def __init__(
+        self, name: str, settings: McpServerSettings, files: ToolContext, on_change: Callable[[], None] = lambda: None
+    ) -> None:
+        """Prepare; nothing is started. files: context with the workspace. on_change: called when the tools have changed."""
+        self.name = name
+        self.settings = settings
+        self.tools: tuple[Tool, ...] = ()
+        """Tools as they were last seen."""
+        self.instructions = ""
+        """The server's words about how to use it, cleaned and cut."""
+        self.state = ServerState(name, "connecting" if settings.enabled else "off")
+        self.on_up: Callable[[], None] = lambda: None
+        """Called when it is connected and its tools are known."""
+        self._files = files
+        self._results = ResultReader(name, files)
+        self._on_change = on_change
+        self._connection: McpConnection | None = None
+        self._has_changed = trio.Event()
+        """Set when the server has said that its lists have changed."""
+        self._legacy = False
+        """Begin with the older protocol. Some servers end when they are asked for the newest one, so attempts alternate."""
+        self._redactor = Redactor((*settings.env.values(), *settings.headers.values()), shortest=SHORTEST_SECRET)
+        """Masks the values of environment and headers in the server's words."""
+
+    # ------------------------------------------------------------------ the connection
+
+    async def run(self) -> None:
+        """Connect and stay connected. Raises ServerDown when that fails or ends. Cancelled: nothing of the server is left."""
+        self.state = attrs.evolve(self.state, state="connecting", protocol="")
+        reason = f"it did not answer within {self.settings.timeout:g} s"
+        try:
+            with trio.CancelScope(deadline=trio.current_time() + self.settings.timeout) as scope:
+                await self._connect(scope)
+        except Exception as error:
+            cause = first_cause(error)
+            if not isinstance(cause, ServerDown | trio.TooSlowError):
+                self.state = attrs.evolve(
+                    self.state, state="down", reason="a defect; the log has the details", protocol=""
+                )
+                raise
+            if isinstance(cause, ServerDown):
+                reason = self._redactor.apply(str(cause))
+        finally:
+            self._connection = None
+        self.state = attrs.evolve(self.state, state="down", reason=reason, protocol="")
+        raise ServerDown(f"the MCP server {self.name} is down: {reason}")
+
+    async def _connect(self, scope: trio.CancelScope) -> None:
+        """Connect, and follow the changes of the lists. scope: has the deadline of the first list, which is lifted then."""
+        # The import of the SDK takes half a second, in which others run.
+        module = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.mcp.connection"))
+        program = module.ServerProgram(
+            (self.settings.command, *self.settings.args),
+            self.settings.cwd or str(self._files.workspace),
+            command_environment(os.environ, self.settings.env),
+            self._log_line,
+        )
+        legacy = self._legacy
+        self._legacy = not legacy
+        async with module.open_connection(program, self._note_change, legacy=legacy) as connection:
+            self._legacy = legacy
+            await self._read_lists(connection)
+            self.instructions = clean(connection.instructions, LONGEST_INSTRUCTIONS)
+            self._connection = connection
+            self.state = ServerState(self.name, "up", len(self.tools), "", connection.protocol)
+            _log.info("MCP server connected", server=self.name, tools=len(self.tools), protocol=connection.protocol)
+            scope.deadline = float("inf")
+            self.on_up()
+            while True:
+                await self._has_changed.wait()
+                await trio.sleep(QUIET)
+                self._has_changed = trio.Event()
+                with trio.fail_after(self.settings.timeout):
+                    await self._read_lists(connection)
+                self.state = attrs.evolve(self.state, tools=len(self.tools))
+
+    async def _read_lists(self, connection: McpConnection) -> None:
+        """Read the list of tools, and make tools of it."""
+        listed = await read_tools(self.name, await connection.list_tools())
+        wanted = [tool for tool in listed if any(fnmatchcase(tool.own_name, name) for name in self.settings.tools)]
+        before = {tool.name: tool for tool in self.tools}
+        made = tuple(self._make_tool(tool, before) for tool in wanted)
+        if made != self.tools:
+            self.tools = made
+            self._on_change()
+
+    def _note_change(self) -> None:
+        self._has_changed.set()
+
+    def _log_line(self, line: str) -> None:
+        _log.info("MCP server wrote", server=self.name, line=self._redactor.apply(line))
+
+    # ------------------------------------------------------------------ calls
+
+    def _make_tool(self, listed: ListedTool, before: dict[str, Tool]) -> Tool:
+        """Return a tool of the server; the one from before where nothing has changed about it."""
+        known = before.get(listed.spec.name)
+        if known is not None and known.spec == listed.spec:
+            return known
+
+        async def run(arguments: Metadata, context: ToolContext) -> Json:
+            return await self.call(listed.own_name, arguments)
+
+        more = "Ask for less, if the tool has a parameter for that."
+        return Tool(
+            listed.spec, run, "mcp", Effect.ONCE, more, source=Outside.MCP, timeout=self.settings.timeout
+        )  # its reach is the default, the farthest: nobody here knows what a server does
+
+    async def call(self, tool: str, arguments: Metadata) -> Json:
+        """Return the result of a tool by the server's own name of it. Raises ToolError, at once if the server is down."""
+        connection = self._connection
+        if connection is None:
+            reason = f": {self.state.reason}" if self.state.reason else ""
+            raise ToolError(
+                f"the MCP server {self.name} is not connected{reason}. Its tools cannot be used at the moment"
+            )
+        module = cast("Any", importlib.import_module("pegasus.mcp.connection"))  # loaded, since there is a connection
+        try:
+            result = await connection.call_tool(tool, arguments)
+        except module.CallFailed as error:
+            raise ToolError(f"the MCP server {self.name}: {error}") from None
+        return await self._results.read_call(result)
+
+
+async def run_server(inbox: Inbox[object], server: McpServer) -> None:
+    """Run a server as an actor, which is up at once. Crashes with ServerDown when the server is down."""
+    inbox.started()
+    await server.run()

@@ -1,0 +1,201 @@
+"""All MCP servers of the settings: their actors, their tools as one source for executors, and the search among them.
+
+Tools of all servers are in one table, which is replaced when a server's list changes. A model is shown all of them while they are few
+and short. Otherwise it is shown as many as there is room for, those of small servers first, and `find_tools`, which searches all and
+adds what it finds to those that are shown to this caller. Every tool can be called by its name at any time, shown or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from actors import Backoff, Child, Intensity, Restart, supervisor
+from pegasus.mcp.server import McpServer, ServerState, run_server
+from pegasus.messages import Json, Metadata
+from pegasus.models import ToolSpec
+from pegasus.outside import Outside
+from pegasus.settings import McpServerSettings
+from pegasus.tools import Effect, Reach, Tool, ToolContext, base_context, parameters
+from pegasus.wire import encode_json, to_wire
+
+BACKOFF: Final = Backoff(first=1.0, limit=60.0, reset_after=300.0)
+"""Pauses between two attempts to connect, in seconds."""
+INTENSITY: Final = Intensity(restarts=60, period=2_700.0)
+"""When an actor is given up: never for a server that is down, since the pauses are longer than that."""
+MOST_SHOWN: Final = 64
+"""Tools of servers that a model is shown. OpenAI takes 128 tools in all, and models choose badly among many."""
+SHARE: Final = 0.1
+"""Part of a model's context window that these tools may fill."""
+SHORTEST_ROOM: Final = 2_000
+"""Characters that they may have however small the window is."""
+DEFAULT_ROOM: Final = 40_000
+"""Characters that they may have if the window is not known."""
+MOST_FOUND: Final = 16
+"""Tools that the search adds for one caller; older ones make room."""
+MOST_CALLERS: Final = 256
+"""Callers whose found tools are remembered."""
+HITS: Final = 8
+"""Tools that one search returns."""
+
+_FIND: Final = ToolSpec(
+    "find_tools",
+    "Find more tools: there are more than you are shown. Returns those that fit best, with what they do; then call them by name.",
+    parameters(
+        {"query": {"type": "string", "description": "A few words: what the tool should do, or its name"}}, "query"
+    ),
+)
+_WORD: Final = re.compile(r"[^\W_]+")
+
+
+@attrs.frozen(eq=False)
+class _KnownTool:
+    """A tool in the table."""
+
+    tool: Tool
+    size: int
+    """Characters of its description and schema."""
+    text: str
+    """Name and description in lower case, for the search."""
+
+
+class McpServers:
+    """All servers: a source of tools for `ToolExecutor`.
+
+    Example: `servers = McpServers(settings.mcp.servers, context); executor = ToolExecutor(tools, source=servers)`.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, McpServerSettings] | None = None, files: ToolContext = ToolContext()
+    ) -> None:
+        """Prepare; nothing is started. files: context with the workspace, where files of results are kept."""
+        self.servers = tuple(McpServer(name, server, files, self._refresh) for name, server in (settings or {}).items())
+        """Servers in the order of the settings, those included that are not enabled."""
+        self._version = 0
+        self._tools: Mapping[str, _KnownTool] = {}
+        """The table, those of small servers first; replaced as a whole."""
+        self._found: dict[str, dict[str, None]] = {}
+        """Names of the tools that the search has found, by caller, the newest last."""
+        self._find = Tool(_FIND, self._search, "mcp", Effect.PURE, reach=Reach.INSIDE, source=Outside.MCP)
+
+    # ------------------------------------------------------------------ actors and their state
+
+    def children(self) -> list[Child[Any]]:
+        """Return a supervisor for each enabled server, with the actor that connects it.
+
+        A crash of one is no matter of the others, and the supervisor of an actor that crashes for another reason than its server
+        parks it alone.
+        """
+        return [
+            Child(
+                f"mcp:{server.name}",
+                supervisor([Child("connection", run_server, server, backoff=BACKOFF)], intensity=INTENSITY),
+                restart=Restart.TEMPORARY,
+            )
+            for server in self.servers
+            if server.settings.enabled
+        ]
+
+    def states(self) -> tuple[ServerState, ...]:
+        """Return the state of each server, in the order of the settings."""
+        return tuple(server.state for server in self.servers)
+
+    def _refresh(self) -> None:
+        """Make the table anew, from the lists of all servers."""
+        table: dict[str, _KnownTool] = {}
+        for server in sorted(self.servers, key=lambda server: len(server.tools)):
+            for tool in server.tools:
+                words = f"{tool.name} {tool.spec.description}"
+                known = self._tools.get(tool.name)
+                if known is None or known.tool is not tool:
+                    size = len(words) + len(encode_json(tool.spec.parameters))
+                    known = _KnownTool(tool, size, words.lower())
+                table[tool.name] = known
+        self._tools = table
+        self._version += 1
+
+    # ------------------------------------------------------------------ the source of tools
+
+    @property
+    def version(self) -> int:
+        """Number that changes whenever `offered` may return something else."""
+        return self._version
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of this name."""
+        if name == _FIND.name:
+            return self._find if self._tools else None
+        known = self._tools.get(name)
+        return known.tool if known is not None else None
+
+    def offered(self, caller: str, allows: Callable[[str], bool], window: int) -> tuple[Tool, ...]:
+        """Return the tools to show to a model, at most MOST_SHOWN.
+
+        caller: a task's id, "" for the Main Agent; tools that it has found are among them. allows: whether the caller may use a tool.
+        window: the model's, in tokens; 0 = not known.
+        """
+        known = [entry for name, entry in self._tools.items() if allows(name)]
+        room = max(SHORTEST_ROOM, int(window * 4 * SHARE)) if window else DEFAULT_ROOM
+        if len(known) <= MOST_SHOWN and sum(entry.size for entry in known) <= room:
+            return tuple(entry.tool for entry in known)
+        found = [self._tools[name] for name in self._found.get(caller, ()) if name in self._tools and allows(name)]
+        shown = _fitting(known, MOST_SHOWN - MOST_FOUND, room)
+        names = {tool.name for tool in shown}
+        return (*shown, *(entry.tool for entry in found if entry.tool.name not in names), self._find)
+
+    # ------------------------------------------------------------------ the search
+
+    async def _search(self, arguments: Metadata, context: ToolContext) -> Json:
+        """Return the tools that fit the query best, and show them to the caller from now on."""
+        words = _WORD.findall(str(arguments["query"]).lower())
+        scored = ((self._score(entry, words), entry.tool) for entry in self._tools.values())
+        best = sorted((item for item in scored if item[0]), key=lambda item: -item[0])[:HITS]
+        self._remember(context.task_id, [tool.name for _, tool in best])
+        hits: Sequence[Json] = [
+            {"name": tool.name, "description": tool.spec.description, "parameters": tool.spec.parameters}
+            for _, tool in best
+        ]
+        return {"tools": list(hits), "searched": len(self._tools)}
+
+    @staticmethod
+    def _score(entry: _KnownTool, words: Iterable[str]) -> int:
+        """Return how well a tool fits: a word in its name counts more than one in its description."""
+        name = entry.tool.name.lower()
+        return sum(3 if word in name else word in entry.text for word in words)
+
+    def _remember(self, caller: str, names: Iterable[str]) -> None:
+        found = self._found.pop(caller, {})
+        for name in names:
+            found.pop(name, None)
+            found[name] = None
+        for oldest in list(found)[: max(0, len(found) - MOST_FOUND)]:
+            del found[oldest]
+        self._found[caller] = found
+        while len(self._found) > MOST_CALLERS:
+            del self._found[next(iter(self._found))]
+        self._version += 1
+
+
+def files_context(workspace: Path) -> ToolContext:
+    """Return the context in which files of results are kept: the workspace and nothing else."""
+    return base_context(workspace, (), 0)
+
+
+def servers_json(states: Iterable[ServerState]) -> list[Json]:
+    """Return states as the control calls `status` and `mcp.list` give them. There is nothing of a server's settings in them."""
+    return [to_wire(state) for state in states]
+
+
+def _fitting(known: Iterable[_KnownTool], most: int, room: int) -> list[Tool]:
+    """Return the first tools that fit into the room together."""
+    shown: list[Tool] = []
+    for entry in known:
+        room -= entry.size
+        if room < 0 or len(shown) >= most:
+            break
+        shown.append(entry.tool)
+    return shown

@@ -1,0 +1,171 @@
+"""Transport to a server that is a program: JSON-RPC messages as lines on its stdin and stdout.
+
+It takes the place of the SDK's own `stdio_client` for three reasons. The program runs below a guard (`pegasus.sandbox`), so nothing
+that it has started outlives the connection, whatever it ignores. Everything that it writes is bounded: lines, lines that are no
+messages, messages that nobody has asked for, and what it writes to stderr. And messages to it wait in a queue, so a call can be
+cancelled at once though the program does not read.
+
+Imports the SDK, so it is imported late (see `server`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final
+
+import anyio
+import attrs
+import trio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+
+from pegasus.mcp.faults import LARGEST_MESSAGE, MOST_GARBAGE, FloodGuard, ServerDown
+from pegasus.mcp.listing import clean
+from pegasus.sandbox import CommandLimits, GuardedProcess, ProcessError, open_process
+
+QUEUED: Final = 256
+"""Messages that may wait for a program that does not read its stdin."""
+GRACE: Final = 2.0
+"""Seconds that a program has to end after its stdin was closed and it was asked to."""
+END_WITHIN: Final = 1.0
+"""Seconds in which a program ends that has closed its stdout."""
+LOGGED_LINES: Final = 200
+"""Lines of a program's stderr that are passed on for one connection; the rest is read and dropped."""
+LONGEST_LINE: Final = 500
+"""Characters of such a line."""
+SHOWN_LINES: Final = 3
+"""Last lines of stderr that the reason of a program's end repeats."""
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+@attrs.frozen(eq=False)
+class ServerProgram:
+    """A program to run: `ServerProgram(("npx", "-y", "some-server"), "/home/me/work", environment, log_line)`."""
+
+    command: tuple[str, ...]
+    """The program and its arguments."""
+    cwd: str
+    """Its working directory."""
+    env: Mapping[str, str]
+    """Its environment, all of it."""
+    log_line: Callable[[str], None]
+    """Gets lines of its stderr, cleaned and bounded."""
+
+
+@asynccontextmanager
+async def open_program(program: ServerProgram) -> AsyncIterator[Streams]:
+    """Run a program; yield the streams that the SDK's client reads and writes. On leaving the block nothing of it is left.
+
+    Raises ServerDown (within a group) if it cannot be started, ends, or breaks a limit; the block is cancelled then.
+    """
+    limits = CommandLimits(grace=GRACE)
+    try:
+        async with open_process(
+            program.command, cwd=program.cwd, env=program.env, limits=limits, stdin=True
+        ) as process:
+            pipe = _Pipe(process, program)
+            with pipe.closing():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(pipe.write_messages)
+                    nursery.start_soon(pipe.read_messages)
+                    nursery.start_soon(pipe.read_errors)
+                    yield pipe.incoming, pipe.outgoing
+                    nursery.cancel_scope.cancel()
+    except ProcessError as error:
+        raise ServerDown(str(error)) from None
+
+
+class _Pipe:
+    """Moves messages between a program and the SDK's streams."""
+
+    def __init__(self, process: GuardedProcess, program: ServerProgram) -> None:
+        self._process = process
+        self._program = program
+        self._to_session, self.incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self.outgoing, self._from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
+        self._asked: set[str | int] = set()
+        """Ids of requests without an answer yet."""
+        self._flood = FloodGuard()
+        self._garbage = 0
+        """Lines that were no messages."""
+        self._last_errors: list[str] = []
+        """Last lines of stderr."""
+
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Close all ends of the streams at the end of the block."""
+        with self._to_session, self.incoming, self.outgoing, self._from_session:
+            yield
+
+    async def write_messages(self) -> None:
+        """Write what the session sends. Ends when the program has closed its stdin, or the session its stream."""
+        stdin = self._process.stdin
+        assert stdin is not None  # noqa: S101
+        async with self._from_session:
+            async for item in self._from_session:
+                if isinstance(item.message, JSONRPCRequest):
+                    self._asked.add(item.message.id)
+                line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                try:
+                    await stdin.send_all(line)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return  # it is about to end, which the reader notices
+
+    async def read_messages(self) -> None:
+        """Pass messages of the program on to the session, until it ends. Raises ServerDown then."""
+        buffer = bytearray()
+        while data := await self._process.stdout.receive_some():
+            start = len(buffer)
+            buffer += data
+            while (end := buffer.find(b"\n", start)) >= 0:
+                line, start = bytes(buffer[:end]).strip(), 0
+                del buffer[: end + 1]
+                if line:
+                    await self._take(line)
+            if len(buffer) > LARGEST_MESSAGE:
+                raise ServerDown(f"it sent a message of more than {LARGEST_MESSAGE >> 20} MB")
+        # The session's stream stays open meanwhile, so that the reason is known before anybody hears of a closed connection.
+        with trio.move_on_after(END_WITHIN) as scope:
+            ended = await self._process.wait()
+        if scope.cancelled_caught:
+            raise ServerDown("the program closed its stdout")
+        how = f"by the signal {ended.signal}" if ended.signal else f"with exit code {ended.exit_code}"
+        words = "".join(f"; {line}" for line in self._last_errors)
+        raise ServerDown(f"the program ended {how}{words}")
+
+    async def _take(self, line: bytes) -> None:
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            self._garbage += 1
+            if self._garbage > MOST_GARBAGE:
+                raise ServerDown("it writes to its stdout what is no message of the protocol") from None
+            self._flood.count(len(line))
+            return
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
+            self._asked.discard(message.id)
+        else:
+            self._flood.count(len(line))
+        try:
+            await self._to_session.send(SessionMessage(message))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            raise ServerDown("the connection was closed") from None
+
+    async def read_errors(self) -> None:
+        """Read stderr to its end. Its first lines are logged, its last ones kept for the reason of the end."""
+        assert self._process.stderr is not None  # noqa: S101
+        logged, rest = 0, b""
+        async for data in self._process.stderr:
+            *lines, rest = (rest + data).split(b"\n")
+            rest = rest[-4 * LONGEST_LINE :]
+            for line in lines[-LOGGED_LINES:]:
+                text = clean(line.decode(errors="replace"), LONGEST_LINE)
+                if not text:
+                    continue
+                self._last_errors = [*self._last_errors[1 - SHOWN_LINES :], text]
+                logged += 1
+                if logged <= LOGGED_LINES:
+                    self._program.log_line(text)

@@ -1,0 +1,144 @@
+"""Tools of MCP servers, with the real process and servers that behave."""
+
+from __future__ import annotations
+
+import json
+
+from pegasus.testing.provider_answer import Call
+from tests.blackbox.support import Book, Thought, reply, say, serving
+from tests.blackbox.support.mcp import got, reached, server, states
+from tests.blackbox.support.work import Effects, Office, act, answer, heard
+
+SECRET = "hunter22-of-the-server"
+
+
+async def test_a_task_uses_the_tools_of_a_server(tmp_path):
+    """Text, structured content and a picture, which is kept in the workspace; an error of the tool is a result."""
+    calls = [
+        Call("lab__echo", {"text": "hello"}),
+        Call("lab__structured", {}),
+        Call("lab__picture", {}),
+        Call("lab__fail", {}),
+    ]
+    seen = []
+
+    def tell(view):
+        seen.extend(result.content for turn in view.request.turns for result in getattr(turn, "results", ()))
+        return answer("used")
+
+    book = Office({"use": [act(*calls), tell]})
+    async with serving(tmp_path, book, server("lab", "chatty")) as daemon, daemon.client() as client:
+        await reached(daemon, "lab")
+        await client.say("do use")
+        assert await heard(client) == ["completed: used"]
+        assert "lab__echo" in book.of("use")[0].tools
+        text, structured, picture, failure = seen
+        assert json.loads(text) == {"text": "hello"}
+        assert json.loads(structured) == {"structured": {"n": 3}}
+        [file] = json.loads(picture)["files"]
+        assert (daemon.home / "workspace" / file["path"]).read_bytes().startswith(b"\x89PNG")
+        assert failure == "Error: the MCP server lab reports an error: that went wrong"
+
+
+async def test_the_agent_itself_uses_them(tmp_path):
+    def tell(view):
+        return Thought(calls=(reply(json.loads(view.results[0])["text"]),))
+
+    book = Book({"use it": [Thought(calls=(Call("lab__echo", {"text": "hello"}),)), tell]})
+    async with serving(tmp_path, book, server("lab")) as daemon, daemon.client() as client:
+        await reached(daemon, "lab")
+        assert await client.ask("use it") == "hello"
+
+
+async def test_the_state_of_each_server_is_shown_without_its_secrets(tmp_path):
+    """In `mcp list`, `status`, the tree and the log."""
+    dead = server("dead", "dies_at_start", env={"SECRET_WORD": SECRET})
+    off = {**server("off"), "mcp.servers.off.enabled": False}
+    async with serving(tmp_path, Book(), {**server("lab"), **dead, **off}) as daemon:
+        await reached(daemon, "lab")
+        await reached(daemon, "dead", "down")
+        listed = (await daemon.command("mcp", "list")).out
+        assert "lab  up, 11 tools (2025-11-25)" in listed
+        assert "dead  down: the program ended with exit code 9; cannot work: ***" in listed
+        assert "off  off" in listed
+        status = (await daemon.command("status")).out
+        assert "lab  up, 11 tools" in status
+        tree = (await daemon.command("tree")).out
+        assert "mcp:dead" in tree
+        assert "waiting" in tree
+        for text in (listed, status, tree, daemon.stderr, (daemon.home / "logs" / "pegasus.log").read_text()):
+            assert SECRET not in text
+
+
+async def test_the_ready_line_does_not_wait_for_servers(tmp_path):
+    async with serving(tmp_path, Book(), server("slow", "deaf", timeout=30)) as daemon, daemon.client() as client:
+        assert await client.ask("hi") == "echo: hi"
+        assert (await states(client))["slow"]["state"] == "connecting"
+
+
+async def test_a_program_gets_its_own_environment_alone(tmp_path):
+    asked = [Call("lab__environment", {"name": name}) for name in ("GREETING", "OPENAI_API_KEY", "HOME")]
+    seen = []
+
+    def tell(view):
+        seen.extend(json.loads(result)["text"] for result in view.results)
+        return say("looked")
+
+    book = Book({"look": [Thought(calls=tuple(asked)), tell]})
+    settings = server("lab", env={"GREETING": "good day"})
+    async with serving(tmp_path, book, settings, env={"OPENAI_API_KEY": "sk-of-the-daemon"}) as daemon:
+        await reached(daemon, "lab")
+        async with daemon.client() as client:
+            assert await client.ask("look") == "looked"
+    assert seen == ["***", "None", str(tmp_path)], "values of the settings are secrets"
+
+
+async def test_stop_cancels_a_call_on_the_wire(tmp_path):
+    log = tmp_path / "log"
+    book = Book({"wait": [Thought(calls=(Call("lab__wait", {}),)), say("never")]})
+    async with serving(tmp_path, book, server("lab", log=log, timeout=60)) as daemon, daemon.client() as client:
+        await reached(daemon, "lab")
+        await client.say("wait")
+        [call] = await got(log, "tools/call")
+        assert "Stopped" in await client.ask("/stop")
+        [cancelled] = await got(log, "notifications/cancelled")
+        assert cancelled["params"]["requestId"] == call["id"]
+        assert await client.ask("and now?") == "echo: and now?"
+
+
+async def test_a_call_has_the_timeout_of_its_server(tmp_path):
+    log = tmp_path / "log"
+    book = Book({"wait": [Thought(calls=(Call("lab__wait", {}),)), lambda view: say(view.results[-1])]})
+    async with serving(tmp_path, book, server("lab", log=log, timeout=1.5)) as daemon, daemon.client() as client:
+        await reached(daemon, "lab")
+        assert await client.ask("wait") == "Error: lab__wait was ended: it took longer than 1.5 s"
+        await got(log, "notifications/cancelled")
+
+
+async def test_a_shutdown_leaves_no_process_of_a_server(tmp_path):
+    work = Effects(tmp_path)
+    name, _, value = work.mark.partition("=")
+    settings = server("lab", "stubborn", env={name: value})
+    async with serving(tmp_path, Book(), settings) as daemon:
+        await reached(daemon, "lab")
+        assert len(work.processes()) >= 2
+        assert await daemon.stop() == 0
+        assert work.processes() == []
+
+
+async def test_check_needs_no_daemon(tmp_path):
+    settings = {**server("lab"), **server("mute", "silent", "stubborn", timeout=3.0), **server("gone")}
+    settings["mcp.servers.gone.command"] = "no-such-program"
+    async with serving(tmp_path, Book(), settings, start=False) as daemon:
+        daemon.configure()
+        checked = await daemon.command("mcp", "check")
+        assert checked.code == 1
+        lab, mute, gone = checked.out.splitlines()
+        assert lab.startswith("lab  answers, 11 tools (2025-11-25, ")
+        assert mute.startswith("mute  failed: it did not answer within ")
+        assert gone == "gone  failed: cannot run no-such-program: No such file or directory"
+        alone = await daemon.command("mcp", "check", "lab")
+        assert (alone.code, alone.out.count("\n")) == (0, 1)
+        unknown = await daemon.command("mcp", "check", "nobody")
+        assert (unknown.code, "there are: lab, mute, gone" in unknown.err) == (1, True)
+        assert "lab  not running" in (await daemon.command("mcp", "list")).out
