@@ -146,6 +146,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "skills",
         "sessions",
         "persona",
+        "mcp",
     ]
 
 
