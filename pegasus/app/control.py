@@ -32,6 +32,7 @@ from pegasus.memory import view_of as change_view
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ModelService
 from pegasus.policy import is_owner
+from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.storage import JournalMessage, Waiting
 from pegasus.tools import found_json
 from pegasus.wire import camel
@@ -184,6 +185,8 @@ class ControlPlane:
     """Methods about events, `events.…` on the wire."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers; none unless given."""
+    sandbox: Sandbox = NO_SANDBOX
+    """The walls around commands."""
 
     def methods(self) -> dict[str, Method]:
         """Return all methods by the names that they have on the wire."""
@@ -232,6 +235,11 @@ class ControlPlane:
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
             **status_json(facts),
             "mcp": servers_json(self.mcp.states()),
+            "sandbox": {
+                "kind": self.sandbox.kind,
+                "walled": self.sandbox.is_walled,
+                "description": self.sandbox.description,
+            },
             "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},
             "failingModels": [
                 {

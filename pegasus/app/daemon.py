@@ -64,6 +64,7 @@ from pegasus.mcp import McpServers, files_context
 from pegasus.memory import memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, stop_logging
+from pegasus.sandbox import Sandbox, SandboxError, probe_sandbox
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, StorageError
 from pegasus.tools import standard_tools
@@ -91,7 +92,9 @@ def run_daemon(home: Home, settings: Settings) -> int:
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
                 base = persona_of_settings(settings.agent.persona, home.resolve)
-                return trio.run(_daemon, _World(home, settings, token, base, persona_at_start(base, home.data)))
+                sandbox = _probe(home, settings)
+                world = _World(home, settings, token, base, persona_at_start(base, home.data), sandbox)
+                return trio.run(_daemon, world)
         except BaseExceptionGroup as group:
             # Nurseries wrap what failed in groups that say nothing themselves. The first cause is the one to report.
             first = first_cause(group)
@@ -100,7 +103,7 @@ def run_daemon(home: Home, settings: Settings) -> int:
             stop_logging()  # first, so that the message below is the last line on the screen
     except HomeError as error:
         return _complain(str(error), error.exit_code)
-    except (PersonaError, ModelConfigError) as error:
+    except (PersonaError, ModelConfigError, SandboxError) as error:
         return _complain(str(error), EXIT_BAD_SETTINGS)
     except GaveUp as error:
         return _complain(f"{error}; the log tells why", EXIT_GAVE_UP)
@@ -122,6 +125,19 @@ class _World:
     """The persona of the settings."""
     persona: Persona
     """The same with the changes that its owner has accepted, as it is for the whole run."""
+    sandbox: Sandbox
+    """The walls around commands, as they were found at the start."""
+
+
+def _probe(home: Home, settings: Settings) -> Sandbox:
+    """Find out which walls around commands this machine can build. Raises SandboxError if some are required and there are none."""
+    return probe_sandbox(
+        settings.sandbox,
+        home.path,
+        home.workspace,
+        settings.tools.allowed_paths,
+        settings_file=settings.source.file,
+    )
 
 
 def _environment(world: _World, models: ModelService, reloader: Reloader) -> Environment:
@@ -144,7 +160,8 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         skill_folders=(home.skills, home.workspace / "skills"),
         files=WorkspaceFiles(home.workspace),
         open_memory=partial(memory_in, home.data, clock=wall_clock),
-        make_tools=partial(standard_tools, settings.tools, clock=wall_clock),
+        sandbox=world.sandbox,
+        make_tools=partial(standard_tools, settings.tools, clock=wall_clock, sandbox=world.sandbox),
         archives=FolderArchives(home.data / "main"),
         mcp=McpServers(settings.mcp.servers, files_context(home.workspace)),
         secrets=reloader.secrets,
@@ -165,6 +182,8 @@ async def _daemon(world: _World) -> int:
     models = ModelService(settings.models, settings.providers, rng=Random(), usage=usage)  # noqa: S311 jitter only
     if models.client().name == OFFLINE and make_samples(world.home):
         _log.info("sample files are in the workspace", folder=str(world.home.workspace))
+    if world.sandbox.warning:
+        _log.warning(world.sandbox.warning)
     reloader = Reloader(world.home, settings, world.token, models)
     environment = _environment(world, models, reloader)
     listeners = await _listen(settings)
@@ -217,6 +236,7 @@ def _gateway_child(
         persona=PersonaMethods(services.evolution, world.persona, world.settings.agent.owners),
         events=EventMethods(services.environment.recent, tasks),
         mcp=services.environment.mcp,
+        sandbox=world.sandbox,
     )
     completions = CompletionMethod(chat_commands(services), services.agent.toolset.skills, models.choices)
     methods = {**control.methods(), "config.reload": reloader.call, "completions": completions.call}

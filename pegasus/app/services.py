@@ -67,6 +67,7 @@ from pegasus.models import (
 )
 from pegasus.observe import get_logger
 from pegasus.policy import is_owner
+from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
 from pegasus.storage import Disk, JournalMessage, StorageError, Waiting, escape_field
@@ -159,6 +160,8 @@ class Environment:
     """The owner's files that are part of the prompt; None: there are none."""
     open_memory: Callable[[Ref[JournalMessage]], Memory]
     """Opens the memory, which the journal writes. Called once."""
+    sandbox: Sandbox = NO_SANDBOX
+    """The walls around commands."""
     make_tools: Callable[[Memory], Sequence[Tool]]
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
     archives: SessionArchives
@@ -284,6 +287,7 @@ def _agent_services(
         work=TaskDelegation(task_agent),
         compactor=compactor,
         traits=models.traits,
+        warnings=tuple(filter(None, [environment.sandbox.warning])),
     )
 
 

@@ -132,6 +132,7 @@ def status_text(status: Answer) -> str:
         "Tasks": _tasks_text(status.get("tasks"), status.get("running", ())),
         "Handled": plural(status["handled"], "message") + " since the start",
         "Session": plural(status["sessionEntries"], "entry", "entries"),
+        **_sandbox_row(status),
         **_usage_rows(status),
     }
     if servers := status.get("mcp"):
@@ -145,6 +146,12 @@ def _doing(status: Answer) -> str:
     working = tasks["working"] + tasks["waiting"] if tasks else 0
     doing = doing_text(thinking.get("about"), thinking.get("seconds", 0.0), working, is_known=tasks is not None)
     return "nothing" if doing == "idle" else doing
+
+
+def _sandbox_row(status: Answer) -> dict[str, str]:
+    """Return the row about the walls around commands; none for a daemon of a version without them."""
+    sandbox = status.get("sandbox")
+    return {"Walls": sandbox["description"]} if sandbox else {}
 
 
 def _usage_rows(status: Answer) -> dict[str, str]:

@@ -60,6 +60,7 @@ from pegasus.main_agent.status import gather_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
+from pegasus.policy import is_owner
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
 
 _log = get_logger("main_agent")
@@ -313,7 +314,8 @@ class _MainAgent:
                 facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
                 turn, owners = self._running, self._services.config.owners
                 facts = seen_by(facts, message.channel, owners, turn.item.message.channel if turn else None)
-                return status_text(facts, trio.current_time() - self._started)
+                warnings = self._services.warnings if is_owner(message.channel, owners) else ()
+                return status_text(facts, trio.current_time() - self._started, warnings)
             case "/help":
                 skills = self._services.toolset.skills
                 return help_text(self._answers, await skills.help() if skills is not None else "")

@@ -181,6 +181,8 @@ class AgentServices:
     """Keeps the session within the model's window; None: nothing does."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """What is known about each model's manners."""
+    warnings: tuple[str, ...] = ()
+    """Facts about this installation that /status tells an owner."""
 
 
 def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:

@@ -162,8 +162,11 @@ def model_text(model: str, speech: str, window: int) -> str:
     return f"{model} ({facts})" if facts else model
 
 
-def status_text(facts: StatusFacts, uptime: float) -> str:
-    """Return the answer to /status. uptime: seconds since the actor was started, which is less than the process's after a crash."""
+def status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str] = ()) -> str:
+    """Return the answer to /status. uptime: seconds since the actor was started, which is less than the process's after a crash.
+
+    warnings: facts about the installation that this person should know.
+    """
     agent = facts.agent
     is_known = facts.tasks is not None
     doing = doing_text(agent.thinking_about, agent.thinking_for, facts.working, is_known=is_known)
@@ -179,6 +182,7 @@ def status_text(facts: StatusFacts, uptime: float) -> str:
             f"Waiting: {plural(facts.waiting, 'message')}",
             f"Session: {plural(agent.entries, 'entry', 'entries')}",
             f"Up for {format_duration(uptime)}, {plural(agent.turns, 'message')} handled",
+            *(f"Note: {warning}" for warning in warnings),
         ]
     )
 

@@ -4,10 +4,14 @@
 it runs; `background` keeps such commands for one task. All run below a guard, a small process of its own (`guard`) that ends all
 of a command; `strays` searches for what is left if a command has attacked its guard. `output` has the bounded buffers for what
 commands write; `screen` makes text of what they write to a terminal.
+
+Around commands stand walls, as far as the machine can build them. `sandbox` finds out which; `folders` plans what a command sees;
+`bubblewrap` and `landlock` are the two ways to build them.
 """
 
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError, CommandOutput
 from pegasus.sandbox.guarded import (
+    NO_SANDBOX,
     CommandLimits,
     GuardedProcess,
     ProcessEnd,
@@ -18,10 +22,12 @@ from pegasus.sandbox.guarded import (
 )
 from pegasus.sandbox.output import DEFAULT_OUTPUT, HeadAndTail, OutputRing
 from pegasus.sandbox.process import CommandResult, run_process
+from pegasus.sandbox.sandbox import Sandbox, SandboxError, probe_sandbox
 from pegasus.sandbox.screen import ScreenText
 
 __all__ = [
     "DEFAULT_OUTPUT",
+    "NO_SANDBOX",
     "BackgroundCommand",
     "BackgroundCommands",
     "CommandError",
@@ -33,9 +39,12 @@ __all__ = [
     "OutputRing",
     "ProcessEnd",
     "ProcessError",
+    "Sandbox",
+    "SandboxError",
     "ScreenText",
     "TerminalSize",
     "open_process",
+    "probe_sandbox",
     "run_process",
     "signal_name",
 ]

@@ -23,8 +23,16 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.sandbox.guarded import CommandLimits, GuardedProcess, ProcessEnd, TerminalSize, open_process
+from pegasus.sandbox.guarded import (
+    NO_SANDBOX,
+    CommandLimits,
+    GuardedProcess,
+    ProcessEnd,
+    TerminalSize,
+    open_process,
+)
 from pegasus.sandbox.output import OutputRing
+from pegasus.sandbox.sandbox import Sandbox
 from pegasus.sandbox.screen import ScreenText
 from pegasus.wire import encode_json
 
@@ -97,13 +105,24 @@ class BackgroundCommand:
         return line if len(line) <= MAX_COMMAND_NAME else f"{line[: MAX_COMMAND_NAME - 1]}…"
 
     async def run(
-        self, cwd: Path, env: Mapping[str, str], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        self,
+        cwd: Path,
+        env: Mapping[str, str],
+        sandbox: Sandbox,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Run it to its end. Raises ProcessError, before it counts as started. Cancelled: returns when nothing of it is left."""
         end: ProcessEnd | None = None
         try:
             async with open_process(
-                self.line, cwd=cwd, env=env, limits=self._limits, stdin=True, merged=True, terminal=self._terminal
+                self.line,
+                cwd=cwd,
+                env=env,
+                limits=self._limits,
+                stdin=True,
+                merged=True,
+                terminal=self._terminal,
+                sandbox=sandbox,
             ) as process:
                 self._process = process
                 task_status.started()
@@ -285,6 +304,7 @@ class BackgroundCommands:
         env: Mapping[str, str],
         limits: CommandLimits,
         terminal: TerminalSize | None = None,
+        sandbox: Sandbox = NO_SANDBOX,
     ) -> BackgroundCommand:
         """Start a command and return when it runs. Raises ProcessError, and CommandError if there are too many.
 
@@ -300,7 +320,7 @@ class BackgroundCommands:
         command = BackgroundCommand(f"c{self._number}", line, limits, terminal)
         self._starting += 1
         try:
-            await self._nursery.start(self._run, command, cwd, env)
+            await self._nursery.start(self._run, command, cwd, env, sandbox)
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
@@ -312,11 +332,12 @@ class BackgroundCommands:
         command: BackgroundCommand,
         cwd: Path,
         env: Mapping[str, str],
+        sandbox: Sandbox,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """Run a command, which is known from its start on."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(command.run, cwd, env)
+            await nursery.start(command.run, cwd, env, sandbox)
             self._commands[command.id] = command
             self._forget_oldest()
             self.changed()

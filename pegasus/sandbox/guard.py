@@ -4,6 +4,9 @@
 is a part of every command, so it imports nothing of Pegasus, and of the standard library only
 modules that are already loaded or built in.
 
+Where the command has walls, the guard builds those of Landlock around it (`pegasus.sandbox.landlock`), or runs within those of
+bubblewrap, as the first process of a PID namespace. In both cases the command can neither end nor stop nor trace the guard.
+
 The guard is a *subreaper* (prctl(2)): if a process below it loses its parent, the guard becomes the
 parent, also after a double fork or in a new session. So everything that the command starts stays
 below the guard, and "the guard has no child left" means that nothing is left; the kernel guarantees
@@ -11,13 +14,13 @@ it.
 
 Interface:
 
-* argv[1] is the descriptor to report to, argv[2] the one that becomes the command's stdin.
+* argv[1] is the descriptor to report to; argv[2] to argv[4] are those that become stdin, stdout and stderr of the
+  command. The guard closes its copies of the three after the start.
 * fd 0 brings the order (4 bytes of length, then marshal data), and nothing after it. Its end asks
   the guard to end everything. The daemon closes it for that, and the kernel closes it if the daemon
   dies, even by kill -9.
-* fd 1 and 2 are the command's output; the guard closes its copies after the start.
 * Reports are lines: `refused <errno> <subject>`, `started <pid>`, `ended <wait status>`, `left <n>`
-  (n processes outlived it).
+  (n processes outlived it), `exceeded <limit>` ("memory" or "processes").
 * Exit code 0: nothing can have escaped. 1: there is no subreaper (not Linux), so the guard ended
   the process group of the command, which a new session escapes. Any other: the guard was killed.
 """
@@ -39,6 +42,8 @@ from time import monotonic
 # 3. Let go of the command's pipes. Otherwise their readers would never see the end of the output.
 # 4. Wait for the end of the command, or of fd 0. Both wake up the same select: a signal writes into
 #    a pipe (set_wakeup_fd), so none is lost between a check and the wait.
+#    While it waits it looks at what the processes use together, which no limit of the kernel covers without privileges:
+#    RLIMIT_DATA is about one process, RLIMIT_NPROC about all of the user's.
 # 5. End what is left. New processes can appear while the old ones are ending, so the search is
 #    repeated until there is no child. During the grace each process gets one SIGTERM; after it,
 #    all get SIGKILL in every round, which wins even against a program that forks all the time.
@@ -52,6 +57,8 @@ else:
 
 _PR_SET_PDEATHSIG: Final = 1
 """Option of prctl: the signal that this process gets when its parent dies."""
+_PR_SET_DUMPABLE: Final = 4
+"""Option of prctl: whether processes of the same user may look into this one."""
 _PR_SET_CHILD_SUBREAPER: Final = 36
 """Option of prctl: orphans below this process become its children."""
 _IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
@@ -59,6 +66,12 @@ _IGNORED: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM,
 _RESTORED: Final = (*_IGNORED, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that the command gets back with their default action."""
 _POLL_SECONDS: Final = 0.02  # seconds between two searches for new processes while the old ones are ending
+_FIRST_LOOK, _LAST_LOOK = 0.05, 1.0
+"""Seconds between two looks at what the processes use: few after the start and while it grows, more while it does not."""
+_GROWTH: Final = 1.2
+"""Factor from which on a look has found growth."""
+_OOM_SCORE: Final = 800
+"""Score that makes the kernel end commands before other programs, the daemon among them, when the machine is short of memory."""
 
 
 def prctl(option: int, value: int) -> bool:
@@ -77,8 +90,8 @@ class Guard:
     For example:
 
         guard = Guard(report)
-        guard.start(order, stdin)
-        guard.watch()
+        guard.start(order, streams)
+        guard.watch(memory=1 << 31, processes=256)
         guard.end(grace=1.0)   # returns when nothing of the command is left
     """
 
@@ -87,6 +100,10 @@ class Guard:
         self._report_fd = report
         self.adopts = prctl(_PR_SET_CHILD_SUBREAPER, 1)  # whether orphans become children of this process
         self.pid = os.getpid()
+        if self.pid == 1:
+            # In a PID namespace everything ends with its first process. This one ends with bwrap, and cannot be traced.
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_DUMPABLE, 0)
         self.command = 0  # the pid of the command
         self.running = False  # whether the command itself still runs
         self.first_signals = [signal.SIGTERM, signal.SIGCONT]  # what asks a process to end
@@ -107,8 +124,8 @@ class Guard:
         except OSError:
             return
 
-    def start(self, order: dict[str, Any], stdin: int) -> None:
-        """Start the command in a session of its own.
+    def start(self, order: dict[str, Any], streams: list[int]) -> None:
+        """Start the command in a session of its own. streams: its stdin, stdout and stderr.
 
         A command that cannot be started is reported with its errno, from the child, which then ends with 127.
         The guard goes on as if a command had ended. The start is reported when the program runs: the pipe to the child is closed
@@ -118,7 +135,7 @@ class Guard:
         self.command = os.fork()
         if self.command == 0:
             try:
-                _become_command(order, stdin, self.pid)
+                _become_command(order, streams, self.pid)
             except OSError as error:
                 self.report(f"refused {error.errno} {os.fsdecode(error.filename or 'the limits')}")
             except BaseException as error:
@@ -131,14 +148,30 @@ class Guard:
         self.running = True
         self.report(f"started {self.command}")
 
-    def watch(self) -> None:
-        """Wait until the command has ended, or the daemon asks to end it or is gone.
+    def watch(self, memory: int, processes: int) -> bool:
+        """Wait until the command has ended, or the daemon asks to end it or is gone. Return True if it uses more than it may.
 
-        Children that are not the command are reaped on the way; they are orphans that it has left behind.
+        memory: bytes that all processes may have together. processes: how many there may be. 0 = no limit. Children that are
+        not the command are reaped on the way; they are orphans that it has left behind.
         """
+        pause, before = (_FIRST_LOOK if memory or processes else None), 1.0
         while self.reap() and self.running:
-            if 0 in self._wait([0, self._woken], None):
-                return
+            ready = self._wait([0, self._woken], pause)
+            if 0 in ready:
+                return False
+            if pause is not None and not ready:
+                members = self.members()
+                used = sum(map(private_memory, members)) if memory else 0
+                if processes and len(members) > processes:
+                    self.report("exceeded processes")
+                    return True
+                if memory and used > memory and sum(map(exact_memory, members)) > memory:
+                    self.report("exceeded memory")
+                    return True
+                share = max(used / memory if memory else 0.0, len(members) / processes if processes else 0.0)
+                pause = _FIRST_LOOK if share > before * _GROWTH else min(pause * 2, _LAST_LOOK)
+                before = share
+        return False
 
     def end(self, grace: float) -> None:
         """Send SIGTERM to all processes, after `grace` seconds SIGKILL, until there are none."""
@@ -222,6 +255,29 @@ def children(pid: int) -> list[int]:
         return [] if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _children_by_search(pid)
 
 
+def private_memory(pid: int) -> int:
+    """Return the bytes of memory that a process has for itself; 0 if it has ended.
+
+    What processes share after a fork is counted for each of them, so that the sum can be too high, never too low.
+    """
+    try:
+        with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
+            resident, shared = file.read(4096).split()[1:3]
+    except (OSError, ValueError):
+        return 0
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+
+
+def exact_memory(pid: int) -> int:
+    """Return the bytes of memory that a process has, its part of what it shares included. Takes a millisecond for 100 MB."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            amounts = {line.split()[0]: int(line.split()[1]) for line in file.readlines()[1:]}
+        return (amounts[b"Pss_Anon:"] + amounts[b"Pss_Shmem:"]) * 1024
+    except (OSError, LookupError, ValueError):  # it has ended, or the kernel does not tell
+        return private_memory(pid)
+
+
 def _children_by_search(pid: int) -> list[int]:
     """Return the children of a process on a kernel that is built without CONFIG_PROC_CHILDREN.
 
@@ -250,13 +306,13 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def _become_command(order: dict[str, Any], stdin: int, guard: int) -> None:
+def _become_command(order: dict[str, Any], streams: list[int], guard: int) -> None:
     """Turn this process, a fork of the guard, into the command. Raises OSError if that is not possible.
 
     PDEATHSIG ends the command if the guard dies between the fork and the exec.
 
-    order: argv, env, cwd, limits (pairs of a resource and a number), terminal (whether stdin is one). Limits
-    above the hard limit of this process are lowered to it, since raising it is refused.
+    order: argv, env, cwd, limits (pairs of a resource and a number), terminal (whether stdin is one), landlock (the walls to put
+    around it, or None). Limits above the hard limit of this process are lowered to it, since raising it is refused.
     """
     import resource
 
@@ -267,8 +323,9 @@ def _become_command(order: dict[str, Any], stdin: int, guard: int) -> None:
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != guard:  # it has died before the line above
         os._exit(127)
-    os.dup2(stdin, 0)
-    os.set_inheritable(stdin, False)
+    for wanted, stream in enumerate(streams):
+        os.dup2(stream, wanted)
+    _offer_to_killer()
     if order["terminal"]:
         _control_terminal()
     for number, value in order["limits"]:
@@ -276,7 +333,27 @@ def _become_command(order: dict[str, Any], stdin: int, guard: int) -> None:
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)  # above it is refused
         resource.setrlimit(number, (value, value))
     os.chdir(order["cwd"])
+    if order["landlock"] is not None:
+        _load_landlock().restrict(order["landlock"])
     _execute(order["argv"], order["env"])
+
+
+def _offer_to_killer() -> None:
+    """Make this process, and all that it starts, the first that the kernel ends when memory is short."""
+    prctl(_PR_SET_DUMPABLE, 1)  # otherwise its files in /proc belong to root
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(str(_OOM_SCORE).encode())
+    except OSError:  # not Linux, or it has a higher score already
+        return
+
+
+def _load_landlock() -> Any:
+    """Return the module `pegasus.sandbox.landlock`, which lies beside this file. It imports nothing of Pegasus either."""
+    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    import landlock  # type: ignore[import-not-found]
+
+    return landlock
 
 
 def _control_terminal() -> None:
@@ -319,8 +396,9 @@ def read_order() -> dict[str, Any] | None:
 
 def main() -> bool:
     """Guard one command to its end. Return True if nothing can have escaped."""
-    report, stdin = int(sys.argv[1]), int(sys.argv[2])
-    os.set_inheritable(report, False)
+    report, *streams = map(int, sys.argv[1:5])
+    for descriptor in {report, *streams}:
+        os.set_inheritable(descriptor, False)
     guard = Guard(report)
     order = read_order()
     if order is None:
@@ -329,12 +407,11 @@ def main() -> bool:
         guard.first_signals.insert(
             0, signal.SIGHUP
         )  # interactive shells ignore SIGTERM and end when their terminal hangs up
-    guard.start(order, stdin)
-    os.close(stdin)
-    os.close(1)
-    os.close(2)
-    guard.watch()
-    guard.end(order["grace"])
+    guard.start(order, streams)
+    for descriptor in set(streams):
+        os.close(descriptor)
+    exceeded = guard.watch(order["memory"], order["processes"])
+    guard.end(0.0 if exceeded else order["grace"])
     return guard.adopts
 
 

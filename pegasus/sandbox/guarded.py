@@ -38,6 +38,7 @@ import trio
 
 from pegasus.sandbox import strays
 from pegasus.sandbox.output import DEFAULT_OUTPUT
+from pegasus.sandbox.sandbox import Sandbox, Walls, remove_folder
 
 _GUARD: Final = str(Path(__file__).with_name("guard.py"))
 """Path of the script that guards each command."""
@@ -48,6 +49,8 @@ _LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _call_numbers = itertools.count(1)
 """Numbers of calls, one part of a mark that is unique."""
 
+NO_SANDBOX: Final = Sandbox()
+"""No walls and no limits."""
 MARK: Final = "PEGASUS_CALL"
 """The environment variable by which the processes of a call are found. Its value is unique for each
 call."""
@@ -73,8 +76,12 @@ class CommandLimits:
     much."""
     file_size: int = 4 * 1024 * 1024 * 1024
     """Bytes of a file that it may write; more ends it with SIGXFSZ, so that a loop cannot fill the disk."""
-    memory: int | None = None
-    """Bytes of address space of one process; None = unlimited."""
+    memory: int = 0
+    """Bytes that all processes of the command may have together; 0 = unlimited. One process alone is refused more by the
+    kernel (RLIMIT_DATA, which counts what it may write to and shares with nobody). The sum is looked at up to 20 times a second by
+    the guard, which then ends the command."""
+    processes: int = 0
+    """Processes that it may have at the same time; 0 = unlimited. The guard ends a command that has more."""
     grace: float = 1.0
     """Seconds between SIGTERM and SIGKILL."""
 
@@ -97,6 +104,8 @@ class ProcessEnd:
     """The name of the signal that ended it."""
     outlived: int = 0
     """Processes that it had left running, and that were ended with it."""
+    exceeded: str = ""
+    """The limit for which it was ended: "memory", "processes", or "" for none."""
 
 
 @asynccontextmanager
@@ -109,6 +118,7 @@ async def open_process(
     stdin: bool = False,
     merged: bool = False,
     terminal: TerminalSize | None = None,
+    sandbox: Sandbox = NO_SANDBOX,
 ) -> AsyncIterator[GuardedProcess]:
     """Start a program (a sequence) or a shell command (a str); on leaving the block, nothing of it is left.
 
@@ -118,29 +128,44 @@ async def open_process(
 
     stdin: whether it can be written to; without it, it reads /dev/null. merged: stderr goes into stdout, in the
     order of writing. terminal: it gets a terminal of this size as its stdin, stdout and stderr, and as its controlling terminal.
-    Its streams must be read by the caller, or it blocks when they are full.
+    Its streams must be read by the caller, or it blocks when they are full. sandbox: the walls around it. Its limits of memory and
+    processes count where `limits` sets none.
 
     Raises ProcessError if it cannot be started. Leaving the block ends everything first, which takes up to
     `limits.grace` seconds, and a few seconds more if the guard was attacked; a cancel does not shorten it.
     """
     argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     limits = limits or CommandLimits()
+    limits = attrs.evolve(
+        limits, memory=limits.memory or sandbox.memory, processes=limits.processes or sandbox.processes
+    )
     mark = f"{os.getpid()}.{next(_call_numbers)}.{time.monotonic_ns()}"
-    order = _encode_order(argv, str(cwd), {**env, MARK: mark}, limits, terminal is not None)
-    with ExitStack() as open_pipes:
-        try:
-            process = await _start_guard(open_pipes, limits, mark, stdin=stdin, merged=merged, terminal=terminal)
-        except OSError as error:
-            raise ProcessError(f"the command could not be started: {error}") from error
-        try:
-            await process.begin(order)
-            yield process
-        finally:
-            await process.stop()
+    try:
+        walls = sandbox.walls(env, mark, has_terminal=terminal is not None)
+    except OSError as error:
+        raise ProcessError(f"the command could not be started: {error}") from error
+    try:
+        order = _encode_order(argv, str(cwd), walls, mark, limits, terminal is not None)
+        with ExitStack() as open_pipes:
+            try:
+                process = await _start_guard(
+                    open_pipes, limits, mark, walls.prefix, stdin=stdin, merged=merged, terminal=terminal
+                )
+            except OSError as error:
+                raise ProcessError(f"the command could not be started: {error}") from error
+            try:
+                await process.begin(order)
+                yield process
+            finally:
+                await process.stop()
+    finally:
+        if walls.folder:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(remove_folder, walls.folder)
 
 
 def _encode_order(
-    argv: list[str], cwd: str, env: Mapping[str, str], limits: CommandLimits, has_terminal: bool
+    argv: list[str], cwd: str, walls: Walls, mark: str, limits: CommandLimits, has_terminal: bool
 ) -> bytes:
     """Return the order for the guard: 4 bytes of length, then marshal data.
 
@@ -148,11 +173,21 @@ def _encode_order(
     sides are the same version.
     """
     bounds = [(resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, limits.file_size)]
-    if limits.memory is not None:
-        bounds.append((resource.RLIMIT_AS, limits.memory))
-    order = {"argv": argv, "cwd": cwd, "env": dict(env), "limits": bounds, "grace": limits.grace}
+    if limits.memory:
+        bounds.append((resource.RLIMIT_DATA, limits.memory))
+    order = {
+        "argv": argv,
+        "cwd": cwd,
+        "env": {**walls.environment, MARK: mark},
+        "limits": bounds,
+        "memory": limits.memory,
+        "processes": limits.processes,
+        "grace": limits.grace,
+        "terminal": has_terminal,
+        "landlock": None if walls.landlock is None else dict(walls.landlock),
+    }
     try:
-        data = marshal.dumps({**order, "terminal": has_terminal})
+        data = marshal.dumps(order)
     except ValueError as error:
         raise ProcessError(f"the command cannot be passed on: {error}") from error
     return len(data).to_bytes(4, "big") + data
@@ -162,12 +197,16 @@ async def _start_guard(
     open_pipes: ExitStack,
     limits: CommandLimits,
     mark: str,
+    prefix: Sequence[str],
     *,
     stdin: bool,
     merged: bool,
     terminal: TerminalSize | None,
 ) -> GuardedProcess:
     """Start a guard, which then waits for its order. Raises OSError.
+
+    prefix: beginning of its command line, if a program builds the walls that it runs in. That program lives as long as the guard and
+    would keep the command's pipes open, so it gets others: its stdout is nowhere, its stderr goes to the reports.
 
     open_pipes: closes the pipes. The guard inherits the other ends; this process closes its copies of them at
     once, because a pipe ends only when all copies of its writing end are closed. Shielded: starting takes some
@@ -179,40 +218,52 @@ async def _start_guard(
         open_pipes.callback(reports.close)
         inherited.callback(os.close, report)
         stdin_stream: trio.lowlevel.FdStream | None = None
-        stdout_stream: trio.abc.ReceiveStream | None = None
-        output: int = subprocess.PIPE
-        errors: int = subprocess.STDOUT if merged else subprocess.PIPE
+        stderr_stream: trio.lowlevel.FdStream | None = None
+        stdout_stream: trio.abc.ReceiveStream
         if terminal is not None:
             master, command_end = os.openpty()
             stdin_stream = trio.lowlevel.FdStream(master)
             open_pipes.callback(stdin_stream.close)
             stdout_stream = _TerminalOutput(stdin_stream)
             termios.tcsetwinsize(command_end, (terminal.rows, terminal.columns))
-            output, errors = command_end, subprocess.STDOUT
-        elif stdin:
-            command_end, stdin_end = os.pipe()
-            stdin_stream = trio.lowlevel.FdStream(stdin_end)
-            open_pipes.callback(stdin_stream.close)
+            inherited.callback(os.close, command_end)
+            streams = [command_end] * 3
         else:
-            command_end = os.open(os.devnull, os.O_RDONLY)
-        inherited.callback(os.close, command_end)
+            if stdin:
+                command_end, stdin_end = os.pipe()
+                stdin_stream = trio.lowlevel.FdStream(stdin_end)
+                open_pipes.callback(stdin_stream.close)
+            else:
+                command_end = os.open(os.devnull, os.O_RDONLY)
+            inherited.callback(os.close, command_end)
+            stdout_stream, output = _open_output(open_pipes, inherited)
+            errors = output
+            if not merged:
+                stderr_stream, errors = _open_output(open_pipes, inherited)
+            streams = [command_end, output, errors]
         with trio.CancelScope(shield=True):
             guard = await trio.lowlevel.open_process(
-                [sys.executable, "-I", "-S", _GUARD, str(report), str(command_end)],
+                [*prefix, sys.executable, "-I", "-S", _GUARD, str(report), *map(str, streams)],
                 stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=errors,
-                pass_fds=(report, command_end),
+                stdout=subprocess.DEVNULL,
+                stderr=report,
+                pass_fds=(report, *streams),
                 env={name: os.environ[name] for name in _LIBRARY_PATHS if name in os.environ},
                 cwd="/",
                 start_new_session=True,
             )
-    for stream in (guard.stdin, guard.stdout, guard.stderr):
-        if stream is not None:
-            open_pipes.callback(cast("trio.lowlevel.FdStream", stream).close)
-    stdout = stdout_stream or guard.stdout
-    assert stdout is not None  # noqa: S101
-    return GuardedProcess(guard, reports, limits.grace, mark, stdin_stream, stdout, guard.stderr)
+    assert guard.stdin is not None  # noqa: S101
+    open_pipes.callback(cast("trio.lowlevel.FdStream", guard.stdin).close)
+    return GuardedProcess(guard, reports, limits.grace, mark, stdin_stream, stdout_stream, stderr_stream)
+
+
+def _open_output(open_pipes: ExitStack, inherited: ExitStack) -> tuple[trio.lowlevel.FdStream, int]:
+    """Make a pipe for output; return the end to read from, and the other one, which the command inherits."""
+    end, command_end = os.pipe()
+    inherited.callback(os.close, command_end)
+    stream = trio.lowlevel.FdStream(end)
+    open_pipes.callback(stream.close)
+    return stream, command_end
 
 
 class GuardedProcess:
@@ -236,7 +287,8 @@ class GuardedProcess:
     ) -> None:
         """Take over a guard that waits for its order."""
         self.pid = 0
-        """The process id of the command; 0 if it has attacked its guard before the guard could report it."""
+        """The process id of the command as it sees it itself, which is not that of others where it has a PID namespace; 0 if it has
+        attacked its guard before the guard could report it."""
         self.stdin = stdin
         """Leads to its stdin, None if it has none. A terminal ends its input with the character ^D, not by closing."""
         self.stdout = stdout
@@ -260,6 +312,10 @@ class GuardedProcess:
         self._status: int | None = None  # wait status of the command; None until the guard has reported it
         self._outlived = 0
         """Processes that it had left running."""
+        self._exceeded = ""
+        """The limit for which the guard has ended it."""
+        self._last_words = ""
+        """Last line that is no report: the reason why the guard, or the program that builds its walls, did not work."""
 
     async def begin(self, order: bytes) -> None:
         """Send the guard what to run, and return when the program runs. Raises ProcessError if it cannot be started."""
@@ -276,7 +332,8 @@ class GuardedProcess:
             await self.stop()
             # A guard that was killed by a signal was killed by its command, which has started then.
             if (self._guard.returncode or 0) >= 0:
-                raise ProcessError("the command could not be started: its guard ended too early")
+                reason = self._last_words or "its guard ended too early"
+                raise ProcessError(f"the command could not be started: {reason}")
 
     async def wait(self) -> ProcessEnd:
         """Wait until the process has ended by itself, and everything that it has left running was ended.
@@ -300,7 +357,7 @@ class GuardedProcess:
             with trio.move_on_after(_GUARD_LIMIT):  # a process that has escaped may hold the pipe open
                 while not self._is_silent:
                     await self._read_report()
-        return ProcessEnd(*_parse_status(self._status), self._outlived)
+        return ProcessEnd(*_parse_status(self._status), self._outlived, self._exceeded)
 
     async def _read_report(self) -> None:
         """Read the next reports of the guard, unless another task has done it meanwhile."""
@@ -325,6 +382,10 @@ class GuardedProcess:
                 self._status = int(rest)
             elif word == "left":
                 self._outlived = int(rest)
+            elif word == "exceeded":
+                self._exceeded = rest
+            else:
+                self._last_words = line.decode(errors="replace")
 
 
 class _TerminalOutput(trio.abc.ReceiveStream):

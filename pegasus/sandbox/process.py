@@ -20,8 +20,16 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.sandbox.guarded import CommandLimits, GuardedProcess, ProcessEnd, TerminalSize, open_process
+from pegasus.sandbox.guarded import (
+    NO_SANDBOX,
+    CommandLimits,
+    GuardedProcess,
+    ProcessEnd,
+    TerminalSize,
+    open_process,
+)
 from pegasus.sandbox.output import HeadAndTail
+from pegasus.sandbox.sandbox import Sandbox
 
 _PIPE_LIMIT: Final = 1.0
 """Seconds after the end of everything until reading ends: a process that has escaped may hold a pipe open."""
@@ -50,6 +58,8 @@ class CommandResult:
     """True if it was ended because it wrote too much."""
     outlived: int = 0
     """Processes that it had left running, and that were ended with it."""
+    exceeded: str = ""
+    """The limit for which it was ended: "memory", "processes", or "" for none."""
 
 
 async def run_process(
@@ -61,20 +71,26 @@ async def run_process(
     limits: CommandLimits | None = None,
     stdin: bytes = b"",
     terminal: TerminalSize | None = None,
+    sandbox: Sandbox = NO_SANDBOX,
 ) -> CommandResult:
     """Run a program (a sequence) or a shell command (a str) to its end, or for `timeout` seconds. Nothing of it is left on return.
 
         result = await run_process("make test", cwd=folder, env=environment, timeout=60.0)
 
     stdin: bytes that it can read; by default it reads /dev/null. terminal: it runs on a terminal of this size, which has no
-    input but `stdin` and then ends it; all its output is then in `stdout`, with the terminal's control characters. On cancel
+    input but `stdin` and then ends it; all its output is then in `stdout`, with the terminal's control characters. sandbox: the
+    walls around it.
+
+    On cancel
     everything is ended first, which takes up to `limits.grace` seconds, and a few seconds more if the guard was
     attacked. Raises ProcessError if it cannot be started.
     """
     limits = limits or CommandLimits()
     running = _RunningCommand(limits)
     start = trio.current_time()
-    async with open_process(command, cwd=cwd, env=env, limits=limits, stdin=bool(stdin), terminal=terminal) as process:
+    async with open_process(
+        command, cwd=cwd, env=env, limits=limits, stdin=bool(stdin), terminal=terminal, sandbox=sandbox
+    ) as process:
         timed_out = await running.run(process, stdin, timeout - (trio.current_time() - start))
         ended = await process.stop()
     return running.result(ended, trio.current_time() - start, timed_out)
@@ -134,6 +150,7 @@ class _RunningCommand:
             timed_out,
             self._flood.is_set(),
             ended.outlived,
+            ended.exceeded,
         )
 
 

@@ -52,6 +52,7 @@ NOT_YET: Final = (
     *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),
     ("mcp.servers.*.url", (ANY_VALUE,), '""'),
     ("mcp.servers.*.auth", ("oauth", "client_credentials"), '""'),
+    ("sandbox.network", ("all",), '"none"'),
     ("session.memory_window", (NOT_DEFAULT,), "50"),
     ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
 )

@@ -296,6 +296,26 @@ class ToolSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class SandboxSettings:
+    """Walls around commands, and limits of what one command may use."""
+
+    # "auto" by default, so that the agent starts on every machine; the walls that it found are in `pegasus status`.
+    mode: str = choice(
+        "auto",
+        '"auto": bubblewrap where it works, else Landlock, else none, with a warning; "require": as "auto", but no start '
+        'without walls; "off": no walls',
+        "auto",
+        "require",
+        "off",
+    )
+    network: str = choice("none", 'network of commands within the walls: "none" or "all"', "none", "all")
+    writable: tuple[str, ...] = texts("folders that commands may write to beside the workspace and tools.allowed_paths")
+    # Two gigabytes are enough for builds and leave the usual machine usable.
+    memory_mb: int = whole(2048, "megabytes that all processes of one command may have together; 0 = no limit", least=0)
+    processes: int = whole(256, "processes that one command may have at the same time; 0 = no limit", least=0)
+
+
+@attrs.frozen(eq=False, repr=False)
 class SessionSettings:
     """Memory of a conversation."""
 
@@ -439,6 +459,7 @@ class Settings:
     agent: AgentSettings = section(AgentSettings)
     tasks: TaskSettings = section(TaskSettings)
     tools: ToolSettings = section(ToolSettings)
+    sandbox: SandboxSettings = section(SandboxSettings)
     session: SessionSettings = section(SessionSettings)
     gateway: GatewaySettings = section(GatewaySettings)
     http: HttpSettings = section(HttpSettings)

@@ -15,9 +15,17 @@ from pegasus.formatting import plural
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.sandbox import BackgroundCommand, BackgroundCommands, CommandError, CommandLimits, ProcessError
+from pegasus.sandbox import (
+    NO_SANDBOX,
+    BackgroundCommand,
+    BackgroundCommands,
+    CommandError,
+    CommandLimits,
+    ProcessError,
+    Sandbox,
+)
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.shell import ENV, PTY, prepare_command, time_left
+from pegasus.tools.shell import ENV, PTY, explain_exceeded, prepare_command, time_left
 
 MAX_WAIT: Final = 60.0
 """Seconds that one call may wait for output."""
@@ -78,8 +86,10 @@ _STOP: Final = ToolSpec(
 _LIST: Final = ToolSpec("command_list", "List the background commands of this task.", parameters({}))
 
 
-def background_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
+def background_tools(limits: CommandLimits = CommandLimits(), sandbox: Sandbox = NO_SANDBOX) -> tuple[Tool, ...]:
     """Return the five tools. limits: of each command; `output` bytes of it are kept, and more than `flood` bytes end it.
+
+    sandbox: the walls around each command. For example:
 
         tools = background_tools(CommandLimits(grace=5.0))
 
@@ -93,15 +103,15 @@ def background_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...
             raise ToolError("command is empty")
         folder, environment, terminal = await prepare_command(arguments, context)
         try:
-            command = await commands.start(line, folder, environment, limits, terminal)
+            command = await commands.start(line, folder, environment, limits, terminal, sandbox)
         except (ProcessError, CommandError) as error:
             raise ToolError(str(error)) from error
-        return await _look(command, context, limits, arguments.get("wait", _WAIT_AT_START))
+        return await _look(command, context, limits, sandbox, arguments.get("wait", _WAIT_AT_START))
 
     async def output(arguments: Any, context: ToolContext) -> Json:
         """Wait for output, and return it."""
         command = _find(context, arguments)
-        return await _look(command, context, limits, arguments.get("wait", _WAIT_FOR_OUTPUT))
+        return await _look(command, context, limits, sandbox, arguments.get("wait", _WAIT_FOR_OUTPUT))
 
     async def write(arguments: Any, context: ToolContext) -> Json:
         """Write to a command, and return what it answers."""
@@ -111,13 +121,13 @@ def background_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...
             await command.write(text, end=arguments.get("end", False))
         except CommandError as error:
             raise ToolError(str(error)) from error
-        return await _look(command, context, limits, arguments.get("wait", _WAIT_FOR_ANSWER))
+        return await _look(command, context, limits, sandbox, arguments.get("wait", _WAIT_FOR_ANSWER))
 
     async def stop(arguments: Any, context: ToolContext) -> Json:
         """End a command. One that has ended before is no error."""
         command = _find(context, arguments)
         await command.stop()
-        return await _look(command, context, limits, 0.0)
+        return await _look(command, context, limits, sandbox, 0.0)
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:
         """List the commands, oldest first."""
@@ -148,7 +158,7 @@ def _find(context: ToolContext, arguments: Any) -> BackgroundCommand:
 
 
 async def _look(
-    command: BackgroundCommand, context: ToolContext, limits: CommandLimits, wait: float
+    command: BackgroundCommand, context: ToolContext, limits: CommandLimits, sandbox: Sandbox, wait: float
 ) -> dict[str, Json]:
     """Wait for news of a command, and return its state with the output since the last look."""
     await command.wait_for_news(min(wait, time_left(limits.grace)))
@@ -161,6 +171,8 @@ async def _look(
         notes.append(f"{part.waiting:,} bytes more are waiting; read on with command_output")
     if has_ended and command.flooded:
         notes.append(f"ended because it wrote more than {limits.flood >> 20} MiB")
+    if has_ended and command.end is not None and command.end.exceeded:
+        notes.append(explain_exceeded(command.end.exceeded, limits, sandbox))
     if has_ended and command.end is not None and command.end.outlived:
         left = plural(command.end.outlived, "process", "processes")
         notes.append(f"{left} still running when the command was done, and ended with it")

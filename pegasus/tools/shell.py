@@ -1,7 +1,7 @@
 """Tools that run programs, shell_exec and run_python, and their environment: get_env and set_env.
 
-The programs have the rights of the user who runs Pegasus. `cwd` must be an allowed folder, but what
-a command does after its start is not restricted by the allowed paths. Their environment holds none
+The programs run within the walls that the machine can build (`pegasus.sandbox.sandbox`): they can read the system and write to the
+workspace and the allowed folders. Without walls they have the rights of the user who runs Pegasus. Their environment holds none
 of the daemon's secrets, and everything that they start ends with the call (`pegasus.sandbox.process`).
 
 There are three times for one command, and the shortest counts: the timeout that the model asks for,
@@ -37,9 +37,11 @@ from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.sandbox import (
+    NO_SANDBOX,
     CommandLimits,
     CommandResult,
     ProcessError,
+    Sandbox,
     ScreenText,
     TerminalSize,
     run_process,
@@ -129,8 +131,8 @@ _MORE: Final = "Let it write to a file in the workspace, and read parts of that.
 """Advice of a result that was cut."""
 
 
-def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
-    """Return shell_exec and run_python. limits: of each command, see `CommandLimits`.
+def shell_tools(limits: CommandLimits = CommandLimits(), sandbox: Sandbox = NO_SANDBOX) -> tuple[Tool, ...]:
+    """Return shell_exec and run_python. limits: of each command, see `CommandLimits`. sandbox: the walls around each.
 
     Both have the effect ONCE: whether a command did something before a crash is unknown, and only the model can
     look.
@@ -143,12 +145,12 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
         command = arguments["command"]
         if not command.strip():
             raise ToolError("command is empty")
-        return await _run(command, arguments, context, limits)
+        return await _run(command, arguments, context, limits, sandbox)
 
     async def run_python(arguments: Any, context: ToolContext) -> Json:
         """Run code in a new interpreter, so that it cannot touch the daemon's own modules."""
         argv = [sys.executable, "-I", "-u", "-X", "utf8", "-c", _RUN_CODE]
-        return await _run(argv, arguments, context, limits, stdin=arguments["code"].encode("utf-8", "replace"))
+        return await _run(argv, arguments, context, limits, sandbox, stdin=arguments["code"].encode("utf-8", "replace"))
 
     return (
         Tool(_SHELL, shell_exec, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Outside.COMMAND),
@@ -157,7 +159,12 @@ def shell_tools(limits: CommandLimits = CommandLimits()) -> tuple[Tool, ...]:
 
 
 async def _run(
-    command: str | Sequence[str], arguments: Any, context: ToolContext, limits: CommandLimits, stdin: bytes = b""
+    command: str | Sequence[str],
+    arguments: Any,
+    context: ToolContext,
+    limits: CommandLimits,
+    sandbox: Sandbox,
+    stdin: bytes = b"",
 ) -> Json:
     """Run a command for a tool and return its result.
 
@@ -175,13 +182,20 @@ async def _run(
     timeout = min(requested, time_left(limits.grace))
     try:
         result = await run_process(
-            command, cwd=folder, env=environment, timeout=timeout, limits=bounds, stdin=stdin, terminal=terminal
+            command,
+            cwd=folder,
+            env=environment,
+            timeout=timeout,
+            limits=bounds,
+            stdin=stdin,
+            terminal=terminal,
+            sandbox=sandbox,
         )
     except ProcessError as error:
         raise ToolError(str(error)) from error
     if terminal is not None:
         result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(_text_on_screen, result.stdout, terminal))
-    return _format_result(result, timeout, limits)
+    return _format_result(result, timeout, limits, sandbox)
 
 
 async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, dict[str, str], TerminalSize | None]:
@@ -216,12 +230,12 @@ def time_left(grace: float) -> float:
     return max(left - min(grace + _MARGIN, left / 4), 0.0) if left < math.inf else left
 
 
-def _format_result(result: CommandResult, timeout: float, limits: CommandLimits) -> dict[str, Json]:
+def _format_result(result: CommandResult, timeout: float, limits: CommandLimits, sandbox: Sandbox) -> dict[str, Json]:
     """Return the result as the model sees it.
 
     `note` is there only if there is something that the exit code does not say.
     """
-    note = "; ".join(_notes(result, timeout, limits))
+    note = "; ".join(_notes(result, timeout, limits, sandbox))
     return {
         "exitCode": result.exit_code,
         "stdout": result.stdout,
@@ -232,12 +246,14 @@ def _format_result(result: CommandResult, timeout: float, limits: CommandLimits)
     }
 
 
-def _notes(result: CommandResult, timeout: float, limits: CommandLimits) -> list[str]:
+def _notes(result: CommandResult, timeout: float, limits: CommandLimits, sandbox: Sandbox) -> list[str]:
     """Return notes about facts that the exit code does not show."""
     if result.timed_out:
         return [f"ended after {timeout:.3g} s, with all it had started"]
     if result.flooded:
         return [f"ended because it wrote more than {limits.flood >> 20} MiB"]
+    if result.exceeded:
+        return [explain_exceeded(result.exceeded, limits, sandbox)]
     notes = []
     if result.signal:
         notes.append(f"killed by {result.signal}")
@@ -247,6 +263,14 @@ def _notes(result: CommandResult, timeout: float, limits: CommandLimits) -> list
         left = plural(result.outlived, "process", "processes")
         notes.append(f"{left} still running in the background when the command was done, and ended with it")
     return notes
+
+
+def explain_exceeded(limit: str, limits: CommandLimits, sandbox: Sandbox) -> str:
+    """Return why a command was ended that used more than it may, for the model. limit: as in `ProcessEnd.exceeded`."""
+    if limit == "memory":
+        megabytes = (limits.memory or sandbox.memory) >> 20
+        return f"ended because its processes used more than {megabytes:,} MB of memory together (sandbox.memory_mb)"
+    return f"ended because it had more than {limits.processes or sandbox.processes} processes (sandbox.processes)"
 
 
 # ------------------------------------------------------------------ environment

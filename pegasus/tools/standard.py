@@ -13,6 +13,7 @@ from typing import Final
 
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.memory import Memory
+from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import ToolSettings
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.background import background_tools
@@ -30,10 +31,12 @@ MIN_RESULT: Final = 4_000
 """Characters that a result may have however small the window is."""
 
 
-def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], int]) -> tuple[Tool, ...]:
+def standard_tools(
+    settings: ToolSettings, memory: Memory, clock: Callable[[], int], sandbox: Sandbox = NO_SANDBOX
+) -> tuple[Tool, ...]:
     """Return the tools that tasks work with, except those of the task system itself.
 
-    clock: returns the wall clock in ms since the epoch.
+    clock: returns the wall clock in ms since the epoch. sandbox: the walls around commands.
     """
     return (
         *basic_tools(clock),
@@ -41,8 +44,8 @@ def standard_tools(settings: ToolSettings, memory: Memory, clock: Callable[[], i
         *file_tools(),
         *fetch_tools(AddressGuard(settings.allowed_hosts)),
         web_search(settings.web_search),
-        *shell_tools(),
-        *background_tools(),
+        *shell_tools(sandbox=sandbox),
+        *background_tools(sandbox=sandbox),
         *memory_tools(memory),
     )
 

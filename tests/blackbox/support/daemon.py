@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -85,7 +86,9 @@ class Daemon:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.home = home
-        self.settings = {"gateway.port": 0, "http.enabled": False, **(settings or {})}
+        # Commands of tests leave their traces beside the home.
+        reach = {"sandbox.writable": [tempfile.gettempdir()]}
+        self.settings = {"gateway.port": 0, "http.enabled": False, **reach, **(settings or {})}
         self.options = tuple(options)
         self.env = environment({"HOME": str(home.parent), **(env or {})})
         self.channel = "c1"

@@ -1,0 +1,232 @@
+"""Walls that a process puts around itself with the kernel alone: Landlock, seccomp, and no capabilities.
+
+The guard (`pegasus.sandbox.guard`) loads this file in the process that becomes a command, just before exec. It needs neither
+a privilege nor a program. Like the guard it imports nothing of Pegasus, and of the standard library only what is built in.
+
+* **Landlock** (landlock(7)) is a list of what may be opened: everything that no rule allows is refused, for the process and all
+  that it starts. It also keeps them from signalling or tracing processes outside, from abstract unix sockets (version 6), and from
+  TCP (version 4). A refusal is EACCES, of a signal EPERM.
+* **seccomp** refuses what Landlock does not see: sockets that are not TCP (UDP, and unix sockets with a path, through which
+  services of the system can be asked to run something), io_uring, which would pass by, and the kernel's key rings.
+* **Capabilities** are dropped, so that root's commands cannot undo the rest.
+
+Nothing of it can be taken back. A step that fails raises OSError, and the command is not started.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+TYPE_CHECKING = False  # importing `typing` takes as long as starting the interpreter
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, Final
+
+_CREATE_RULESET: Final = 444
+_ADD_RULE: Final = 445
+_RESTRICT_SELF: Final = 446
+"""Numbers of the system calls, the same on all architectures that Pegasus knows."""
+_VERSION: Final = 1
+"""Flag of landlock_create_ruleset: return the version instead of a rule set."""
+_RULE_PATH: Final = 1
+_RULE_PORT: Final = 2
+"""Types of rules."""
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REMOVE = 1 << 4 | 1 << 5  # folders, files
+_MAKE_DEVICE = 1 << 6 | 1 << 11
+_MAKE = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12  # folders, files, sockets, pipes, links
+_MOVE = 1 << 13  # from one folder to another
+_TRUNCATE, _IOCTL = 1 << 14, 1 << 15
+_OF_VERSION: Final = ((1, (1 << 13) - 1), (2, _MOVE), (3, _TRUNCATE), (5, _IOCTL))
+"""Rights on files that each version of Landlock has added."""
+_READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
+_WRITE: Final = _READ | _WRITE_FILE | _REMOVE | _MAKE | _MOVE | _TRUNCATE | _IOCTL
+_OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+"""Rights that a rule about a file may have; the others are about folders."""
+_BIND, _CONNECT = 1, 2
+_ABSTRACT_SOCKETS, _SIGNALS = 1, 2
+
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_LAST_CAPABILITY: Final = 63
+
+MACHINES: Final = {
+    # AUDIT_ARCH, socket, sendto, sendmsg, sendmmsg, the calls of key rings
+    "x86_64": (0xC000003E, 41, 44, 46, 307, (248, 249, 250)),
+    "aarch64": (0xC00000B7, 198, 206, 211, 269, (217, 218, 219)),
+}
+"""Numbers of the system calls that are filtered, by the architectures that this can be done on."""
+_IO_URING_SETUP: Final = 425
+_X32: Final = 0x40000000
+"""Bit of system calls of an x86 interface that has numbers of its own."""
+_FASTOPEN: Final = 0x20000000
+"""Flag of a send that connects; Landlock does not see such a connection."""
+
+
+def version() -> int:
+    """Return the version of Landlock that the kernel offers, 0 without one."""
+    if sys.platform != "linux":
+        return 0
+    try:
+        return max(_call("syscall", _CREATE_RULESET, None, 0, _VERSION), 0)
+    except (ImportError, OSError):
+        return 0
+
+
+def restrict(walls: Mapping[str, Any]) -> None:
+    """Put the walls around this process. Raises OSError if one of them does not stand.
+
+    walls: `version` of Landlock; `read` and `write`, paths of files and folders that may be read, and also written; `ports` of TCP
+    that may be connected to, [] for no network at all. A path that is missing is skipped.
+    """
+    for number in range(_LAST_CAPABILITY + 1):
+        _call(
+            "prctl", _PR_CAPBSET_DROP, number, 0, 0, 0
+        )  # without privileges there is nothing to drop, and it is refused
+    _call("prctl", _PR_CAP_AMBIENT, 4, 0, 0, 0)
+    _require(_call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _restrict_files(walls["version"], walls["read"], walls["write"], walls["ports"])
+    _restrict_calls(bool(walls["ports"]))
+
+
+def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], ports: Sequence[int]) -> None:
+    """Apply Landlock, as far as this version of it goes."""
+    from _struct import pack
+
+    handled = 0
+    for since, rights in _OF_VERSION:
+        handled |= rights if version >= since else 0
+    scoped = _ABSTRACT_SOCKETS | _SIGNALS if version >= 6 else 0
+    network = (_CONNECT if ports else _BIND | _CONNECT) if version >= 4 else 0
+    attributes = pack("=QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
+    rules = _call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
+    _require(rules)
+    try:
+        for paths, rights in ((read, _READ), (write, _WRITE)):
+            for path in paths:
+                _allow_path(rules, path, rights & handled)
+        for port in ports:
+            _require(_call("syscall", _ADD_RULE, rules, _RULE_PORT, pack("=QQ", _CONNECT, port), 0))
+        _require(_call("syscall", _RESTRICT_SELF, rules, 0))
+    finally:
+        os.close(rules)
+
+
+def _allow_path(rules: int, path: str, rights: int) -> None:
+    """Add a rule about a file, or a folder with all below it. One that is missing, or is a link, is skipped."""
+    from _stat import S_ISDIR, S_ISLNK
+    from _struct import pack
+
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not S_ISLNK(mode):
+            rights &= ~0 if S_ISDIR(mode) else _OF_FILES
+            _require(_call("syscall", _ADD_RULE, rules, _RULE_PATH, pack("=Qi", rights, descriptor), 0))
+    finally:
+        os.close(descriptor)
+
+
+# ------------------------------------------------------------------ seccomp
+
+_LOAD: Final = 0x20
+_MASK: Final = 0x54
+_EQUAL, _AT_LEAST, _HAS_BITS = 0x15, 0x35, 0x45
+_RETURN: Final = 0x06
+"""Operations of the filter's small language (seccomp(2), BPF)."""
+_ALLOW: Final = 0x7FFF0000
+_REFUSE: Final = 0x00050000
+"""Results of the filter; an errno is added to the second."""
+_NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
+"""Places in what the filter reads: the system call's number, the architecture, six arguments of eight bytes."""
+_NETLINK, _INET, _INET6 = 16, 2, 10
+_STREAM, _TCP = 1, 6
+
+if TYPE_CHECKING:
+    _Step = tuple[int, int, int, int]  # operation, steps to skip if true, steps to skip if false, value
+
+
+def filter_steps(machine: str, *, tcp: bool) -> list[_Step]:
+    """Return the filter for an architecture of `MACHINES`. tcp: TCP sockets may be made; where they lead to is Landlock's decision.
+
+    A filter is a list of steps that only jumps forward. Each part below begins with the number of a system call at hand, and either
+    ends the filter or passes to the next part with the number still at hand.
+    """
+    architecture, socket, sendto, sendmsg, sendmmsg, key_calls = MACHINES[machine]
+    refuse, missing = (_RETURN, 0, 0, _REFUSE | errno.EACCES), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)
+    allow = (_RETURN, 0, 0, _ALLOW)
+    steps: list[_Step] = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, architecture), missing, (_LOAD, 0, 0, _NUMBER)]
+    if machine == "x86_64":
+        steps += [(_AT_LEAST, 0, 1, _X32), missing]
+    for number in (_IO_URING_SETUP, *key_calls):
+        steps += [(_EQUAL, 0, 1, number), missing]
+    family = [(_LOAD, 0, 0, _argument(0)), (_EQUAL, 0, 1, _NETLINK), allow]
+    if tcp:
+        family += [
+            (_EQUAL, 1, 0, _INET),
+            (_EQUAL, 0, 7, _INET6),
+            (_LOAD, 0, 0, _argument(1)),
+            (_MASK, 0, 0, 0xF),  # without SOCK_NONBLOCK and SOCK_CLOEXEC
+            (_EQUAL, 0, 4, _STREAM),
+            (_LOAD, 0, 0, _argument(2)),
+            (_EQUAL, 1, 0, 0),
+            (_EQUAL, 0, 1, _TCP),
+            allow,
+        ]
+    family.append(refuse)
+    steps += [(_EQUAL, 0, len(family), socket), *family]
+    if tcp:
+        for number, flags in ((sendto, 3), (sendmsg, 2), (sendmmsg, 3)):
+            steps += [
+                (_EQUAL, 0, 4, number),
+                (_LOAD, 0, 0, _argument(flags)),
+                (_HAS_BITS, 0, 1, _FASTOPEN),
+                refuse,
+                allow,
+            ]
+    return [*steps, allow]
+
+
+def _argument(index: int) -> int:
+    """Return the place of the lower half of an argument, on a little-endian machine, as all of `MACHINES` are."""
+    return _ARGUMENTS + 8 * index
+
+
+def _restrict_calls(tcp: bool) -> None:
+    """Apply the filter. Raises OSError."""
+    from _ctypes import Array, _SimpleCData, addressof
+    from _struct import pack
+
+    steps = filter_steps(os.uname().machine, tcp=tcp)
+    data = b"".join(pack("=HBBI", *step) for step in steps)
+    character = type("c_char", (_SimpleCData,), {"_type_": "c"})
+    array: Any = type("c_char_array", (Array,), {"_type_": character, "_length_": len(data)})
+    program = array.from_buffer_copy(data)  # kept until the call below has read it
+    # struct sock_fprog: the number of steps, and where they are.
+    header = pack("@HP", len(steps), addressof(program))
+    _require(_call("prctl", _PR_SET_SECCOMP, 2, header, 0, 0))
+
+
+# ------------------------------------------------------------------ calls
+
+
+def _call(name: str, *arguments: Any) -> int:
+    """Call a function of the C library with integers, bytes and None; return its result, which is -1 after an error."""
+    import _ctypes  # `ctypes` costs five times as much
+
+    function = _ctypes.dlsym(_ctypes.dlopen(None, 0), name)  # type: ignore[arg-type]
+    return int(_ctypes.call_function(function, arguments))
+
+
+def _require(result: int) -> None:
+    """Raise OSError for the result of a call that has failed."""
+    if result < 0:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), "the walls around the command")

@@ -1,0 +1,257 @@
+"""The walls around commands: what this machine offers, tried out once, and the value that says what commands may do.
+
+There are two kinds of walls. *bubblewrap* (`pegasus.sandbox.bubblewrap`) is used where it works: it hides processes, network and
+folders. Where it does not, *Landlock* (`pegasus.sandbox.landlock`) is, which needs a kernel and nothing else: it refuses what it
+cannot hide. Where there is neither, commands have all rights of the user, and the owner is told.
+
+    sandbox = probe_sandbox(settings.sandbox, home.path, home.workspace, settings.tools.allowed_paths)
+    result = await run_process("make", cwd=folder, env=environment, sandbox=sandbox)
+
+A `Sandbox` never changes. Somebody who starts a program with other rights makes another one: `attrs.evolve(sandbox, …)`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from pegasus.sandbox import landlock
+from pegasus.sandbox.bubblewrap import bubblewrap_arguments
+from pegasus.sandbox.folders import NO_FOLDERS, Folders, plan_folders
+from pegasus.settings import SandboxSettings
+
+PROBE_SECONDS: Final = 1.0
+"""Seconds that bubblewrap has to run a trivial program. It usually takes a hundredth of that."""
+LEAST_LANDLOCK: Final = 6
+"""Version of Landlock (Linux 6.12) from which on a command cannot signal processes outside."""
+_MEGABYTE: Final = 1 << 20
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
+"""Names in /dev that commands may write to, where it is the real one."""
+_TEMPORARY_NAMES: Final = ("TMPDIR", "TMP", "TEMP")
+"""Variables that name the folder for temporary files."""
+_OF_THE_HOME: Final = "XDG_"
+"""Beginning of the variables that name folders in the person's home, or in /run."""
+
+
+class SandboxError(Exception):
+    """Walls that are required and not there. The text is one line that names the setting."""
+
+
+@attrs.frozen
+class Walls:
+    """The walls around one command, made by `Sandbox.walls`."""
+
+    prefix: tuple[str, ...] = ()
+    """Beginning of the command line that starts its guard."""
+    environment: Mapping[str, str] = attrs.field(factory=dict)
+    """Its environment."""
+    landlock: Mapping[str, Any] | None = None
+    """What the guard hands to `landlock.restrict`; None: the walls stand already, or there are none."""
+    folder: str = ""
+    """Its own folder for temporary files; whoever made the walls removes it (`remove_folder`)."""
+
+
+@attrs.frozen
+class Sandbox:
+    """The walls that commands have. `Sandbox()` has none, and sets no limits.
+
+    For example:
+
+        if not sandbox.is_walled:
+            print(sandbox.description)   # no walls: … commands can do all that you can
+    """
+
+    mode: str = "off"
+    """The setting `sandbox.mode`."""
+    bubblewrap: tuple[str, ...] = ()
+    """The program and the options with which it works here; () if it does not."""
+    landlock: int = 0
+    """Version of Landlock that is applied; 0: none is."""
+    problem: str = ""
+    """Reason why bubblewrap is not used."""
+    folders: Folders = NO_FOLDERS
+    """The folders that commands see."""
+    memory: int = 0
+    """Bytes that all processes of a command may have together; 0 = no limit."""
+    processes: int = 0
+    """Processes that a command may have at the same time; 0 = no limit."""
+
+    @property
+    def kind(self) -> str:
+        """Return the walls that are used: "bubblewrap", "landlock" or "none"."""
+        return "bubblewrap" if self.bubblewrap else "landlock" if self.landlock else "none"
+
+    @property
+    def is_walled(self) -> bool:
+        """Return whether a command can neither read the keys of its owner, nor reach the gateway, nor signal the daemon."""
+        return bool(self.bubblewrap) or self.landlock >= LEAST_LANDLOCK
+
+    @property
+    def description(self) -> str:
+        """Return the walls in a few words, for people."""
+        if self.bubblewrap:
+            return "bubblewrap"
+        if self.mode == "off":
+            return 'none (sandbox.mode = "off"): commands can do all that you can'
+        if not self.landlock:
+            return f"none ({self.problem}): commands can do all that you can"
+        missing = "" if self.is_walled else "; commands can still end other processes of yours"
+        return f"Landlock {self.landlock} ({self.problem}){missing}"
+
+    @property
+    def warning(self) -> str:
+        """Return what the owner should know about weaker walls than there could be, with what to do; "" if there is nothing."""
+        if self.bubblewrap or self.mode == "off":
+            return ""
+        return f"walls around commands: {self.description}; install bubblewrap, or allow it to make user namespaces"
+
+    def walls(self, env: Mapping[str, str], name: str, *, has_terminal: bool) -> Walls:
+        """Return the walls around a command, and make its folder for temporary files. Raises OSError.
+
+        env: its environment. name: unique among the commands that run. Blocks for the time that it takes to make three folders.
+        """
+        if self.kind == "none":
+            return Walls(environment=env)
+        folder = os.path.join(self.folders.temporary, name)
+        os.makedirs(os.path.join(folder, "tmp"), mode=0o700)
+        os.mkdir(os.path.join(folder, "home"), mode=0o700)
+        if self.bubblewrap:
+            arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder, new_session=not has_terminal)
+            return Walls(tuple(arguments), self._environment(env, "/tmp", ""), folder=folder)  # noqa: S108
+        read, write = self.folders.granted()
+        write = [*write, folder, *(os.path.join("/dev", device) for device in _DEVICES)]
+        order = {"version": self.landlock, "read": [*read, "/proc"], "write": write, "ports": []}
+        environment = self._environment(env, os.path.join(folder, "tmp"), os.path.join(folder, "home"))
+        return Walls((), environment, order, folder)
+
+    def _environment(self, env: Mapping[str, str], temporary: str, home: str) -> dict[str, str]:
+        """Return the environment of a command whose folders are somewhere else than the daemon's.
+
+        home: "" if HOME is right as it is. What the task has set itself stays.
+        """
+        inherited = {name for name, value in env.items() if os.environ.get(name) == value}
+        kept = {name: value for name, value in env.items() if not (name in inherited and name.startswith(_OF_THE_HOME))}
+        ours = dict.fromkeys(_TEMPORARY_NAMES, temporary) | ({"HOME": home} if home else {})
+        return {**kept, **{name: value for name, value in ours.items() if name not in kept or name in inherited}}
+
+
+def remove_folder(folder: str) -> None:
+    """Remove a folder for temporary files with all that a command has left in it. What cannot be removed stays.
+
+    A command may have taken away its own rights on a folder; they are given back first.
+    """
+    with suppress(OSError):
+        os.rmdir(os.path.join(folder, "tmp"))
+        os.rmdir(os.path.join(folder, "home"))
+        os.rmdir(folder)
+        return
+    for path, names, _ in os.walk(folder):
+        for name in names:
+            inner = os.path.join(path, name)
+            if not os.path.islink(inner):
+                with suppress(OSError):
+                    os.chmod(inner, 0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# ------------------------------------------------------------------ trying out
+
+
+def probe_sandbox(
+    settings: SandboxSettings,
+    home: Path,
+    workspace: Path,
+    allowed_paths: Sequence[str] = (),
+    *,
+    settings_file: Path | None = None,
+) -> Sandbox:
+    """Find out which walls work here, by running a trivial program within them; return the sandbox for the whole run.
+
+    home: Pegasus's own, which must exist, as must the workspace. Blocks for some hundredths of a second, for `PROBE_SECONDS` at most
+    for each way to start bubblewrap. Removes what commands of a daemon that was killed have left in the folder for temporary files.
+
+    Raises SandboxError if the settings require walls and there are none.
+    """
+    folders = plan_folders(
+        home, workspace, allowed_paths=allowed_paths, writable=settings.writable, settings_file=settings_file
+    )
+    remove_folder(folders.temporary)
+    found = Sandbox(
+        mode=settings.mode,
+        folders=folders,
+        memory=settings.memory_mb * _MEGABYTE,
+        processes=settings.processes,
+    )
+    if settings.mode == "off":
+        return found
+    program, problem = _find_bubblewrap(folders)
+    version = 0 if program else _landlock_version()
+    found = attrs.evolve(found, bubblewrap=program, landlock=version, problem=problem)
+    if settings.mode == "require" and not found.is_walled:
+        raise SandboxError(
+            f'sandbox.mode: found "require", but there are no walls here ({problem}; {_landlock_problem(version)}); '
+            'install bubblewrap, or allow "auto"'
+        )
+    return found
+
+
+def _landlock_version() -> int:
+    """Return the version of Landlock to apply, 0 where it cannot be or the rest of these walls does not exist."""
+    return landlock.version() if os.uname().machine in landlock.MACHINES else 0
+
+
+def _landlock_problem(version: int) -> str:
+    """Return why Landlock is no replacement."""
+    return f"the kernel has Landlock {version}, of which {LEAST_LANDLOCK} is needed" if version else "no Landlock"
+
+
+def _find_bubblewrap(folders: Folders) -> tuple[tuple[str, ...], str]:
+    """Return the program with the options that work, or () and the reason why there is none."""
+    path = shutil.which("bwrap")
+    if sys.platform != "linux":
+        return (), "bubblewrap exists for Linux only"
+    if path is None:
+        return (), "bubblewrap is not installed"
+    problem = ""
+    # A user namespace keeps commands of root from the powers of root. It may be refused to root where a plain start is not.
+    for program in ((path, "--unshare-user"), *(((path,),) if os.geteuid() == 0 else ())):
+        problem = _try_bubblewrap(program, folders)
+        if not problem:
+            return program, ""
+    return (), f"bubblewrap does not work: {problem}"
+
+
+def _try_bubblewrap(program: tuple[str, ...], folders: Folders) -> str:
+    """Run the interpreter in walls as a command would have them. Return what went wrong, "" for nothing."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="pegasus-probe-") as temporary:
+            for name in ("tmp", "home"):
+                os.mkdir(os.path.join(temporary, name))
+            walls = bubblewrap_arguments(program, folders, temporary, new_session=True)
+            # The workspace must be there, and the interpreter must run; -S leaves out what takes time.
+            check = f"import os; os.chdir({folders.workspace!r})"
+            command = [*walls, sys.executable, "-I", "-S", "-c", check]
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                cwd="/",
+                env={},
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        return f"it did not run a program within {PROBE_SECONDS:g} s"
+    except OSError as error:
+        return error.strerror or str(error)
+    lines = done.stderr.decode(errors="replace").strip().splitlines()
+    return "" if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")

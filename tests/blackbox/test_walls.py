@@ -1,0 +1,166 @@
+"""Walls around commands, with the real process: what a command that was talked into it can do to the daemon, which is nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+
+import pytest
+
+from pegasus.sandbox import landlock
+from pegasus.testing.provider_answer import Call
+from tests.blackbox.support import Exited, serving, until
+from tests.blackbox.support.work import Effects, Office, act, answer, heard, shell
+
+KINDS = ("bubblewrap", "landlock")
+SPEAK = """
+import socket, sys
+s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 2)
+s.send(b"GET / HTTP/1.1\\r\\nHost: x\\r\\nAuthorization: Bearer " + sys.argv[2].encode() + b"\\r\\n\\r\\n")
+print("reached", s.recv(10))
+"""
+
+
+@pytest.fixture
+def no_bubblewrap(tmp_path):
+    """The environment of a daemon whose bubblewrap does not work."""
+    path = tmp_path / "broken" / "bwrap"
+    path.parent.mkdir()
+    path.write_text("#!/bin/sh\necho bwrap: it is broken >&2\nexit 1\n")
+    path.chmod(0o755)
+    return {"PATH": f"{path.parent}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(params=KINDS)
+def walled(request, no_bubblewrap):
+    """The environment of a daemon with walls of one kind; the test is skipped where they cannot be built."""
+    if request.param == "bubblewrap":
+        if shutil.which("bwrap") is None:
+            pytest.skip("bubblewrap is not installed")
+        return {}
+    if landlock.version() < 6:
+        pytest.skip(f"the kernel has Landlock {landlock.version()}, these walls need 6")
+    return no_bubblewrap
+
+
+def output_of(view) -> dict:
+    return json.loads(view.last)
+
+
+async def attacked(tmp_path, env, command, settings=None, name="attack"):
+    """The result of a command that a task runs: `command` gets the daemon and returns the text of the command."""
+    results = []
+
+    def keep(view):
+        results.append(output_of(view))
+        return answer("done")
+
+    book = Office()
+    async with serving(tmp_path, book, {"sandbox.writable": [], **(settings or {})}, env=env) as daemon:
+        book.jobs[name] = [act(shell(command(daemon))), keep]
+        async with daemon.client() as client:
+            await client.say(f"do {name}")
+            assert await heard(client) == ["completed: done"]
+            status = await client.call("status")
+        return results[0], daemon, status["sandbox"]
+
+
+async def test_a_command_reads_neither_token_nor_settings_nor_the_daemons_environment(tmp_path, walled):
+    env = {**walled, "ANTHROPIC_API_KEY": "sk-hidden-in-the-environment"}
+    result, _, walls = await attacked(
+        tmp_path,
+        env,
+        lambda daemon: (
+            f"for f in {daemon.home}/token {daemon.home}/pegasus.toml {daemon.home}/logs/* "
+            f"/proc/{daemon.pid}/environ /proc/{daemon.pid}/mem /proc/{daemon.pid}/root{daemon.home}/token; "
+            "do cat $f; done 2>/dev/null; grep -aol sk-hidden /proc/[0-9]*/environ 2>/dev/null; echo end"
+        ),
+    )
+    assert walls["walled"]
+    assert result["stdout"] == "end\n"
+
+
+async def test_a_command_cannot_speak_to_the_gateway_even_with_the_token(tmp_path, walled):
+    result, _, walls = await attacked(
+        tmp_path,
+        walled,
+        lambda daemon: f"{sys.executable} -c '{SPEAK}' {daemon.port} {daemon.token}",
+    )
+    assert walls["walled"]
+    assert result["exitCode"] != 0
+    assert "reached" not in result["stdout"]
+
+
+async def test_a_command_can_neither_end_nor_stop_the_daemon(tmp_path, walled):
+    result, _, walls = await attacked(
+        tmp_path,
+        walled,
+        lambda daemon: f"for s in TERM KILL STOP; do kill -$s {daemon.pid} 2>/dev/null && echo sent; done; echo end",
+    )
+    assert walls["walled"]
+    assert result["stdout"] == "end\n"
+
+
+async def test_a_command_cannot_plant_files_that_the_agent_believes(tmp_path, walled):
+    result, daemon, _ = await attacked(
+        tmp_path,
+        walled,
+        lambda daemon: (
+            f"for d in skills subagents personas data/memory/facts; do mkdir -p {daemon.home}/$d/x; "
+            f"echo bad > {daemon.home}/$d/x/SKILL.md; done 2>/dev/null; echo '[run]' >> {daemon.home}/pegasus.toml; echo end"
+        ),
+    )
+    assert result["stdout"] == "end\n"
+    assert not list(daemon.home.glob("s*/x")) + list(daemon.home.glob("data/memory/facts/x"))
+    assert "[run]" not in (daemon.home / "pegasus.toml").read_text()
+
+
+async def test_all_paths_allowed_do_not_open_the_agents_own_home(tmp_path, walled):
+    result, _, _ = await attacked(
+        tmp_path,
+        walled,
+        lambda daemon: f"cat {daemon.home}/token; echo kept > file; cat file",
+        {"tools.allowed_paths": ["/"]},
+    )
+    assert result["stdout"] == "kept\n"
+
+
+async def test_a_hostile_command_is_gone_when_stop_is_answered(tmp_path, walled):
+    """200 children, a new session, an empty environment, a stopped guard: the answer to /stop says that it has ended."""
+    work = Effects(tmp_path)
+    attack = (
+        "for i in $(seq 200); do sleep 600 & done; trap '' TERM HUP; kill -STOP $PPID 1; kill -9 $PPID 1; "
+        'setsid sh -c "trap \'\' TERM HUP; sleep 600" & rm -rf "$PWD"; exec >&- 2>&-; echo up >> effects; wait; sleep 600'
+    )
+    name, _, value = work.mark.partition("=")
+    book = Office({"attack": [act(Call("shell_exec", {"command": attack, "env": {name: value}})), answer("never")]})
+    async with serving(tmp_path, book, env=walled) as daemon, daemon.client() as client:
+        await client.say("do attack")
+        await until(lambda: len(work.processes()) > 200, "200 children")
+        await client.say("/stop")
+        await client.reply()
+        assert work.processes() == []
+
+
+async def test_walls_that_are_required_are_there_or_the_start_fails(tmp_path, no_bubblewrap):
+    """Exit code 78, and the setting by name."""
+    if landlock.version() >= 6:
+        book = Office()
+        async with serving(tmp_path, book, {"sandbox.mode": "require"}, env=no_bubblewrap) as daemon:
+            assert "bubblewrap does not work: bwrap: it is broken" in (await daemon.command("status")).out
+    else:
+        with pytest.raises(Exited) as ended:
+            async with serving(tmp_path, Office(), {"sandbox.mode": "require"}, env=no_bubblewrap):
+                pass
+        assert ended.value.code == 78
+        assert "sandbox.mode" in ended.value.stderr
+
+
+async def test_weaker_walls_are_told_at_the_start_and_in_status(tmp_path, no_bubblewrap):
+    async with serving(tmp_path, Office(), env=no_bubblewrap) as daemon:
+        assert daemon.stderr.count("bwrap: it is broken") == 1
+        assert "Walls" in (await daemon.command("status")).out
+        async with daemon.client() as client:
+            assert "Note: walls around commands" in await client.ask("/status")

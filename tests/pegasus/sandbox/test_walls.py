@@ -1,0 +1,302 @@
+"""Commands within walls of both kinds: what they cannot reach, what they can still do, and that they end as others do."""
+
+import os
+import signal
+import socket
+import sys
+
+import attrs
+import pytest
+import trio
+
+from pegasus.sandbox import CommandLimits, ProcessError, TerminalSize, open_process, run_process
+from tests.pegasus.sandbox.processes import PYTHON, Bell, alive, gone, guards
+from tests.pegasus.sandbox.walls import KINDS, SECRET, make_home, make_sandbox
+
+QUICK = CommandLimits(grace=0.2)
+
+
+@pytest.fixture
+def mark(request):
+    text = f"TEST_MARK={request.node.name}-{os.getpid()}"
+    yield text
+    assert alive(text) == {}
+    assert guards() == []
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    return make_home(tmp_path)
+
+
+@pytest.fixture(params=KINDS)
+def sandbox(request, home):
+    return make_sandbox(home, request.param)
+
+
+@pytest.fixture
+def run(mark, home, sandbox):
+    name, _, value = mark.partition("=")
+    env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], name: value}
+
+    async def run(command, *, limits=QUICK, timeout=30.0, walls=sandbox, **more):
+        return await run_process(
+            command, cwd=home / "workspace", env=env, limits=limits, timeout=timeout, sandbox=walls, **more
+        )
+
+    return run
+
+
+# ------------------------------------------------------------------ files
+
+
+async def test_keys_settings_and_the_persons_files_are_out_of_reach(run, home):
+    found = await run(f"cat {home}/token {home}/pegasus.toml {home.parent}/diary; ls -R {home.parent} {home}")
+    assert SECRET not in found.stdout
+    assert "token" not in found.stdout
+    assert "diary" not in found.stdout
+
+
+async def test_the_workspace_can_be_written_and_the_system_read(run, home):
+    found = await run("echo kept > file && mkdir -p a/b && mv file a/b && cat a/b/file && head -c 4 /etc/passwd")
+    assert found.stdout == "kept\nroot"
+    assert (home / "workspace/a/b/file").read_text() == "kept\n"
+
+
+async def test_the_system_cannot_be_written(run):
+    found = await run("echo x > /etc/pegasus-test; echo x > /usr/pegasus-test; rm -f /etc/hostname; ls /etc/hostname")
+    assert found.stdout == "/etc/hostname\n"
+    assert "pegasus-test" not in os.listdir("/etc") + os.listdir("/usr")
+
+
+async def test_each_command_has_a_folder_for_temporary_files_that_goes_with_it(run, home):
+    found = await run(
+        'echo x > "$TMPDIR/f" && cat "$TMPDIR/f"; mkdir "$TMPDIR/d"; touch "$TMPDIR/d/g"; chmod 0 "$TMPDIR/d"'
+    )
+    assert found.stdout == "x\n"
+    assert os.listdir(home / "run/commands") == []
+    assert (await run('ls "$TMPDIR"/f "$TMPDIR"/d')).stdout == ""
+
+
+async def test_it_has_a_home_of_its_own_for_caches(run, home):
+    found = await run('cd && echo x > ~/.cache-of-it && cat ~/.cache-of-it; ls "$HOME"')
+    assert found.stdout == "x\n"
+    assert not (home.parent / ".cache-of-it").exists()
+
+
+async def test_opened_folders_can_be_written_but_never_the_home_within_them(home, tmp_path, run, sandbox):
+    (tmp_path / "other").mkdir()
+    opened = make_sandbox(home, sandbox.kind, writable=(str(tmp_path / "other"),), allowed_paths=(str(home.parent),))
+    found = await run(
+        f"echo x > {tmp_path}/other/f; cat {home.parent}/diary; cat {home}/token; echo kept > g", walls=opened
+    )
+    assert (tmp_path / "other/f").read_text() == "x\n"
+    assert (home / "workspace/g").read_text() == "kept\n"
+    assert found.stdout == SECRET, "the diary, which was opened, and not the token"
+
+
+async def test_everything_opened_is_everything_but_the_agents_own_home(home, run, sandbox):
+    opened = make_sandbox(home, sandbox.kind, allowed_paths=("/",))
+    found = await run(f"cat {home.parent}/diary; cat {home}/token; echo > g; ls", walls=opened)
+    assert found.stdout == f"{SECRET}g\n"
+
+
+async def test_a_hard_link_leads_nowhere(run, home):
+    found = await run(f"ln {home}/token stolen; ln -s {home}/token link; cat stolen link")
+    assert SECRET not in found.stdout
+    assert not (home / "workspace/stolen").exists()
+
+
+async def test_python_runs_wherever_it_is_installed(run):
+    assert (await run([PYTHON, "-c", "import json, ssl; print(6 * 7)"])).stdout == "42\n"
+
+
+# ------------------------------------------------------------------ processes
+
+
+async def test_it_cannot_signal_or_look_into_processes_outside(run):
+    pid = os.getpid()
+    found = await run(
+        f"kill -0 {pid} 2>/dev/null && echo signalled; kill -9 -1 2>/dev/null; cat /proc/{pid}/environ 2>/dev/null; echo here"
+    )
+    assert found.stdout in ("here\n", ""), "it may have killed itself"
+
+
+async def test_it_cannot_kill_stop_or_trace_its_guard(run):
+    """Everything that it has started ends with it all the same, also what has left its session and its environment."""
+    attack = "for p in $PPID 1; do kill -9 $p; kill -STOP $p; done 2>/dev/null"
+    found = await run(f"{attack}; env -i setsid sh -c 'trap \"\" TERM HUP; sleep 1000' & sleep 0.2; echo alive")
+    assert (found.exit_code, found.stdout, found.outlived) == (0, "alive\n", 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+async def test_an_attacked_guard_still_ends_everything_at_the_timeout(run, number):
+    ended = await run(f"kill -{int(number)} $PPID 1; trap '' TERM; sleep 1000", timeout=0.5)
+    assert (ended.timed_out, ended.signal) == (True, "SIGKILL")
+    assert ended.seconds < 0.5 + QUICK.grace + 2
+
+
+async def test_it_may_clean_up_at_term(run):
+    ended = await run("trap 'echo cleaned; exit 0' TERM; echo up; while :; do sleep 0.05; done", timeout=0.7)
+    assert ended.stdout == "up\ncleaned\n"
+
+
+async def test_children_that_outlive_it_are_counted_and_ended(run):
+    ended = await run("sleep 1000 & setsid sleep 1000 & echo started; sleep 0.2")
+    assert (ended.exit_code, ended.stdout, ended.outlived) == (0, "started\n", 2)
+
+
+async def test_exit_codes_and_signals_arrive(run):
+    assert (await run("exit 7")).exit_code == 7
+    ended = await run("kill -SEGV $$")
+    assert (ended.exit_code, ended.signal) == (139, "SIGSEGV")
+
+
+async def test_what_is_not_there_is_refused(run):
+    with pytest.raises(ProcessError, match="cannot run no-such-program: No such file"):
+        await run(["no-such-program"])
+
+
+async def test_a_cancel_ends_all_of_it(run, home, mark):
+    up = Bell(home / "workspace/up")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(
+                run, "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo > up; sleep 1000' & wait; sleep 1000"
+            )
+            await up.wait()
+            scope.cancel()
+    assert alive(mark) == {}
+    assert os.listdir(home / "run/commands") == []
+
+
+async def test_output_ends_when_the_command_closes_it(home, sandbox, mark):
+    """Nothing in between holds the pipe open."""
+    name, _, value = mark.partition("=")
+    env = {"PATH": os.environ["PATH"], name: value}
+    async with open_process(
+        "echo said; exec >&- 2>&-; sleep 1000", cwd=home / "workspace", env=env, limits=QUICK, sandbox=sandbox
+    ) as process:
+        with trio.fail_after(10):
+            assert b"".join([part async for part in process.stdout]) == b"said\n"
+
+
+async def test_a_terminal(run):
+    found = await run("stty size; test -t 0 && echo terminal; echo x > /dev/tty", terminal=TerminalSize(10, 40))
+    assert found.stdout.split() == ["10", "40", "terminal", "x"]
+
+
+async def test_it_has_neither_privileges_nor_a_way_to_get_them(run):
+    found = await run("grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status")
+    assert found.stdout.split() == ["CapEff:", "0" * 16, "CapBnd:", "0" * 16, "NoNewPrivs:", "1"]
+
+
+async def test_the_kernel_ends_it_before_the_daemon(run):
+    assert int((await run("cat /proc/self/oom_score_adj")).stdout) >= 800
+
+
+# ------------------------------------------------------------------ network
+
+REACHES = """
+import socket, sys
+def attempt(what, *call):
+    try:
+        what(*call)
+        print("reached")
+    except OSError as error:
+        print("refused")
+def tcp(): socket.create_connection(("127.0.0.1", int(sys.argv[1])), 2)
+def path(): socket.socket(socket.AF_UNIX).connect(sys.argv[2])
+def abstract(): socket.socket(socket.AF_UNIX).connect("\\0" + sys.argv[3])
+for way in (tcp, path, abstract): attempt(way)
+"""
+
+
+async def test_no_socket_leads_outside(run, tmp_path, home):
+    """Neither TCP on loopback, where the gateway listens, nor unix sockets with a path or without."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as by_path:
+        by_path.bind(str(home / "socket"))
+        by_path.listen()
+        with socket.socket(socket.AF_UNIX) as abstract:
+            abstract.bind(f"\0pegasus-test-{os.getpid()}")
+            abstract.listen()
+            arguments = [str(server.getsockname()[1]), str(home / "socket"), f"pegasus-test-{os.getpid()}"]
+            found = await run([PYTHON, "-c", REACHES, *arguments])
+    assert found.stdout.split() == ["refused"] * 3
+
+
+async def test_pipes_between_its_own_processes_work(run):
+    pair = "import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))"
+    assert (await run([PYTHON, "-c", pair])).stdout == "b'x'\n"
+
+
+# ------------------------------------------------------------------ limits
+
+
+@pytest.mark.parametrize("walled", [True, False])
+async def test_too_many_processes_end_it(run, sandbox, walled):
+    walls = attrs.evolve(sandbox if walled else type(sandbox)(), processes=40, memory=0)
+    ended = await run("for i in $(seq 200); do sleep 1000 & done; wait", walls=walls)
+    assert (ended.exceeded, ended.signal) == ("processes", "SIGKILL")
+    assert ended.seconds < 10
+
+
+async def test_two_hundred_children_are_allowed_and_end_with_it(run):
+    ended = await run("for i in $(seq 200); do sleep 1000 & done; sleep 0.3; echo all")
+    assert (ended.stdout, ended.outlived, ended.exceeded) == ("all\n", 200, "")
+
+
+async def test_one_process_gets_no_more_memory_than_allowed(run, sandbox):
+    walls = attrs.evolve(sandbox, memory=200 << 20)
+    ended = await run([PYTHON, "-c", "bytearray(1 << 30)"], walls=walls)
+    assert "MemoryError" in ended.stderr
+
+
+async def test_processes_together_get_no_more_memory_than_allowed(run, sandbox):
+    walls = attrs.evolve(sandbox, memory=200 << 20)
+    crowd = "import os, time\nfor _ in range(3): os.fork()\nx = bytearray(os.urandom(1 << 20) * 60); time.sleep(1000)"
+    ended = await run([PYTHON, "-c", crowd], walls=walls)
+    assert (ended.exceeded, ended.signal) == ("memory", "SIGKILL")
+
+
+async def test_memory_that_is_shared_after_a_fork_counts_once(run, sandbox):
+    walls = attrs.evolve(sandbox, memory=200 << 20)
+    crowd = "import os, time\nx = bytearray(os.urandom(1 << 20) * 60)\nfor _ in range(4): os.fork()\ntime.sleep(0.5)"
+    ended = await run([PYTHON, "-c", crowd], walls=walls)
+    assert (ended.exceeded, ended.exit_code) == ("", 0)
+
+
+# ------------------------------------------------------------------ the daemon dies
+
+PARENT = """
+import os, sys, trio
+from pathlib import Path
+import attrs
+from pegasus.sandbox import CommandLimits, probe_sandbox, run_process
+from pegasus.sandbox import landlock
+from pegasus.settings import SandboxSettings
+
+async def main(home, kind, command):
+    sandbox = probe_sandbox(SandboxSettings(), home, home / "workspace")
+    if kind == "landlock":
+        sandbox = attrs.evolve(sandbox, bubblewrap=(), landlock=landlock.version())
+    await run_process(command, cwd=home / "workspace", env=dict(os.environ), limits=CommandLimits(grace=0.2), sandbox=sandbox)
+
+trio.run(main, Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+"""
+
+
+async def test_a_killed_daemon_leaves_nothing_even_if_the_guard_was_attacked(home, sandbox, mark, tmp_path):
+    name, _, value = mark.partition("=")
+    attack = "kill -STOP $PPID 1; kill -9 $PPID 1; trap '' TERM; env -i setsid sleep 1000 & echo > up; sleep 1000"
+    bell = Bell(home / "workspace/up")
+    (tmp_path / "parent.py").write_text(PARENT)
+    parent = await trio.lowlevel.open_process(
+        [sys.executable, tmp_path / "parent.py", str(home), sandbox.kind, attack],
+        env={**os.environ, name: value},
+    )
+    await bell.wait()
+    parent.kill()
+    await parent.wait()
+    await gone(mark)
