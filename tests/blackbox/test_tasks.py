@@ -260,9 +260,10 @@ async def test_stop_ends_the_thought_and_the_tasks_of_this_channel(workplace, na
 
 
 async def test_a_known_secret_is_not_shown_to_the_model_by_a_command(workplace, name):
-    """The gateway's token lies in the home, where a command can read it."""
-    book = Office({"look": [act(shell("cat ../token")), lambda view: answer(view.last)]})
+    """The gateway's token lies in the home, out of its reach; here it has found a copy of it."""
+    book = Office({"look": [act(shell("cat copy-of-token")), lambda view: answer(view.last)]})
     async with workplace.play(book, name) as daemon, daemon.client() as client:
+        (daemon.home / "workspace/copy-of-token").write_text(daemon.token)
         await client.say("do look")
         (text,) = await heard(client)
         assert daemon.token not in text
