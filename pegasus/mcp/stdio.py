@@ -35,6 +35,10 @@ LOGGED_LINES: Final = 200
 """Lines of a program's stderr that are passed on for one connection; the rest is read and dropped."""
 LONGEST_LINE: Final = 500
 """Characters of such a line."""
+FREE_ERRORS: Final = 1 << 20
+"""Bytes of stderr that are read as fast as they come."""
+ERROR_RATE: Final = 64 << 10
+"""Bytes a second that are read of the rest."""
 SHOWN_LINES: Final = 3
 """Last lines of stderr that the reason of a program's end repeats."""
 
@@ -155,10 +159,16 @@ class _Pipe:
             raise ServerDown("the connection was closed") from None
 
     async def read_errors(self) -> None:
-        """Read stderr to its end. Its first lines are logged, its last ones kept for the reason of the end."""
+        """Read stderr to its end. Its first lines are logged, its last ones kept for the reason of the end.
+
+        A program that writes without end is read slowly, which costs it time and us nothing.
+        """
         assert self._process.stderr is not None  # noqa: S101
-        logged, rest = 0, b""
+        logged, total, rest = 0, 0, b""
         async for data in self._process.stderr:
+            total += len(data)
+            if total > FREE_ERRORS:
+                await trio.sleep(len(data) / ERROR_RATE)
             *lines, rest = (rest + data).split(b"\n")
             rest = rest[-4 * LONGEST_LINE :]
             for line in lines[-LOGGED_LINES:]:
