@@ -160,6 +160,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         skill_folders=(home.skills, home.workspace / "skills"),
         files=WorkspaceFiles(home.workspace),
         open_memory=partial(memory_in, home.data, clock=wall_clock),
+        closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
         make_tools=partial(standard_tools, settings.tools, clock=wall_clock, sandbox=world.sandbox),
         archives=FolderArchives(home.data / "main"),

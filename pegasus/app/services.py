@@ -160,6 +160,8 @@ class Environment:
     """The owner's files that are part of the prompt; None: there are none."""
     open_memory: Callable[[Ref[JournalMessage]], Memory]
     """Opens the memory, which the journal writes. Called once."""
+    closed_paths: tuple[Path, ...] = ()
+    """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
     sandbox: Sandbox = NO_SANDBOX
     """The walls around commands."""
     make_tools: Callable[[Memory], Sequence[Tool]]
@@ -409,7 +411,10 @@ def _task_deps(
         model_for=environment.models.client,
         context_window=environment.models.context_window,
         context=base_context(
-            environment.workspace, settings.tools.allowed_paths, environment.models.context_window("subagent")
+            environment.workspace,
+            settings.tools.allowed_paths,
+            environment.models.context_window("subagent"),
+            environment.closed_paths,
         ),
         owners=settings.agent.owners,
         traits=environment.models.traits,

@@ -93,6 +93,8 @@ class ToolContext:
     """The folder where relative paths start."""
     allowed_paths: tuple[Path, ...] = ()
     """Folders, as real paths. Files in and below them may be read and written; () allows none."""
+    closed_paths: tuple[Path, ...] = ()
+    """Files and folders, as real paths, that are never allowed, whatever allowed folder they are in; but the workspace is."""
     origin: ChannelInfo | None = None
     """The channel of the message that the call is made for, if there is one."""
     env: dict[str, str] = attrs.field(factory=dict)

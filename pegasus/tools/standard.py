@@ -55,16 +55,25 @@ def result_limit(context_window: int) -> int:
     return max(MIN_RESULT, int(context_window * RESULT_SHARE * CHARACTERS_PER_TOKEN))
 
 
-def base_context(workspace: Path, allowed_paths: Sequence[str], context_window: int) -> ToolContext:
+def base_context(
+    workspace: Path, allowed_paths: Sequence[str], context_window: int, closed_paths: Sequence[Path] = ()
+) -> ToolContext:
     """Return the context from which the context of each call is derived: `attrs.evolve(base, task_id=…, key=…, env=…)`.
 
     allowed_paths: as in the settings. [] allows the workspace only, ["/"] everything; relative
     paths start at the workspace. context_window: the model's, in tokens. It bounds the length of
-    results. Reads the file system briefly, to resolve links in the folders.
+    results. closed_paths: files and folders that are never allowed, but the workspace in them. Reads the file system briefly, to
+    resolve links in the folders.
     """
     [real_workspace] = real_folders((str(workspace),), workspace)
     allowed = real_folders(allowed_paths, workspace) if allowed_paths else (real_workspace,)
-    return ToolContext(workspace=real_workspace, allowed_paths=allowed, max_result=result_limit(context_window))
+    closed = real_folders([str(path) for path in closed_paths], workspace)
+    return ToolContext(
+        workspace=real_workspace,
+        allowed_paths=allowed,
+        closed_paths=closed,
+        max_result=result_limit(context_window),
+    )
 
 
 # ------------------------------------------------------------------ named sets

@@ -127,6 +127,22 @@ async def test_all_paths_allowed_do_not_open_the_agents_own_home(tmp_path, walle
     assert result["stdout"] == "kept\n"
 
 
+async def test_file_tools_do_not_open_it_either(tmp_path):
+    book = Office()
+    async with serving(tmp_path, book, {"tools.allowed_paths": ["/"]}) as daemon:
+        token = str(daemon.home / "token")
+        book.jobs["look"] = [
+            act(Call("read_file", {"path": token}), Call("grep_files", {"path": str(tmp_path), "pattern": "."})),
+            lambda view: answer(" ".join(result.content for result in view.request.turns[-1].results)),
+        ]
+        async with daemon.client() as client:
+            await client.say("do look")
+            (text,) = await heard(client)
+        assert "belongs to the agent itself" in text
+        assert "pegasus.toml" not in text
+        assert daemon.token not in text
+
+
 async def test_a_hostile_command_is_gone_when_stop_is_answered(tmp_path, walled):
     """200 children, a new session, an empty environment, a stopped guard: the answer to /stop says that it has ended."""
     work = Effects(tmp_path)

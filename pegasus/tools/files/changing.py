@@ -163,8 +163,8 @@ def _status_or_none(folder: int, name: str) -> os.stat_result | None:
 
 
 def _require_replaceable(located: LocatedPath, context: ToolContext) -> LocatedPath:
-    """Return the path, unless it is or contains the workspace or an allowed folder: tools must not remove their own ground."""
-    for kept in map(str, (context.workspace, *context.allowed_paths)):
+    """Return the path, unless it is or contains the workspace, an allowed folder or a closed one: tools keep their own ground."""
+    for kept in map(str, (context.workspace, *context.allowed_paths, *context.closed_paths)):
         if kept == located.real or kept.startswith(os.path.join(located.real, "")):
             raise ToolError(
                 f"{located.shown} holds the folder {kept}, which tools may work in but not replace, move or remove"

@@ -10,8 +10,12 @@ is walked again at the moment of use: from the allowed folder down, one descript
 each opened with O_NOFOLLOW. The last operation (open, rename, unlink) is relative to the last
 descriptor. A link that is found on this way was put there after the check, and is refused.
 
+Pegasus's own home is closed, whatever is allowed (`ToolContext.closed_paths`), but for the workspace in it. That is
+checked twice, too: by path, and by what a folder or file *is* (device and inode) when it is opened. So
+neither a hard link nor another spelling leads there.
+
 Guaranteed: whatever is opened, made, renamed or deleted was, when its folder was opened, in a
-folder below an allowed one. Not covered: hard links and mounts that lead elsewhere, and a folder
+folder below an allowed one. Not covered: other hard links and mounts that lead elsewhere, and a folder
 that is moved out of the allowed one during the walk. Somebody who can do that can reach the files
 directly.
 
@@ -70,6 +74,8 @@ class LocatedPath(NamedTuple):
     allowed folder itself."""
     shown: str
     """The path as the model wrote it, for messages."""
+    closed: frozenset[tuple[int, int]] = frozenset()
+    """Device and inode of what must not be opened on the way, or at its end."""
 
     @property
     def real(self) -> str:
@@ -103,9 +109,33 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
         inside = os.path.join(folder, "")
         if real == folder or real.startswith(inside):
             _refuse_system_folders(real, path)
+            in_workspace = _is_within(real, str(context.workspace))
+            if not in_workspace and any(_is_within(real, str(closed)) for closed in context.closed_paths):
+                raise _closed_error(path)
             steps = tuple(real[len(inside) :].split(os.sep)) if real != folder else ()
-            return LocatedPath(folder, steps, path)
+            return LocatedPath(folder, steps, path, closed_identities(context, folders=not in_workspace))
     raise ToolError(f"{path} is outside of what tools may touch. {_format_allowed(context)}")
+
+
+def closed_identities(context: ToolContext, *, folders: bool = True) -> frozenset[tuple[int, int]]:
+    """Return device and inode of what is closed and exists. folders: those of folders too; the way to the workspace leads through one."""
+    found = set()
+    for path in context.closed_paths:
+        with suppress(OSError):
+            status = os.stat(path)
+            if folders or not stat.S_ISDIR(status.st_mode):
+                found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    """Return whether a path is the folder itself or lies below it."""
+    return path == folder or path.startswith(os.path.join(folder, ""))
+
+
+def _closed_error(path: str) -> ToolError:
+    """Return the error for a path that is closed."""
+    return ToolError(f"{path} belongs to the agent itself (its keys, settings and memory), which tools never touch")
 
 
 def _format_allowed(context: ToolContext) -> str:
@@ -117,7 +147,7 @@ def _format_allowed(context: ToolContext) -> str:
 def real_folder(context: ToolContext, path: str) -> str:
     """Return the real path of an existing allowed folder, for use as a working directory. Raises ToolError."""
     located = locate(context, path)
-    with refusing(path), folder_of(LocatedPath(located.root, (*located.steps, "."), path)):
+    with refusing(path), folder_of(LocatedPath(located.root, (*located.steps, "."), path, located.closed)):
         return located.real
 
 
@@ -160,9 +190,19 @@ def folder_of(located: LocatedPath, *, make: bool = False) -> Iterator[int]:
             below = _open_step(fd, step, make=make)
             os.close(fd)
             fd = below
+            _refuse_closed(os.fstat(fd), located)
+        if located.closed and located.steps:
+            with suppress(FileNotFoundError):
+                _refuse_closed(os.stat(located.name, dir_fd=fd, follow_symlinks=False), located)
         yield fd
     finally:
         os.close(fd)
+
+
+def _refuse_closed(status: os.stat_result, located: LocatedPath) -> None:
+    """Raise ToolError if this is what the path must not lead to."""
+    if (status.st_dev, status.st_ino) in located.closed:
+        raise _closed_error(located.shown)
 
 
 def _open_step(fd: int, step: str, *, make: bool) -> int:

@@ -32,7 +32,15 @@ from trio.from_thread import check_cancelled
 
 from pegasus.messages import Json
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.paths import folder_of, locate, open_file, open_folder, open_inner_folder, refusing
+from pegasus.tools.files.paths import (
+    closed_identities,
+    folder_of,
+    locate,
+    open_file,
+    open_folder,
+    open_inner_folder,
+    refusing,
+)
 from pegasus.tools.text import PROBE
 from pegasus.wire import encode_json
 
@@ -93,12 +101,17 @@ class _Progress:
 
 
 def _walk(
-    folder: int, prefix: str, progress: _Progress, enters: Callable[[str], bool], levels: int = MAX_DEPTH
+    folder: int,
+    prefix: str,
+    progress: _Progress,
+    enters: Callable[[str], bool],
+    closed: frozenset[tuple[int, int]],
+    levels: int = MAX_DEPTH,
 ) -> Iterator[_Entry]:
     """Yield everything in the open folder and below, in the order of names, until the time is up.
 
-    prefix: shown before the names. enters: whether a folder of this name is entered. levels: folders that may
-    still be entered.
+    closed: device and inode of what is left out. prefix: shown before the names. enters: whether a folder of this name is
+    entered. levels: folders that may still be entered.
     """
     try:
         with os.scandir(folder) as entries:
@@ -113,6 +126,8 @@ def _walk(
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:  # deleted since the listing
             continue
+        if (status.st_dev, status.st_ino) in closed:
+            continue
         yield _Entry(f"{prefix}{name}", folder, name, status)
         if stat.S_ISDIR(status.st_mode) and levels and enters(name):
             try:
@@ -123,7 +138,7 @@ def _walk(
                 progress.unreadable += 1
                 continue
             try:
-                yield from _walk(inner, f"{prefix}{name}/", progress, enters, levels - 1)
+                yield from _walk(inner, f"{prefix}{name}/", progress, enters, closed, levels - 1)
             finally:
                 os.close(inner)
 
@@ -158,7 +173,7 @@ def list_folder(
         except NotADirectoryError:
             raise ToolError(f"{path} is not a folder; get_file_info shows what it is") from None
         try:
-            for entry in _walk(folder, _prefix(path), progress, lambda _: recursive):
+            for entry in _walk(folder, _prefix(path), progress, lambda _: recursive, closed_identities(context)):
                 if wanted is None or wanted.search(os.fsencode(entry.name)):
                     count += 1
                     described = _describe_entry(entry)
@@ -222,7 +237,9 @@ def grep(
             return search.result()
         try:
             # The path itself is entered even if its name is one of those that are not searched.
-            for entry in _walk(folder, prefix, progress, lambda name: name not in NOT_SEARCHED):
+            for entry in _walk(
+                folder, prefix, progress, lambda name: name not in NOT_SEARCHED, closed_identities(context)
+            ):
                 relative = entry.path.removeprefix(prefix)
                 if stat.S_ISREG(entry.status.st_mode) and (matches_glob is None or matches_glob(relative)):
                     try:
