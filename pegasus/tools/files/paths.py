@@ -118,7 +118,7 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
 
 
 def closed_identities(context: ToolContext, *, folders: bool = True) -> frozenset[tuple[int, int]]:
-    """Return device and inode of what is closed and exists. folders: those of folders too; the way to the workspace leads through one."""
+    """Return device and inode of what is closed and exists. folders: of folders, too; the way to the workspace leads through one."""
     found = set()
     for path in context.closed_paths:
         with suppress(OSError):
