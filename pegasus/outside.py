@@ -11,6 +11,7 @@ of its entries, so that a restart knows them too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
@@ -63,3 +64,19 @@ def outside_metadata(labels: Iterable[Outside]) -> dict[str, Json]:
     """Return the metadata for these labels, {} if there is none."""
     names: list[Json] = [str(label) for label in sorted(set(labels))]
     return {OUTSIDE: names} if names else {}
+
+
+# ------------------------------------------------------------------ fences
+
+_FENCE: Final = re.compile(r'<untrusted source="[a-z,]*" id="([a-z0-9]+)">\n(.*?)\n</untrusted id="\1">', re.DOTALL)
+
+
+def fenced(text: str, labels: Iterable[Outside], fence: str) -> str:
+    """Return a text between fences, as a model is shown it. Where it has the id of the fence, that is broken up."""
+    harmless = re.sub(re.escape(fence), lambda found: f"{found[0][:4]} {found[0][4:]}", text, flags=re.IGNORECASE)
+    return f'<untrusted source="{",".join(labels)}" id="{fence}">\n{harmless}\n</untrusted id="{fence}">'
+
+
+def without_fences(text: str) -> str:
+    """Return a text without the fences in it, for programs that take the place of a model."""
+    return _FENCE.sub(r"\2", text)

@@ -30,7 +30,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.app.task_signs import TaskSigns
-from pegasus.conversation import sanitize_for_prompt
+from pegasus.conversation import new_fence, sanitize_for_prompt
 from pegasus.events import BusMessage, EventMaker, RecentEvents
 from pegasus.formatting import truncate
 from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, WorkspaceFiles
@@ -178,6 +178,8 @@ class Environment:
     """True if small files are read in threads. Tests in virtual time set False."""
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(1))
     """The last events, for programs that follow them."""
+    make_fence: Callable[[], str] = new_fence
+    """Makes the id for the fences of a conversation. Simulations make it from their seed; nobody else may be able to guess it."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
 
@@ -290,6 +292,7 @@ def _agent_services(
         compactor=compactor,
         traits=models.traits,
         warnings=tuple(filter(None, [environment.sandbox.warning])),
+        make_fence=environment.make_fence,
     )
 
 
@@ -415,6 +418,7 @@ def _task_deps(
             *(environment.models.context_window("subagent"), environment.closed_paths),
         ),
         owners=settings.agent.owners,
+        make_fence=environment.make_fence,
         traits=environment.models.traits,
         memory=memory,
         limits=TaskLimits(

@@ -4,6 +4,7 @@ The Main Agent's session and the conversation of each task have this form:
 
     log          its entries (something said, thought, called or returned), and the alternating turns that every provider accepts
     sanitize     the form in which text from outside enters the log
+    fences       labels of text from outside, and the fences between which it is shown
     media        attached files: pictures the model can see, texts it can read
     plain_turns  its turns without tool calls, for a model that has no tools
     repair       a log that a crash has cut off, made well-formed again
@@ -20,6 +21,16 @@ times, no authors, no place for notes, and it differs between providers, while a
     request = ModelRequest(prompt, tuple(projection.turns), tools)
 """
 
+from pegasus.conversation.fences import (
+    FENCE,
+    FENCED_FROM,
+    fence_of,
+    fenced_metadata,
+    labels_of,
+    new_fence,
+    shown_text,
+    with_content,
+)
 from pegasus.conversation.log import BadEntry, Entry, Pictures, Projection, decode, encode, to_json
 from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, keep_media
 from pegasus.conversation.plain_turns import without_calls
@@ -48,6 +59,8 @@ from pegasus.conversation.sanitize import (
 )
 
 __all__ = [
+    "FENCE",
+    "FENCED_FROM",
     "LONGEST_TEXT",
     "LONGEST_TEXTS",
     "MOST_CALLS",
@@ -65,16 +78,22 @@ __all__ = [
     "decode",
     "encode",
     "escape_imitations",
+    "fence_of",
+    "fenced_metadata",
     "is_well_formed",
     "keep_media",
+    "labels_of",
     "metadata_line",
+    "new_fence",
     "open_calls",
     "parse_metadata_line",
     "repair_log",
     "sanitize_for_prompt",
+    "shown_text",
     "surplus_note",
     "to_json",
     "user_content",
+    "with_content",
     "with_unique_ids",
     "without_calls",
 ]

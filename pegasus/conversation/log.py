@@ -15,6 +15,9 @@ text may be empty. The log is not like that: two people may write one after the 
 anywhere. A `Projection` merges neighbours of one role and leaves out what is empty. It is kept up to date entry by entry, at a cost
 that does not grow with the log.
 
+Text from outside stands between fences (see `fences`), and a note of the program begins with `NOTE`, which is escaped in everything
+that people and files say (see `sanitize`).
+
 A tool result is part of the user's turn, as providers want it. Results come first in that turn, then the text of messages that were
 written while the tools ran. A result whose call is not in the last assistant turn is left out: providers would refuse the request.
 
@@ -37,7 +40,8 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation.sanitize import sanitize_name
+from pegasus.conversation.fences import shown_text
+from pegasus.conversation.sanitize import NOTE, sanitize_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn, picture_problem
 from pegasus.observe import get_logger
@@ -85,7 +89,7 @@ class Entry:
 
     user: "item" (number in the inbox), "messageId", "userId", "media", "skill". assistant: "thinking", "thinkingOf", "usage",
     "stopReason", "spoken". tool: "error" (true if the call failed). Any role: "type" (kind of a note of ours), "ends" (true if the
-    note ends the work on its item).
+    note ends the work on its item), "outside", "fence" and "fencedFrom" (text from outside; see `fences`).
     """
 
     @property
@@ -277,14 +281,14 @@ class Projection:
         if entry.role == "tool":
             call = self._open_calls.get(entry.call_id or "")
             if call is not None:
-                result = ToolResult(call.id, call.name, entry.content or "(no output)", entry.failed)
+                result = ToolResult(call.id, call.name, shown_text(entry) or "(no output)", entry.failed)
                 self._add_user(results=(result,))
         elif entry.role == "assistant":
             self._add_assistant(entry)
         elif "media" in entry.metadata:
             self._add_with_pictures(entry)
         else:
-            self._add_user(text=entry.content)
+            self._add_user(text=_user_text(entry))
 
     def _add_user(
         self, *, text: str = "", results: tuple[ToolResult, ...] = (), images: tuple[Image, ...] = ()
@@ -330,7 +334,7 @@ class Projection:
                 notes.append(_gone_note(name))
             else:
                 images.append(attrs.evolve(image, name=name))
-        self._add_user(text="\n".join((entry.content, *notes)), images=tuple(images))
+        self._add_user(text="\n".join((_user_text(entry), *notes)), images=tuple(images))
         if images and self._picture_turns[-1:] != [len(self.turns) - 1]:
             self._picture_turns.append(len(self.turns) - 1)
         self._bound_pictures()
@@ -363,6 +367,12 @@ class Projection:
             first = len(turn.images) - kept
             notes = (_gone_note(image.name) for image in turn.images[:first])
             self.turns[index] = UserTurn(turn.results, "\n".join((turn.text, *notes)), turn.images[first:])
+
+
+def _user_text(entry: Entry) -> str:
+    """Return the text of an entry that is nobody's thought. A note of the program begins with a mark that nobody can type."""
+    text = shown_text(entry)
+    return f"{NOTE} {text}" if entry.role == "system" and text.strip() else text
 
 
 def _gone_note(name: str) -> str:

@@ -8,8 +8,9 @@ The model trusts that line, and so everything else must not look like it. Three 
 
 * Characters that cannot be seen are removed. They hide text from people that a model reads, and break up words that a filter looks
   for. Zero-width joiners are among them, so joined emoji come apart; that is the price.
-* A line of a message that a reader could take for a metadata line, or for the heading of a task's notification, gets a backslash in
-  front. Letters of other alphabets that look the same, other widths, other blanks and combining marks make no difference.
+* A line of a message that a reader could take for a metadata line, for the heading of a task's notification, or for a note of the
+  program, gets a backslash in front. Letters of other alphabets that look the same, other widths, other blanks and combining marks
+  make no difference.
 * Fields of the metadata line are percent-escaped where they have `|`, `[`, `]` or `%`, so that no field can end the line or begin
   another field.
 """
@@ -23,6 +24,8 @@ from typing import Final
 from pegasus.messages import Address, ChannelInfo
 from pegasus.storage import escape_field
 
+NOTE: Final = "[note]"
+"""Beginning of a note of the program, as a model is shown it."""
 LONGEST_NAME: Final = 120
 """Characters of a file name or MIME type that are shown."""
 
@@ -37,8 +40,8 @@ _UNSEEN: Final = r"\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e
 _BRACKET: Final = re.compile(rf"(^|[\n\r])((?:(?![\n\r])[{_BLANK}{_UNSEEN}])*)([\[［﹇])([^\n\r]{{0,80}})")
 """A line that begins with a bracket, after blanks: line break, blanks, bracket, and the beginning of the rest."""
 _BLANKS: Final = re.compile(f"[{_BLANK}]+")
-_IMITATION: Final = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s)", re.IGNORECASE)
-_LOOKALIKES: Final = str.maketrans("асеһӏрѕтукαεκρτոհӀ", "acehlpstykaekptnhl")
+_IMITATION: Final = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s|note\s*\])", re.IGNORECASE)
+_LOOKALIKES: Final = str.maketrans("асеһӏрѕтукαεκρτոհӀоοօ", "acehlpstykaekptnhlooo")
 """Letters of other alphabets that look like those of our words."""
 _METADATA_LINE: Final = re.compile(r"\[channel: (.*?) \| id: (.*?)(?: \| thread: .*?)?(?: \| user: .*)?\]")
 
@@ -72,7 +75,7 @@ def sanitize_name(text: str) -> str:
 
 
 def escape_imitations(text: str) -> str:
-    """Put a backslash before every line start that a reader could take for a metadata line or a notification's heading."""
+    """Put a backslash before every line start that looks like a metadata line, a notification's heading or a note of the program."""
     return _BRACKET.sub(_escape_bracket, text)
 
 

@@ -104,7 +104,7 @@ async def main_agent(
         spec = partial(main_agent, journal=journal, services=services, announce=switchboard)
         status = await main_agent_ref.ask(GetStatus)
     """
-    session = await load_session(SESSION, journal, services.clock, services.work, report_started=inbox.started)
+    session = await load_session(SESSION, journal, services.clock, services.work, inbox.started, services.make_fence)
     async with trio.open_nursery() as nursery:
         agent = _MainAgent(session, journal, services, announce, publish, answers, nursery)
         if services.compactor is not None:

@@ -28,11 +28,12 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import trio
 
-from pegasus.conversation import BadEntry, Entry, decode
+from pegasus.conversation import BadEntry, Entry, decode, labels_of
 from pegasus.formatting import format_time
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.outside import Outside, join_outside
+from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import decode_json, encode_json
 
 CURRENT: Final = "current.jsonl"
@@ -71,6 +72,8 @@ class ArchivePage(NamedTuple):
     """Number of its first line, counted from 1."""
     next: tuple[int, int] | None
     """Line and number of characters to skip in it, where the next page begins; None at the end."""
+    outside: tuple[Outside, ...] = ()
+    """Labels of its lines."""
 
 
 class SessionArchives(Protocol):
@@ -157,22 +160,32 @@ def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, limit: in
     Characters are counted as they stand in JSON, since that is what the result of a tool is.
     """
     parts: list[str] = []
+    labels: tuple[Outside, ...] = ()
     room = limit
     for number, raw in enumerate(file, 1):
         if number < offset:
             continue
         if number - offset >= lines:
-            return ArchivePage("\n".join(parts), offset, (number, 0))
+            return ArchivePage("\n".join(parts), offset, (number, 0), labels)
         text = line_text(number, raw)[skip if number == offset else 0 :]
         size = len(encode_json(text))
         if size > room:
             if parts:
-                return ArchivePage("\n".join(parts), offset, (number, 0))
+                return ArchivePage("\n".join(parts), offset, (number, 0), labels)
             text = _fit(text, room)
-            return ArchivePage(text, offset, (number, skip + len(text)))
+            return ArchivePage(text, offset, (number, skip + len(text)), _labels_of_line(raw))
+        labels = join_outside(labels, _labels_of_line(raw))
         parts.append(text)
         room -= size + 2
-    return ArchivePage("\n".join(parts), offset, None)
+    return ArchivePage("\n".join(parts), offset, None, labels)
+
+
+def _labels_of_line(raw: bytes) -> tuple[Outside, ...]:
+    """Return the labels of a line. Nobody knows whose words a damaged one holds."""
+    try:
+        return labels_of((decode(decode_json(raw)),)) if len(raw) <= LONGEST else ()
+    except (ValueError, BadEntry):
+        return (Outside.OTHER,)
 
 
 def _fit(text: str, room: int) -> str:  # JSON may need six characters for one, so the length is found by trying
@@ -235,7 +248,7 @@ _SPEC: Final = ToolSpec(
 def archive_tool(archives: SessionArchives) -> Tool:
     """Return session_archive_read over these archives. Its result is `{file, offset, text, next?}`."""
 
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
+    async def run(arguments: Metadata, context: ToolContext) -> Labelled:
         # The arguments have been checked against the schema above, so their types are certain here.
         given: Any = arguments
         name = str(given["file"])
@@ -256,7 +269,7 @@ def archive_tool(archives: SessionArchives) -> Tool:
         result: dict[str, Json] = {"file": name, "offset": offset, "text": page.text}
         if page.next is not None:
             result["next"] = {"offset": page.next[0], **({"skip": page.next[1]} if page.next[1] else {})}
-        return result
+        return Labelled(result, page.outside)
 
     more = "The result says at which offset it goes on."
     return Tool(_SPEC, run, "context", Effect.PURE, more, Reach.INSIDE)

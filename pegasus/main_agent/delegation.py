@@ -32,6 +32,7 @@ from pegasus.conversation import OpenCall
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.outside import OUTSIDE, outside_metadata
 from pegasus.policy import ROLE, Principal, Role
 from pegasus.storage import StorageError
 from pegasus.tasks import (
@@ -49,7 +50,7 @@ from pegasus.tasks import (
     task_id_of,
     wait_until_running,
 )
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import encode_json, to_wire
 
 SPAWN: Final = "spawn_subagent"
@@ -120,7 +121,7 @@ async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCon
     return _spawned(task_id, task_type, description, await number_of_begun(agent, task_id))
 
 
-async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
+async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Labelled:
     """Return the view of a task. Its metadata is left out: it is for the program (channel, origin), the model has no use for it."""
     await wait_until_running(agent)
     try:
@@ -129,7 +130,8 @@ async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCo
         raise ToolError(str(error)) from error
     if task is None or not is_visible(task.metadata, context.principal):
         raise ToolError(f"there is no task {arguments['taskId']!r}; task_list shows the tasks of a day")
-    return {key: value for key, value in to_wire(task).items() if key != "metadata"}
+    view = {key: value for key, value in to_wire(task).items() if key not in ("metadata", OUTSIDE)}
+    return Labelled(view, task.outside)
 
 
 async def _resume(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
@@ -138,7 +140,7 @@ async def _resume(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCo
     await wait_until_running(agent)
     try:
         await _check_resume(agent, task_id, context.principal)
-        await agent.ask(Resume, task_id, str(arguments["input"]), context.key)
+        await agent.ask(Resume, task_id, str(arguments["input"]), context.key, context.outside)
     except (TaskError, ActorError, StorageError) as error:
         raise ToolError(str(error)) from error
     return _resumed(task_id)
@@ -167,14 +169,14 @@ async def submit_task(
     The task system makes the id of `context.key`, so the same key gives the same task: a call that is repeated after a crash does
     not begin a second one. Without a key a crash is reported, because nobody could say whether the task was begun.
 
-    context: key of the call, and the channel to which the task's notifications are addressed. text: the whole work. task_type: name
-    of a type. description: a few words about it, for people. model: name of a model, "" for that of the type. tools: patterns of
-    the tools that it may use, None for those of its type.
+    context: key of the call, what its caller has read of texts from outside, and the channel to which the task's notifications are
+    addressed. text: the whole work. task_type: name of a type. description: a few words about it, for people. model: name of a model,
+    "" for that of the type. tools: patterns of the tools that it may use, None for those of its type.
 
     Raises ToolError if the task is refused, if it cannot be stored, or if the task system crashes SUBMIT_ATTEMPTS times. Cancelled:
     the task may have been begun; calling again with the same key returns its id.
     """
-    metadata: dict[str, Json] = {ROLE: context.principal.role}
+    metadata: dict[str, Json] = {ROLE: context.principal.role, **outside_metadata(context.outside)}
     if context.origin is not None:
         metadata["channel"] = to_wire(context.origin)
     request = partial(

@@ -8,7 +8,8 @@ work was asked for on, or that the reply was for, and a heading that people cann
     [Task 1d3af0ebec7cb0d8 completed]
     {"taskId":"1d3af0ebec7cb0d8","input":"…","response":"…","iterations":3}
 
-The text of a task is cleaned like that of a person, because a task reads pages and files of strangers.
+The text of a task is cleaned like that of a person, because a task reads pages and files of strangers. If it has read some, its text
+has their labels and stands between fences.
 
 The entry's metadata holds the number of the item. That is what marks it as the beginning of the work on the item when a restart reads
 the session (see `session`).
@@ -27,10 +28,19 @@ import attrs
 import trio
 
 from actors import Answer, Inbox, Ref
-from pegasus.conversation import Entry, KeptMedia, escape_imitations, metadata_line, sanitize_for_prompt, user_content
+from pegasus.conversation import (
+    Entry,
+    KeptMedia,
+    escape_imitations,
+    fenced_metadata,
+    metadata_line,
+    sanitize_for_prompt,
+    user_content,
+)
 from pegasus.intake import Priority, is_internal
 from pegasus.messages import ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
+from pegasus.outside import OUTSIDE, Outside, parse_outside
 from pegasus.policy import ROLE, Role
 from pegasus.storage import (
     INTERNAL_ID_PREFIX,
@@ -101,6 +111,7 @@ def notification_item(notification: Notification) -> InboundMessage:
         "type": TASK_NOTIFY,
         "taskId": notification.task_id,
         "notification": notification.type,
+        OUTSIDE: [str(label) for label in notification.outside],
         ROLE: notification.metadata.get(ROLE, Role.OWNER if "channel" in notification.metadata else Role.GUEST),
     }
     text = notification.text if notification.result is None else encode_json(notification.result)
@@ -119,12 +130,22 @@ def origin_of(metadata: Metadata) -> ChannelInfo:
 # ------------------------------------------------------------------ in the session
 
 
-def user_entry(item: Item, now: int, text: str, media: KeptMedia, *, skill: str = "", name_user: bool = False) -> Entry:
-    """Return the user entry of a person's message.
+def user_entry(
+    item: Item,
+    now: int,
+    text: str,
+    media: KeptMedia,
+    fence: str,
+    *,
+    skill: str = "",
+    name_user: bool = False,
+    is_guest: bool = False,
+) -> Entry:
+    """Return the user entry of a person's message. The text of a guest is fenced, and of an owner what is attached to it.
 
     now: wall clock, ms. text: the message, or what a skill that it calls says. media: what was attached to it. skill: name of the
     skill that is in force from here on, "" for none. name_user: name the writer in the metadata line, since several people share
-    the channel.
+    the channel. fence: id of the session's fences. is_guest: the writer is no owner.
     """
     message = item.message
     metadata: dict[str, Json] = {"item": item.n, "messageId": message.id}
@@ -135,24 +156,33 @@ def user_entry(item: Item, now: int, text: str, media: KeptMedia, *, skill: str 
     if skill:
         metadata["skill"] = skill
     content = user_content(text, message.channel, media.labels, name_user=name_user)
-    return Entry(now, "user", content, metadata=metadata)
+    labels = ((Outside.GUEST,) if is_guest else ()) + ((Outside.FILE,) if media.labels else ())
+    # What stands before the fence: the metadata line, and an owner's own words.
+    own = user_content("" if is_guest else text, message.channel, name_user=name_user)
+    start = len(own) if is_guest or not media.labels else len(own) + 1
+    return Entry(now, "user", content, metadata=metadata | fenced_metadata(labels, fence, start))
 
 
-def internal_entry(item: Item, now: int) -> Entry:
-    """Return the user entry of an internal item: metadata line, heading and text. now: wall clock, ms.
+def internal_entry(item: Item, now: int, fence: str) -> Entry:
+    """Return the user entry of an internal item: metadata line, heading and text.
+
+    now: wall clock, ms. fence: id of the session's fences.
 
     An unknown kind of notification becomes an "update". The entry's metadata lets later readers recognise the kind of item, and its
     task.
     """
     message, facts = item.message, item.message.metadata
+    labels: tuple[Outside, ...] = ()
     if facts.get("type") == UNDELIVERED_REPLY:
         heading = f"[Reply {facts.get('seq')} could not be delivered]"
         metadata: dict[str, Json] = {"item": item.n, "type": UNDELIVERED_REPLY, "seq": facts.get("seq")}
     else:
         heading = f"[Task {facts.get('taskId')} {_HEADINGS.get(str(facts.get('notification')), 'update')}]"
         metadata = {"item": item.n, "type": TASK_NOTIFY, "taskId": facts.get("taskId")}
+        labels = parse_outside(facts) if OUTSIDE in facts else (Outside.TASK,)  # an item of a version without labels
     text = escape_imitations(sanitize_for_prompt(message.text).strip())
-    return Entry(now, "user", f"{metadata_line(message.channel)}\n{heading}\n{text}", metadata=metadata)
+    own = f"{metadata_line(message.channel)}\n{heading}\n"
+    return Entry(now, "user", own + text, metadata=metadata | fenced_metadata(labels, fence, len(own)))
 
 
 # ------------------------------------------------------------------ items that are worked on together

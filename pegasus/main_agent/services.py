@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 import attrs
 
 from actors import ActorError, Ref
+from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.identity import SMALL_WINDOW, MainPrompts
 from pegasus.main_agent.compaction import Compactor
@@ -183,6 +184,8 @@ class AgentServices:
     """What is known about each model's manners."""
     warnings: tuple[str, ...] = ()
     """Facts about this installation that /status tells an owner."""
+    make_fence: Callable[[], str] = new_fence
+    """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 
 
 def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:

@@ -28,10 +28,20 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation import Entry, Pictures, Projection, encode, parse_metadata_line
+from pegasus.conversation import (
+    Entry,
+    Pictures,
+    Projection,
+    encode,
+    fence_of,
+    labels_of,
+    new_fence,
+    parse_metadata_line,
+)
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.messages import Address, ChannelInfo, Metadata, OutboundMessage
 from pegasus.observe import get_logger
+from pegasus.outside import Outside, join_outside
 from pegasus.storage import (
     Archive,
     ArchiveName,
@@ -112,6 +122,7 @@ class Session:
         entries: Sequence[Entry],
         journal: Ref[JournalMessage],
         pictures: Pictures | None = None,
+        make_fence: Callable[[], str] = new_fence,
     ) -> None:
         self.path = path
         """Path below data/."""
@@ -120,6 +131,8 @@ class Session:
         self.replies: dict[str, OutboundMessage] = {}
         """Replies posted for the item being worked on, by the keys of their posts. The actor empties it when the next item begins."""
         self._journal = journal
+        self._make_fence = make_fence
+        """Makes the id for the fences of a conversation."""
         self._unwritten = b""
         """Lines of facts that are in memory and not on disk, because a write was cancelled while the disk refused."""
         self._writers: dict[Address, set[str]] = {}
@@ -135,6 +148,10 @@ class Session:
         self.call_ids = {call.id for entry in entries for call in entry.calls}
         """Ids of all calls. Those of a new answer are made unique with it, since some providers count from 0 in every answer, and the
         keys of posts and tasks are made of them."""
+        self.outside: tuple[Outside, ...] = ()
+        """Labels of all text from outside that its entries have, and so what whoever reads it has read."""
+        self.fence = fence_of(entries) or self._make_fence()
+        """Id of the fences around such text."""
         self.is_fresh = True
         """True while nobody has written anything in it."""
         self._starts: dict[int, int] = {}
@@ -229,6 +246,8 @@ class Session:
                 self._starts.pop(item, None)  # the item that was begun last is the last one here
                 self._starts[item] = len(self.entries)
             self.projection.append(entry)
+            if labels := labels_of((entry,)):
+                self.outside = join_outside(self.outside, labels)
             if entry.role == "user":
                 self.is_fresh = False
                 user = entry.metadata.get("userId")

@@ -28,6 +28,7 @@ from pegasus.conversation import (
     decode,
     encode,
     is_well_formed,
+    new_fence,
     open_calls,
     repair_log,
 )
@@ -49,12 +50,14 @@ async def load_session(
     clock: Callable[[], int],
     work: TaskDelegation | None = None,
     report_started: Callable[[], None] = lambda: None,
+    make_fence: Callable[[], str] = new_fence,
 ) -> Session:
     """Return the session in `path` below data/, well-formed again. A missing file is an empty session.
 
     clock: returns the wall clock, ms. work: knows whether the work of an open call was begun; None: there is no such work.
     report_started: tells the supervisor that this actor is started. It is called right before `work` is asked. The answer comes from
-    the task system, which begins only when the whole tree is started; without the call both would wait for each other.
+    the task system, which begins only when the whole tree is started; without the call both would wait for each other. make_fence:
+    makes the id for fences, if the session has none yet.
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
@@ -75,7 +78,7 @@ async def load_session(
     pictures = Pictures()
     await pictures.load(journal, entries)
     with collector_paused():
-        return Session(path, entries, journal, pictures)
+        return Session(path, entries, journal, pictures, make_fence)
 
 
 def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:

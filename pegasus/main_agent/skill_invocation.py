@@ -215,7 +215,8 @@ class SkillInvoker:
         and answer and note are one durable step. Cancelled: the task may run already; the /stop that cancels the item also ends
         the tasks of its chat.
         """
-        context = ToolContext(key=reply_key(item.n, SKILL_NOTE), principal=principal, origin=item.message.channel)
+        key, channel = reply_key(item.n, SKILL_NOTE), item.message.channel
+        context = ToolContext(key=key, principal=principal, origin=channel, outside=session.outside)
         metadata: dict[str, Json] = {"type": SKILL_NOTE, "ends": True}
         name = invocation.skill.name
         try:

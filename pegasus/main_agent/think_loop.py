@@ -38,7 +38,16 @@ from typing import Final
 import attrs
 
 from actors import Ref
-from pegasus.conversation import MOST_CALLS, MOST_IN_A_ROW, Entry, KeptMedia, keep_media, surplus_note, with_unique_ids
+from pegasus.conversation import (
+    MOST_CALLS,
+    MOST_IN_A_ROW,
+    Entry,
+    KeptMedia,
+    fenced_metadata,
+    keep_media,
+    surplus_note,
+    with_unique_ids,
+)
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.intake import is_internal
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
@@ -69,7 +78,7 @@ from pegasus.models import ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
 from pegasus.policy import Principal, is_owner, principal_of
 from pegasus.storage import Item, JournalMessage, Post, Take
-from pegasus.tools import ToolContext
+from pegasus.tools import ToolContext, ToolOutcome
 
 _log = get_logger("main_agent")
 
@@ -162,7 +171,7 @@ class ThinkLoop:
         services, session, message, now = self._services, self._session, item.message, self._services.clock()
         index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
         if is_internal(message):
-            entry = internal_entry(item, now)
+            entry = internal_entry(item, now, session.fence)
         else:
             media = KeptMedia()
             if message.media:
@@ -170,7 +179,10 @@ class ThinkLoop:
                 media = await until_written(keep, "media")
             text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
             name_user = session.is_shared(message.channel)
-            entry = user_entry(item, now, text, media, skill=skill, name_user=name_user)
+            is_guest = not self._principal(item).is_owner
+            entry = user_entry(
+                item, now, text, media, session.fence, skill=skill, name_user=name_user, is_guest=is_guest
+            )
         first = (memory_index_entry(now, index),) if index else ()
         await session.add(*first, entry)
 
@@ -246,16 +258,17 @@ class ThinkLoop:
         session, now, has_ended = self._session, self._services.clock(), False
         for number, call in enumerate(calls):
             if number >= surplus or has_ended:
-                content, failed = f"Error: {_REPEATED}", True
+                outcome = _refused(_REPEATED)
             elif (refusal := active.refusal(call)) is not None:
-                content, failed = f"Error: {refusal}", True
+                outcome = _refused(refusal)
             elif call.id in said:
-                content, failed = said[call.id]
+                outcome = ToolOutcome(*said[call.id])
             else:
-                content, failed = await self._run_call(call, item)
+                outcome = await self._run_call(call, item)
                 now = self._services.clock()
-            metadata: dict[str, Json] = {"error": True} if failed else {}
-            await session.add(Entry(now, "tool", content, call_id=call.id, metadata=metadata))
+            metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
+            metadata |= fenced_metadata(outcome.outside, session.fence)
+            await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
             entries = session.of_item(item.n)
             if call.name == USE_SKILL:
                 active = self._active_skills(entries)  # this call may have brought a skill into force
@@ -266,26 +279,30 @@ class ThinkLoop:
         skills = self._services.toolset.skills
         return ActiveSkills() if skills is None else active_skills(entries, skills.catalog.get)
 
-    async def _run_call(self, call: ToolCall, item: Item) -> tuple[str, bool]:
-        """Run the tool of a call; return the content of its result, and whether it failed.
+    async def _run_call(self, call: ToolCall, item: Item) -> ToolOutcome:
+        """Run the tool of a call and return its outcome.
 
         Whatever goes wrong becomes a result: a call that could not be parsed, a tool that does not exist (models invent some), one
         that raises or takes too long. The model reads it and tries something else.
         """
         if call.error is not None:
-            return f"Error: {call.error}", True
+            return _refused(call.error)
         executor, channel = self._services.toolset.executor, item.message.channel
         tool = executor.get(call.name)
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
-            return f"Error: there is no tool {call.name!r} here. There are: {known}", True
+            return _refused(f"there is no tool {call.name!r} here. There are: {known}")
         key = reply_key(item.n, call.id)
         limit = _result_limit(self._services)
         context = ToolContext(
-            key=key, principal=self._principal(item), user_id=channel.user_id, origin=channel, max_result=limit
+            key=key,
+            principal=self._principal(item),
+            user_id=channel.user_id,
+            origin=channel,
+            max_result=limit,
+            outside=self._session.outside,
         )
-        outcome = await executor.run(tool, call.arguments, context)
-        return outcome.content, outcome.failed
+        return await executor.run(tool, call.arguments, context)
 
     def _principal(self, item: Item) -> Principal:
         """Return the person that an item is worked on for. All messages of a turn are the same person's."""
@@ -313,6 +330,11 @@ class ThinkLoop:
             await self.record(taken)
             turn.join(taken)
         return len(turn.earlier) > before
+
+
+def _refused(why: str) -> ToolOutcome:
+    """Return the outcome of a call that was not run."""
+    return ToolOutcome(f"Error: {why}", failed=True)
 
 
 def _result_limit(services: AgentServices) -> int:

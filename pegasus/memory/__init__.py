@@ -19,7 +19,7 @@ from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
 from pegasus.memory.memory import Memory, Written, memory_in, read_or_nothing, read_whole
 from pegasus.memory.pages import FOLDER, MemoryFile, MemoryRefused, describe_file, files_view
-from pegasus.memory.provenance import SOURCES, marks_in, warning_for
+from pegasus.memory.provenance import SOURCES, labels_in, marks_in, warning_for
 from pegasus.memory.search import Searcher
 from pegasus.memory.search_index import Found, Hit
 
@@ -44,6 +44,7 @@ __all__ = [
     "changes_in",
     "describe_file",
     "files_view",
+    "labels_in",
     "marks_in",
     "memory_in",
     "read_or_nothing",

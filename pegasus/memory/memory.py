@@ -47,7 +47,7 @@ from pegasus.memory.pages import (
     not_found,
     title_for,
 )
-from pegasus.memory.provenance import mark_for, marked_entry, marked_piece
+from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for, marked_entry, marked_piece
 from pegasus.memory.search import Searcher
 from pegasus.memory.search_index import Found
 from pegasus.observe import get_logger
@@ -149,6 +149,7 @@ class Memory:
         async with self._change_lock:
             files = await self._logged.refresh()
             check_new(path, files)
+            content = disarmed(content)
             mark = mark_for(content, by.source, seen)
             return await self._put(path, marked_page(content, mark), "write", by, mark)
 
@@ -170,8 +171,13 @@ class Memory:
                     f"old_str is more than once in {path}; give more of the text around the place you mean"
                 )
             mark = mark_for(new, by.source, seen)
-            rest = text[first + len(old) :]
-            return await self._put(path, text[:first] + marked_piece(new, mark) + rest, "patch", by, mark)
+            piece = marked_piece(disarmed(new), mark)
+            after = text[:first] + piece + text[first + len(old) :]
+            try:
+                after = keeps_marks(text, after, first, len(old), len(piece))
+            except ValueError as error:
+                raise MemoryRefused(f"{path}: {error}") from None
+            return await self._put(path, after, "patch", by, mark)
 
     async def append(
         self, path: str, entry: str, summary: str | None = None, by: Author = _UNKNOWN, seen: Iterable[str] = ()
@@ -184,7 +190,8 @@ class Memory:
             check_new(path, files)
             text = await self._editable_text(path, files) if find(path, files) else ""
             mark = mark_for(f"{entry}\n{summary or ''}", by.source, seen)
-            now = appended(text, marked_entry(entry, mark), summary, title_for(path))
+            summary = None if summary is None else disarmed(summary)
+            now = appended(text, marked_entry(disarmed(entry), mark), summary, title_for(path))
             return await self._put(path, now, "append", by, mark)
 
     async def _editable_text(self, path: str, files: tuple[FileState, ...]) -> str:
@@ -282,6 +289,9 @@ class Memory:
                 parts.append(f"## {format_file(describe_file(file))}\n(not shown here; memory_read shows it)")
                 continue
             text = (await read_whole(file.path, self._folder, files)).decode("utf-8-sig", "replace")
+            if labels_in(text):
+                parts.append(f"## {format_file(describe_file(file))}\n(has words from outside; memory_read shows them)")
+                continue
             parts.append(f"## {file.path}\n{text.strip()}")
         lines = fit_lines([format_file(describe_file(file)) for file in episodes], EPISODE_INDEX)
         return "\n\n".join([*parts, "" if facts else "(none yet)", "# Episodes", "\n".join(lines) or "(none yet)"])

@@ -31,7 +31,7 @@ import attrs
 
 from pegasus.formatting import CHARACTERS_PER_TOKEN, truncate
 from pegasus.memory.folder import FileState
-from pegasus.memory.provenance import is_instruction, marks_in, without_marks
+from pegasus.memory.provenance import is_instruction, labels_in, marks_in, without_marks
 from pegasus.messages import Json
 
 FOLDER: Final = "memory"
@@ -200,6 +200,9 @@ def describe_file(file: FileState) -> MemoryFile:
     summary = without_marks(summary_of(head)).strip()
     if is_instruction(summary):
         summary = "(its summary reads like an instruction, and is not shown)"
+    elif labels_in(head):
+        # Every conversation begins with the index. Words from outside come into it only when somebody reads the file.
+        summary = "(has words from outside; memory_read shows it)"
     return MemoryFile(file.path, summary, file.size, marks_in(head))
 
 

@@ -18,11 +18,14 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
+from pegasus.outside import Outside, join_outside
+
 SOURCES: Final = ("user", "own", "web", "file", "other")
 """user: said by the user. own: seen or concluded by the agent. web, file: read there. other: another person, or unknown."""
-OUTSIDE: Final = frozenset({"web", "file", "other"})
+OUTSIDE: Final = frozenset(Outside)
 """Sources that the user does not control."""
 
+_LABELS: Final = {label.value: label for label in Outside}
 _PHRASES: Final = (
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
     r"\b(?:instruction|prompt|rule|polic|guideline|safety|previous|prior|above|told)",
@@ -119,6 +122,34 @@ def marked_piece(piece: str, mark: str) -> str:
     return f"{_FORGED.sub('(', bare)} {mark}{piece[len(bare) :]}" if mark and bare else piece
 
 
+def disarmed(text: str) -> str:
+    """Return a text in which nothing has the form of a mark: only the program writes marks, behind the words that it was given."""
+    return _FORGED.sub("(", text)
+
+
+def keeps_marks(before: str, after: str, first: int, length: int, new_length: int) -> str:
+    """Return the text after a change of one place, with the marks of the lines that it touches.
+
+    A change within a line must not take away the mark of its words. before, after: the whole texts. first: index of the place.
+    length, new_length: characters that were there, and that are there now. Raises ValueError if the change begins in a line that
+    holds nothing but a mark: it belongs to the words above.
+    """
+    start = before.rfind("\n", 0, first) + 1
+    old_end, new_end = _line_end(before, first + length), _line_end(after, first + new_length)
+    old, new = before[start:old_end], after[start:new_end]
+    if not without_marks(old.partition("\n")[0]).strip(" \t->*") and labels_in(old):
+        raise ValueError("this line says where the words above it come from; change them together with it")
+    lost = set(labels_in(old)) - set(labels_in(new))
+    if not lost or not new.strip():
+        return after
+    return f"{after[:start]}{new.rstrip()} [source: {', '.join(sorted(lost))}]{after[new_end:]}"
+
+
+def _line_end(text: str, index: int) -> int:
+    end = text.find("\n", index)
+    return len(text) if end < 0 else end
+
+
 def without_marks(text: str) -> str:
     """Return the text without its marks."""
     return _MARK.sub("", text)
@@ -127,6 +158,12 @@ def without_marks(text: str) -> str:
 def marks_in(text: str) -> tuple[str, ...]:
     """Return the marks of a text, each once, without their brackets."""
     return tuple(dict.fromkeys(found[9:-1] for found in _MARK.findall(text)))
+
+
+def labels_in(text: str) -> tuple[Outside, ...]:
+    """Return the labels that the marks of a text stand for. A source that is unknown, or not said, counts as OTHER."""
+    names = {name.strip() for mark in marks_in(text) for name in mark.partition(";")[0].split(",")}
+    return join_outside(_LABELS.get(name, Outside.OTHER) for name in names - {"user", "own"})
 
 
 def warning_for(text: str) -> str:

@@ -58,6 +58,7 @@ from pegasus.models.base import (
     Turn,
     Usage,
     UserTurn,
+    without_request_fences,
 )
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import Lane, ModelClient, PreparedModel
@@ -136,4 +137,5 @@ __all__ = [
     "split_spec",
     "unfinished",
     "usage_keeper",
+    "without_request_fences",
 ]

@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeAlias
 import attrs
 
 from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.outside import without_fences
 from pegasus.settings import ModelSettings
 
 
@@ -298,3 +299,15 @@ class LanguageModel(Protocol):
 
         Raises ModelError. On cancellation the connection is closed, and what was streamed is retracted.
         """
+
+
+def without_request_fences(request: ModelRequest) -> ModelRequest:
+    """Return a request without the fences around text from outside, for programs that take the place of a model."""
+    return attrs.evolve(request, turns=tuple(map(_without_turn_fences, request.turns)))
+
+
+def _without_turn_fences(turn: Turn) -> Turn:
+    if isinstance(turn, AssistantTurn):
+        return turn
+    results = tuple(attrs.evolve(result, content=without_fences(result.content)) for result in turn.results)
+    return attrs.evolve(turn, results=results, text=without_fences(turn.text))

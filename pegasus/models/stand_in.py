@@ -51,6 +51,7 @@ from pegasus.models.base import (
     ToolResult,
     Usage,
     UserTurn,
+    without_request_fences,
 )
 
 INTRODUCTION: Final = (
@@ -104,6 +105,7 @@ class StandIn:
         listener it takes up to a second, because the answer is written bit by bit, as a model writes.
         """
         await trio.lowlevel.checkpoint()
+        request = without_request_fences(request)  # rules do not obey what they read
         text, planned = _decide(request)
         offered = {tool.name for tool in request.tools} if request.tool_choice != "none" else set()
         mark = _checksum(request)

@@ -17,6 +17,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn, picture_problem
+from pegasus.outside import without_fences
 
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of tools that both services accept."""
@@ -107,7 +108,10 @@ class TurnBuilder:
         """Ids of all calls so far, which must be unique in the whole conversation."""
 
     def user(self, results: list[tuple[str, str, bool]], text: str, where: str, images: tuple[Image, ...] = ()) -> None:
-        """Add a user turn. results: (call id, content, is_error)."""
+        """Add a user turn. results: (call id, content, is_error).
+
+        Fences around text from outside are left out, so that scripts read what was said; `raw` and `body` have them.
+        """
         before = self.turns[-1] if self.turns else None
         require(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
         open_calls = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
@@ -116,9 +120,9 @@ class TurnBuilder:
             require(
                 call_id in open_calls, f"{where}: unexpected tool result: no call {call_id!r} in the message before"
             )
-            read.append(ToolResult(call_id, open_calls.pop(call_id).name, content, failed))
+            read.append(ToolResult(call_id, open_calls.pop(call_id).name, without_fences(content), failed))
         require(not open_calls, f"{where}: tool calls without a result immediately after: {', '.join(open_calls)}")
-        self.turns.append(UserTurn(tuple(read), text, images))
+        self.turns.append(UserTurn(tuple(read), without_fences(text), images))
 
     def assistant(self, turn: AssistantTurn, where: str) -> None:
         """Add an assistant turn."""

@@ -29,6 +29,7 @@ from pegasus.models import (
     ToolCall,
     Usage,
     pieces_of,
+    without_request_fences,
 )
 
 Step: TypeAlias = ModelResponse | BaseException | str
@@ -88,7 +89,8 @@ class ScriptedModel:
 
     A list has one step for each call; a call after its end fails the test with an AssertionError. delay: seconds before every answer.
 
-    A function has no end and may look at the request, which suits long simulations; it must not wait.
+    A function has no end and may look at the request, which suits long simulations; it must not wait. It is shown the request without
+    the fences around text from outside, as `requests` has them.
     """
 
     def __init__(self, script: Script, *, name: str = "scripted/test", delay: float = 0.0) -> None:
@@ -108,7 +110,7 @@ class ScriptedModel:
         the step is `Streamed`.
         """
         self.requests.append(request)
-        step = self._next(request)
+        step = self._next(without_request_fences(request))
         try:
             return await self._perform(step, request.on_piece or _ignore_piece)
         except trio.Cancelled:

@@ -271,6 +271,7 @@ async def open_world(
         base_persona=BUILT_IN,
         clock=clock,
         random=Random(0),  # noqa: S311
+        make_fence=lambda: "fence00000",
         workspace=Path(),
         subagent_folders=tuple(subagents),
         skill_folders=tuple(skills),

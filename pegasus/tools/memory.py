@@ -17,11 +17,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from pegasus.memory import SOURCES, Author, Memory, MemoryFile, MemoryRefused, Written, marks_in, warning_for
+from pegasus.memory import (
+    SOURCES,
+    Author,
+    Memory,
+    MemoryFile,
+    MemoryRefused,
+    Written,
+    labels_in,
+    marks_in,
+    warning_for,
+)
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside, join_outside
 from pegasus.storage import StorageError
-from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
 
 if TYPE_CHECKING:
     from pegasus.memory import Found, Hit
@@ -113,17 +124,23 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         await tools["memory_read"].run({"path": "facts/user.md"}, context)
     """
 
-    async def read(arguments: Any, context: ToolContext) -> Json:
-        """Read a file, with a warning if parts of it read like instructions."""
+    async def read(arguments: Any, context: ToolContext) -> Labelled:
+        """Read a file, with a warning if parts of it read like instructions. Its label is what its marks say."""
         content = await memory.read(arguments["path"])
         warning = warning_for(content)
-        return {"path": arguments["path"], "content": content, **({"notice": warning} if warning else {})}
+        result: Json = {"path": arguments["path"], "content": content, **({"notice": warning} if warning else {})}
+        return Labelled(result, labels_in(content))
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:
         return [_describe_file(file) for file in await memory.list()]
 
-    async def search(arguments: Any, context: ToolContext) -> Json:
-        return found_json(await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", "")))
+    async def search(arguments: Any, context: ToolContext) -> Labelled:
+        found = await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""))
+        paths = {hit.path for hit in found.hits if hit.place != "sessions"}
+        labels = [await _labels_of_file(memory, path) for path in sorted(paths)]
+        if len(paths) < len({hit.path for hit in found.hits}):
+            labels.append((Outside.MEMORY,))  # what an archived session says may be anybody's words
+        return Labelled(found_json(found), join_outside(*labels))
 
     async def write(arguments: Any, context: ToolContext) -> Json:
         origin = author_of(arguments, context), context.outside
@@ -193,10 +210,18 @@ def _describe_hit(hit: Hit) -> Json:
     return {"in": hit.place, "path": hit.path, "line": hit.line, "title": hit.title, **words}
 
 
-def _tool(spec: ToolSpec, work: Callable[[Any, ToolContext], Awaitable[Json]], effect: Effect) -> Tool:
+async def _labels_of_file(memory: Memory, path: str) -> tuple[Outside, ...]:
+    """Return the labels of a memory file. All of it is read, for the mark of a long text stands at its end."""
+    try:
+        return labels_in(await memory.read(path))
+    except (MemoryRefused, StorageError, OSError):
+        return (Outside.MEMORY,)
+
+
+def _tool(spec: ToolSpec, work: Callable[[Any, ToolContext], Awaitable[Json | Labelled]], effect: Effect) -> Tool:
     """Return a tool whose refusals by memory or the disk are failures that the model can read."""
 
-    async def run(arguments: Any, context: ToolContext) -> Json:
+    async def run(arguments: Any, context: ToolContext) -> Json | Labelled:
         try:
             return await work(arguments, context)
         except (MemoryRefused, StorageError, OSError) as error:

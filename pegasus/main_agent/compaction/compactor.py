@@ -266,13 +266,13 @@ class Compactor:
         if made is None or (needs_answer and made[1].unanswered):
             return None
         plan, summary = made
-        now, before = self.clock(), len(session.entries)
+        now, before, outside = self.clock(), len(session.entries), session.outside
         items = await self._open_items(session.entries, plan.kept, now)
         index = await self._ask(self.memory_index, "", "memory")
         memory = (memory_index_entry(now, index),) if index.strip() else ()
 
         def begin(archive: str) -> Sequence[Entry]:
-            return (opening_entry(now, archive, summary, items), *memory, *plan.kept)
+            return (opening_entry(now, archive, summary, items, outside), *memory, *plan.kept)
 
         archive = await session.restart(begin, now)
         self._drop_job()

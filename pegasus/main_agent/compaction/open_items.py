@@ -36,6 +36,7 @@ from pegasus.formatting import plural
 from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, cut_middle, is_opening
 from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, read_events
 from pegasus.messages import Address, Json, Metadata
+from pegasus.outside import Outside, outside_metadata
 from pegasus.tasks import AgentMessage, ListTasks, TaskState, TaskView
 
 MOST_ITEMS: Final = 20
@@ -259,8 +260,13 @@ def _parse_task(row: Any) -> OpenTask | None:
 # ------------------------------------------------------------------ the opening line
 
 
-def opening_entry(now: int, archive: str, summary: SessionSummary, items: OpenItems) -> Entry:
-    """Return the opening line of the new session. now: wall clock, ms. archive: file name of the session that it summarises."""
+def opening_entry(
+    now: int, archive: str, summary: SessionSummary, items: OpenItems, outside: Sequence[Outside] = ()
+) -> Entry:
+    """Return the opening line of the new session. now: wall clock, ms. archive: file name of the session that it summarises.
+
+    outside: labels of the texts that it sums up.
+    """
     text = clean_text(summary.text) or "(Nothing was summarised; long texts were shortened.)"
     content = [
         f"Summary of our conversations so far. All of it is in the archive {archive}, which session_archive_read shows.",
@@ -273,6 +279,7 @@ def opening_entry(now: int, archive: str, summary: SessionSummary, items: OpenIt
         "summary": text,
         "mechanical": summary.by_code,
         "carried": items_to_metadata(items),
+        **outside_metadata(outside),
     }
     return Entry(now, "system", "\n\n".join(content), metadata=metadata)
 

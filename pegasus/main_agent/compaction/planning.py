@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.conversation import Entry
+from pegasus.conversation import Entry, with_content
 from pegasus.models import ToolCall
 
 COMPACT: Final = "compact"
@@ -160,7 +160,7 @@ def _shorten_entry(entry: Entry, length: int, *, keep_thinking: bool) -> Entry:
     calls = tuple(
         ToolCall(call.id, call.name, _cut_strings(call.arguments, length), call.error) for call in entry.calls
     )
-    return attrs.evolve(entry, content=cut_middle(entry.content, length), calls=calls, metadata=metadata)
+    return with_content(attrs.evolve(entry, calls=calls, metadata=metadata), cut_middle(entry.content, length))
 
 
 def _without_media(entry: Entry) -> Entry:

@@ -17,12 +17,13 @@ from typing import Final, Literal
 
 import attrs
 
-from pegasus.conversation import Entry, parse_metadata_line
+from pegasus.conversation import FENCE, FENCED_FROM, Entry, parse_metadata_line
 from pegasus.formatting import format_time
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, is_memory_index, is_opening
 from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
+from pegasus.outside import Outside, fenced, parse_outside
 from pegasus.storage import UNDELIVERED_REPLY, escape_field
 from pegasus.wire import decode_object
 
@@ -70,6 +71,12 @@ class TranscriptEvent:
     "update". other: "note", the name of the tool, or that name with " failed"."""
     task_id: str = ""
     """Id of the task, "" if the entry does not name it."""
+    outside: tuple[Outside, ...] = ()
+    """Labels of the text, if it comes from outside."""
+    fence: str = ""
+    """Id of the fence that the text stands in."""
+    fenced_from: int = 0
+    """Characters of the text before the fence: an owner's own words, before what they have attached."""
 
 
 def read_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEvent]]:
@@ -79,7 +86,7 @@ def read_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEve
     for entry in entries:
         if entry.role == "user" and entry.item is not None:
             address = parse_metadata_line(entry.content) or NOWHERE
-            yield entry, _user_event(entry, address)
+            yield entry, _with_fence(_user_event(entry, address), entry)
         elif entry.role == "assistant":
             calls = {call.id: call for call in entry.calls}
             if entry.metadata.get("spoken") is True and address != NOWHERE:  # direct speech: the text was the reply
@@ -87,9 +94,19 @@ def read_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEve
             elif entry.content.strip():
                 yield entry, TranscriptEvent("thought", entry.ts, entry.content)
         elif entry.role == "tool":
-            yield entry, _result_event(entry, calls.get(entry.call_id or ""), address)
+            yield entry, _with_fence(_result_event(entry, calls.get(entry.call_id or ""), address), entry)
         else:
             yield entry, TranscriptEvent("other", entry.ts, entry.content, label="note")
+
+
+def _with_fence(event: TranscriptEvent, entry: Entry) -> TranscriptEvent:
+    """Return the event with the fence of its entry."""
+    fence, start = entry.metadata.get(FENCE), entry.metadata.get(FENCED_FROM, 0)
+    if not isinstance(fence, str) or not fence:
+        return event
+    left_out = len(entry.content) - len(event.text)  # the metadata line and the heading
+    own = max(0, start - left_out) if type(start) is int else 0
+    return attrs.evolve(event, outside=parse_outside(entry.metadata), fence=fence, fenced_from=own)
 
 
 def _user_event(entry: Entry, address: Address) -> TranscriptEvent:
@@ -232,4 +249,9 @@ def _event_line(event: TranscriptEvent, share: float) -> str:
             opening, length, end = "(I thought: ", THOUGHT_LENGTH, ")"
         case "other":
             opening, length, end = f"({event.label}: ", OTHER_LENGTH, ")"
-    return f"[{format_minute(event.ts)}] {opening}{cut_middle(event.text, int(length * share))}{end}"
+    length = int(length * share)
+    text = cut_middle(event.text, length)
+    if event.fence:
+        own = cut_middle(event.text[: event.fenced_from], length)
+        text = own + fenced(cut_middle(event.text[event.fenced_from :], length), event.outside, event.fence)
+    return f"[{format_minute(event.ts)}] {opening}{text}{end}"

@@ -148,8 +148,8 @@ class _Agent:
                 start(reply, partial(scheduler.cancel_all, by, channel))
             case Suspend(reply, task_id, reason):
                 start(reply, partial(scheduler.suspend, task_id, reason))
-            case Resume(reply, task_id, text, key):
-                start(reply, partial(scheduler.resume, task_id, text, key))
+            case Resume(reply, task_id, text, key, outside):
+                start(reply, partial(scheduler.resume, task_id, text, key, outside=outside))
 
     def _answer_with(self, reply: Reply[_T], work: Callable[[], Awaitable[_T]]) -> None:
         """Run the work of a request in a Trio task of its own, and answer with its result or its error.

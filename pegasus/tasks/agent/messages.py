@@ -18,6 +18,7 @@ import attrs
 from actors import Reply
 from pegasus.events import Deliver, Event
 from pegasus.messages import Metadata
+from pegasus.outside import Outside
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.tasks.core.views import Notification, TaskView
@@ -80,6 +81,8 @@ class Resume:
     """Text for the task; may be empty for a suspended task, which then goes on as before."""
     key: str = ""
     """Stands with the input in the task's messages, so that the caller can see later whether this resume has happened."""
+    outside: tuple[Outside, ...] = ()
+    """Labels of the text from outside that the caller has read."""
 
 
 @attrs.frozen

@@ -46,6 +46,7 @@ from pegasus.events import Event, EventType
 from pegasus.formatting import describe_error
 from pegasus.messages import Metadata
 from pegasus.observe import get_logger
+from pegasus.outside import Outside
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.state import AgentState, TaskEntry
@@ -228,10 +229,12 @@ class TaskScheduler:
             raise TaskError(f"task {name!r} is not at work")
         await entry.ref.tell(SuspendAfterStage(reason))
 
-    async def resume(self, name: str, text: str, key: str = "", cause: Event | None = None) -> None:
+    async def resume(
+        self, name: str, text: str, key: str = "", cause: Event | None = None, outside: tuple[Outside, ...] = ()
+    ) -> None:
         """Resume a task. Returns when TASK_RESUMED is on disk, since the caller then confirms it to a person.
 
-        cause: the event from outside that asks for it, if there is one. Raises TaskError, StorageError.
+        cause: the event from outside that asks for it, if there is one. outside: labels for the text. Raises TaskError, StorageError.
         """
         entry = await self._state.find(await self._state.resolve(name))
         if entry.is_resuming:
@@ -239,30 +242,34 @@ class TaskScheduler:
         _check_resumable(entry, text)
         entry.is_resuming = True
         try:
-            if await self._resume_by_actor(entry, text, key, cause):
+            if await self._resume_by_actor(entry, text, key, cause, outside):
                 return  # `is_resuming` ends with the actor's report, which is on its way
-            await self._resume_by_agent(entry, text, key, cause)
+            await self._resume_by_agent(entry, text, key, cause, outside)
         except BaseException:
             entry.is_resuming = False
             raise
         entry.is_resuming = False
 
-    async def _resume_by_actor(self, entry: TaskEntry, text: str, key: str, cause: Event | None) -> bool:
+    async def _resume_by_actor(
+        self, entry: TaskEntry, text: str, key: str, cause: Event | None, outside: tuple[Outside, ...]
+    ) -> bool:
         """Let the actor of a task record the resume; False if there is none, or if it ends before it answers."""
         if entry.ref is None:
             return False
         try:
-            await entry.ref.ask(ResumeTask, text, key, cause)
+            await entry.ref.ask(ResumeTask, text, key, cause, outside)
         except ActorError:
             await entry.ended.wait()
             return False
         return True
 
-    async def _resume_by_agent(self, entry: TaskEntry, text: str, key: str, cause: Event | None) -> None:
+    async def _resume_by_agent(
+        self, entry: TaskEntry, text: str, key: str, cause: Event | None, outside: tuple[Outside, ...]
+    ) -> None:
         """Record the resume of a task without an actor, and let it wait for a slot. Raises TaskError, StorageError."""
         async with entry.lock:
             _check_resumable(entry, text)  # its actor may have crashed meanwhile
-            payload = task_resumed(text, entry.view.state, self._state.deps.clock(), key)
+            payload = task_resumed(text, entry.view.state, self._state.deps.clock(), key, outside)
             event = self._state.make_event(entry, EventType.TASK_RESUMED, payload, cause)
             await self._state.record(entry, event)
         await self.enqueue(entry, event)

@@ -14,13 +14,14 @@ from actors import ActorError, Ref
 from pegasus.conversation import Entry
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
+from pegasus.outside import Outside, join_outside, parse_outside
 from pegasus.policy import Principal
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentMessage, GetContext, ListTasks
 from pegasus.tasks.core.context import TaskContext, TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date
-from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
+from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import WireError, from_wire
 
 RUNNING_WITHIN: Final = 10.0
@@ -68,7 +69,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
         parameters({"date": {"type": "string", "description": "YYYY-MM-DD (UTC); left out: the present ones"}}),
     )
 
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
+    async def run(arguments: Metadata, context: ToolContext) -> Labelled:
         date = arguments.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
             raise ToolError(f"date: found {date!r}, allowed: YYYY-MM-DD")
@@ -76,9 +77,15 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
             found = await agent.ask(ListTasks, date)
         except (ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
-        return [_summary(task) for task in found if is_visible(task.metadata, context.principal)]
+        visible = [task for task in found if is_visible(task.metadata, context.principal)]
+        return Labelled([_summary(task) for task in visible], join_outside(*(_given(task) for task in visible)))
 
     return Tool(spec, run, "task", Effect.PURE, reach=Reach.INSIDE)
+
+
+def _given(task: TaskView) -> tuple[Outside, ...]:
+    """Return the labels of what a task was told to do, which is all that its summary shows of it."""
+    return parse_outside(task.metadata)
 
 
 def _summary(task: TaskView) -> dict[str, Json]:
@@ -102,7 +109,7 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
         parameters({"taskId": {"type": "string", "description": "Its id"}}, "taskId"),
     )
 
-    async def run(arguments: Metadata, context: ToolContext) -> Json:
+    async def run(arguments: Metadata, context: ToolContext) -> Labelled:
         task_id = str(arguments["taskId"])
         try:
             found: TaskContext | None = await agent.ask(GetContext, task_id)
@@ -110,7 +117,7 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
             raise ToolError(str(error)) from error
         if found is None or not is_visible(found.input_metadata, context.principal):
             raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
-        return [_message(entry) for entry in found.messages]
+        return Labelled([_message(entry) for entry in found.messages], found.outside)
 
     return Tool(spec, run, "task", Effect.PURE, more="There is no way to get only a part.", reach=Reach.INSIDE)
 

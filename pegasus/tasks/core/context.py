@@ -30,9 +30,10 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from pegasus.conversation import BadEntry, Entry, decode, to_json
+from pegasus.conversation import BadEntry, Entry, decode, labels_of, to_json
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
+from pegasus.outside import Outside, outside_metadata
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
 
@@ -181,6 +182,11 @@ class TaskContext:
     """Whether the index of memory is among the messages; it is added once only."""
     notified: int = 0
     """Notifications that the submitter is owed so far; the next one has this number plus 1."""
+
+    @property
+    def outside(self) -> tuple[Outside, ...]:
+        """Labels of the text from outside that the task has read, what its submitter had read included."""
+        return labels_of(self.messages)
 
 
 # ------------------------------------------------------------------ events
@@ -408,9 +414,13 @@ def task_suspended(context: TaskContext, state: TaskState, reason: str) -> Paylo
     return to_payload(TaskSuspended(str(state), reason, context.reasoning, context.plan))
 
 
-def task_resumed(new_input: str, previous_state: TaskState, at: int, key: str = "") -> Payload:
-    """Return the payload of TASK_RESUMED. at: wall clock, ms. key: stands with the input in the messages, as in `Resume`."""
-    metadata: Payload = {"key": key} if key else {}
+def task_resumed(
+    new_input: str, previous_state: TaskState, at: int, key: str = "", outside: Sequence[Outside] = ()
+) -> Payload:
+    """Return the payload of TASK_RESUMED. at: wall clock, ms. key, outside: stand with the input in the messages, as in `Resume`."""
+    metadata: Payload = outside_metadata(outside)
+    if key:
+        metadata["key"] = key
     entries = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()
     return to_payload(TaskResumed(new_input, str(previous_state), messages_json(entries)))
 

@@ -35,6 +35,7 @@ import attrs
 from pegasus.conversation import Entry, open_calls
 from pegasus.events import Event, EventType
 from pegasus.messages import Metadata
+from pegasus.outside import outside_metadata, parse_outside
 from pegasus.tasks.core.context import (
     ActionResult,
     NeedMoreInfo,
@@ -207,7 +208,8 @@ def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
     context.description, context.input_text = data.description, data.input_text
     context.input_metadata = data.input_metadata
     context.source, context.task_type = data.source or "user", data.task_type or DEFAULT_TASK_TYPE
-    context.messages.append(Entry(event.timestamp, "user", data.input_text))
+    labels = outside_metadata(parse_outside(data.input_metadata))  # of what its submitter had read
+    context.messages.append(Entry(event.timestamp, "user", data.input_text, metadata=labels))
 
 
 def _reason_done(context: TaskContext, event: Event, data: ReasonDone, state: TaskState) -> None:

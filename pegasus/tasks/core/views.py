@@ -13,6 +13,7 @@ import attrs
 
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
+from pegasus.outside import Outside
 from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.fsm import TaskFSM
 
@@ -78,6 +79,8 @@ class TaskView:
     """Number by which people name it: that of its line in the index. 0 until it is on disk, or if the index does not name it."""
     started_at: int = 0
     """Wall clock of when it got its slot, the last time, ms; 0 if it has had none since the start of the process."""
+    outside: tuple[Outside, ...] = ()
+    """Labels of the text from outside that it has read."""
 
     @property
     def is_over(self) -> bool:
@@ -104,6 +107,8 @@ class Notification:
     """Metadata of the task's Submit."""
     result: Json = None
     """For "completed": {taskId, input, response, iterations}."""
+    outside: tuple[Outside, ...] = ()
+    """Labels of the text from outside that the task has read."""
 
 
 def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[str, ...] = ()) -> TaskView:
@@ -127,6 +132,7 @@ def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[st
         question=context.question,
         metadata=context.input_metadata,
         number=number,
+        outside=context.outside,
     )
 
 
@@ -149,6 +155,5 @@ def notification_of(task: TaskFSM, event: Event) -> Notification | None:
             type, text = "completed", result.get("response")
         case _:
             return None
-    return Notification(
-        task.task_id, context.notified, type, "" if text is None else str(text), context.input_metadata, result
-    )
+    text = "" if text is None else str(text)
+    return Notification(task.task_id, context.notified, type, text, context.input_metadata, result, context.outside)

@@ -17,20 +17,20 @@ The time in which a call waits for a slot is not counted as its duration, and a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 
 import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation import NOT_REPEATED, Entry, RepetitionGuard
+from pegasus.conversation import NOT_REPEATED, Entry, RepetitionGuard, fence_of, fenced_metadata, new_fence
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Json
 from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec, TraitStore
-from pegasus.outside import Outside
+from pegasus.outside import Outside, fenced, join_outside
 from pegasus.policy import principal_of
 from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import (
@@ -57,7 +57,6 @@ from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Reflector, Thinker, Thou
 from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
-    Tool,
     ToolContext,
     ToolExecutor,
     ToolOutcome,
@@ -124,6 +123,8 @@ class TaskDeps:
     limits: TaskLimits = attrs.field(factory=TaskLimits)
     observe: Callable[[TaskView], None] = lambda view: None
     """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
+    make_fence: Callable[[], str] = new_fence
+    """Makes the id for the fences of a task's conversation. It must not be possible to guess it."""
     before_resuming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """Awaited before recovered tasks go on: returns when a /stop of the last run has had its time to end them. It must not raise."""
 
@@ -170,6 +171,8 @@ class Stages:
         """Slots for tool calls of all tasks together."""
         self._env: dict[str, str] = {}
         """Environment that the tool calls of this task share; it lives as long as the actor of the task."""
+        self._fence = fence_of(fsm.context.messages) or deps.make_fence()
+        """Id of the fences around text from outside."""
         self._commands = commands
         self._lost = lost_commands(fsm.context.messages)
         """Background commands of a former actor of the task that the model does not know to have ended."""
@@ -287,6 +290,7 @@ class Stages:
     def _result(self, call: PlannedCall, outcome: ToolOutcome) -> Entry:
         """Return the result of a call as a message."""
         metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
+        metadata |= fenced_metadata(outcome.outside, self._fence)
         return Entry(self._deps.clock(), "tool", outcome.content, call_id=call.id, metadata=metadata)
 
     async def _outcome(self, call: PlannedCall) -> ToolOutcome:
@@ -338,11 +342,9 @@ class Stages:
             commands=self._commands,
             role=role,
             max_result=limit,
+            outside=task.outside,
         )
-        if not name.startswith("memory_"):
-            return context
-        outside = outside_sources(task.messages, deps.toolbox.get)
-        return attrs.evolve(context, origin=channel, outside=outside)
+        return attrs.evolve(context, origin=channel) if name.startswith("memory_") else context
 
     def respond(self, reasoning: Reasoning | None) -> list[EventDraft]:
         """Return the answer that a thought without calls is."""
@@ -361,14 +363,21 @@ class Stages:
             return []  # a reflection consists of calls of the memory tools
         found = [deps.toolbox.get(name) for name in REFLECTION_TOOLS]
         tools = {tool.name: tool for tool in found if tool is not None}
+        labels: tuple[Outside, ...] = ()  # of what the reflection itself has read
 
         async def run(call: ToolCall) -> ToolOutcome:
             tool = tools.get(call.name)
             if tool is None:
                 return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
+            nonlocal labels
             context = self._tool_context(call.id, call.name, "reflection")
+            context = attrs.evolve(context, outside=join_outside(context.outside, labels))
             async with self._tool_slots:
-                return await deps.toolbox.run(tool, call.arguments, context)
+                outcome = await deps.toolbox.run(tool, call.arguments, context)
+            if not outcome.outside:
+                return outcome
+            labels = join_outside(labels, outcome.outside)
+            return attrs.evolve(outcome, content=fenced(outcome.content, outcome.outside, self._fence))
 
         memory = await read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
@@ -437,13 +446,3 @@ def notify_result(message: str, task_id: str) -> str:
 def _failed(why: str) -> ToolOutcome:
     """Return the outcome of a call that was not run."""
     return ToolOutcome(f"Error: {why}", failed=True)
-
-
-def outside_sources(entries: Iterable[Entry], find_tool: Callable[[str], Tool | None]) -> tuple[Outside, ...]:
-    """Return the kinds of sources from outside that a task has read so far, as `ToolContext.outside` has them.
-
-    It is ("web",) after a call of a network tool. Memory marks what such a task writes, since a web page may have dictated it. Files
-    of the workspace do not count: they are mostly the task's own work.
-    """
-    tools = [find_tool(name) for name in {call.name for entry in entries for call in entry.calls}]
-    return (Outside.WEB,) if any(tool is not None and tool.category == "network" for tool in tools) else ()

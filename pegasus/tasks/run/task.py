@@ -39,6 +39,7 @@ from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import describe_error
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
+from pegasus.outside import Outside
 from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import (
     TaskFailed,
@@ -107,19 +108,18 @@ class FinishStage:
 
 @attrs.frozen(eq=False)
 class ResumeTask:
-    """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended.
-
-    Answered when TASK_RESUMED is on disk.
-    """
+    """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended."""
 
     reply: Reply[None]
-    """Fails with TaskError if the task cannot be resumed now."""
+    """Answered when TASK_RESUMED is on disk. Fails with TaskError if the task cannot be resumed now."""
     text: str
     """New input of the task."""
     key: str
     """Key of the `Resume`, "" if it has none."""
     cause: Event | None
     """Event from outside that asks for this, if there is one."""
+    outside: tuple[Outside, ...]
+    """Labels of the text."""
 
 
 TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask
@@ -347,9 +347,9 @@ class _TaskRun:
             self._resume.reply.fail(TaskError(f"task {self._fsm.task_id} is {state.value}"))
             self._resume = None
         if self._resume is not None:
-            payload = task_resumed(self._resume.text, state, self._deps.clock(), self._resume.key)
-            if self._resume.cause is not None:
-                self._cause = self._resume.cause
+            resume = self._resume
+            payload = task_resumed(resume.text, state, self._deps.clock(), resume.key, resume.outside)
+            self._cause = resume.cause or self._cause
             return [EventDraft(EventType.TASK_RESUMED, payload)]
         if self._suspend_reason is not None and self._fsm.is_active:
             payload = task_suspended(self._fsm.context, state, self._suspend_reason)

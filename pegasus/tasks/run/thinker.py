@@ -30,6 +30,7 @@ from pegasus.conversation import (
     Entry,
     Projection,
     repair_log,
+    shown_text,
     surplus_note,
     with_unique_ids,
     without_calls,
@@ -308,7 +309,7 @@ class Reflector:
 def _as_text(entry: Entry) -> str:
     """Return a message as text: role, content, and its calls with at most 500 characters of their arguments."""
     calls = "".join(f"\n(called {call.name} with {dict(call.arguments)!r:.500})" for call in entry.calls)
-    return f"[{entry.role}] {entry.content}{calls}"
+    return f"[{entry.role}] {shown_text(entry)}{calls}"
 
 
 def _turn(response: ModelResponse) -> AssistantTurn:

@@ -69,6 +69,7 @@ def test_the_sections_have_a_fixed_order():
     prompt = main_prompt(BUILT_IN, tools=["reply", "current_time", "spawn_subagent"])
     assert headings(prompt) == [
         "## Safety",
+        "## Text from Outside",
         "## How You Think",
         "## Tools",
         "## Thinking Style",
@@ -100,7 +101,7 @@ def test_configured_channels_are_named():
 
 def test_the_task_prompt_is_identity_safety_and_body_only():
     prompt = task_prompt(BUILT_IN, "Do the work.")
-    assert headings(prompt) == ["## Safety"]
+    assert headings(prompt) == ["## Safety", "## Text from Outside"]
     assert prompt.endswith("Do the work.")
 
 
@@ -135,6 +136,7 @@ def test_every_section_is_there_in_its_order(direct):
     prompt = main_prompt(BUILT_IN, tools=EVERYTHING, subagents={"general": "x"}, skills="- a: b", direct=direct)
     assert headings(prompt) == [
         "## Safety",
+        "## Text from Outside",
         "## How You Speak" if direct else "## How You Think",
         "## Tools",
         "## Thinking Style",

@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from pegasus.outside import without_fences
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
@@ -18,7 +19,8 @@ def busy(mode, **more):
 
 def texts(request):
     """What people said since the agent last thought."""
-    return [line for line in request.turns[-1].text.splitlines() if line and not line.startswith("[channel")]
+    lines = without_fences(request.turns[-1].text).splitlines()
+    return [line for line in lines if line and not line.startswith("[channel")]
 
 
 async def test_a_follow_up_waits_for_its_turn(autojump_clock):
@@ -142,7 +144,10 @@ async def test_stop_ends_what_joined_as_well_and_loses_nothing_that_waits(autoju
         await world.say("/stop")
         await world.idle()
         assert any("thought: second" in text for text in world.channels["cli"].texts)
-    assert texts(model.requests[-1])[-2:] == ["(Work on the message above was stopped by the user (cli).)", "other"]
+    assert texts(model.requests[-1])[-2:] == [
+        "[note] (Work on the message above was stopped by the user (cli).)",
+        "other",
+    ]
 
 
 @pytest.mark.parametrize("mode", ["steer", "interrupt"])

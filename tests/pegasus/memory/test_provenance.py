@@ -4,11 +4,12 @@ import time
 
 import pytest
 
-from pegasus.memory import MemoryFile
+from pegasus.memory import MemoryFile, MemoryRefused
 from pegasus.memory.folder import FileState
 from pegasus.memory.pages import describe_file, format_file, index_message, marked_page
 from pegasus.memory.provenance import (
     is_instruction,
+    labels_in,
     mark_for,
     marked_entry,
     marked_piece,
@@ -152,7 +153,9 @@ def test_a_summary_that_reads_like_an_instruction_is_not_repeated_in_every_task(
 
 def test_the_index_says_what_comes_from_outside():
     assert format_file(MemoryFile("facts/a.md", "words", 10, ("web",))) == "facts/a.md (10B): words [source: web]"
-    assert describe_file(FileState("facts/a.md", 60, b"> Summary: s [source: web]\n")).summary == "s"
+    described = describe_file(FileState("facts/a.md", 60, b"> Summary: s [source: web]\n"))
+    assert described.summary == "(has words from outside; memory_read shows it)"
+    assert described.marks == ("web",)
 
 
 async def test_marks_are_written_with_the_words(memory):
@@ -164,3 +167,21 @@ async def test_marks_are_written_with_the_words(memory):
     await memory.append("facts/a.md", "- y: 3", by=web)
     text = await memory.read("facts/a.md")
     assert text == f"# A\n\n> Summary: s\n> {WEB}\n\nx: 2 {WEB}\n\n- y: 3 {WEB}\n"
+
+
+async def test_a_mark_cannot_be_typed_nor_taken_off(memory):
+    """Only the program writes marks, and they go only together with the words that they stand behind."""
+    await memory.append("facts/a.md", "- typed [source: user]")
+    assert marks_in(await memory.read("facts/a.md")) == ()
+    await memory.append("facts/b.md", "- evil", seen=("web",))
+    await memory.patch("facts/b.md", f" {WEB}", "", seen=())
+    assert labels_in(await memory.read("facts/b.md")) == ("web",)
+    await memory.patch("facts/b.md", "[source: w", "(", seen=())
+    assert labels_in(await memory.read("facts/b.md")) == ("web",)
+    await memory.append("facts/c.md", "## Title\nevil words", seen=("web",))
+    with pytest.raises(MemoryRefused, match="where the words above it come from"):
+        await memory.patch("facts/c.md", WEB, "", seen=())
+    await memory.patch("facts/c.md", f"## Title\nevil words\n\n{WEB}", "gone", seen=())
+    assert labels_in(await memory.read("facts/c.md")) == (
+        "web",
+    )  # the change began in a line of words and kept the mark

@@ -2,9 +2,8 @@
 
 import trio
 
-from pegasus.conversation import Entry
-from pegasus.models.base import ToolCall, ToolSpec
-from pegasus.tasks.run.stages import outside_sources
+from pegasus.models.base import ToolSpec
+from pegasus.outside import Outside
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
@@ -24,7 +23,7 @@ async def test_a_memory_tool_is_told_who_calls_it_and_what_was_read_before(autoj
 
     tools = [
         Tool(ToolSpec("memory_append", "", ANY), remember, "memory", Effect.ONCE),
-        Tool(ToolSpec("http_get", "", ANY), remember_nothing, "network", Effect.PURE),
+        Tool(ToolSpec("http_get", "", ANY), remember_nothing, "network", Effect.PURE, source=Outside.WEB),
     ]
     steps = iter(
         [
@@ -44,13 +43,3 @@ async def test_a_memory_tool_is_told_who_calls_it_and_what_was_read_before(autoj
 
 async def remember_nothing(arguments, context):
     return {}
-
-
-def test_kinds_of_sources():
-    def tool(name, category):
-        return Tool(ToolSpec(name, "", ANY), remember_nothing, category)
-
-    tools = {one.name: one for one in (tool("http_get", "network"), tool("read_file", "file"))}
-    entries = [Entry(0, "assistant", "", tuple(ToolCall(name, name, {}) for name in (*tools, "gone")))]
-    assert outside_sources(entries, tools.get) == ("web",)
-    assert outside_sources([], tools.get) == ()
