@@ -396,10 +396,7 @@ def _task_deps(
     task_agent: Ref[AgentMessage],
     find: Callable[[str], Ref[Any]],
 ) -> TaskDeps:
-    """Return what the task system works with.
-
-    Its tools are those of the environment and those about tasks themselves.
-    """
+    """Return what the task system works with. Its tools are those of the environment and those about tasks themselves."""
     settings = environment.settings
     executor = _executor(environment, (*environment.make_tools(memory), *task_tools(task_agent)))
     bus: Ref[BusMessage] = find(BUS)
