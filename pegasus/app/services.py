@@ -343,10 +343,7 @@ def _toolset(
 def _executor(
     environment: Environment, tools: Iterable[Tool], allows: Callable[[str], bool] = lambda name: True
 ) -> ToolExecutor:
-    """Return the executor of these tools and of those of MCP servers that are allowed.
-
-    It knows all secrets and removes them from every result before a model or a log sees it.
-    """
+    """Return the executor of these tools and of those of MCP servers that are allowed. It removes all secrets from their results."""
     settings = environment.settings.tools
     return ToolExecutor(
         tools,

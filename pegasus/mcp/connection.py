@@ -13,35 +13,60 @@ Two of the SDK's habits are replaced, since servers are not trusted:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import httpx2
 import trio
 from mcp.client import Client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     REQUEST_TIMEOUT,
     CallToolResult,
+    GetPromptResult,
     Implementation,
+    ReadResourceResult,
     ResourceListChangedNotification,
     ToolListChangedNotification,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from pegasus import __version__
 from pegasus.formatting import first_cause
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.listing import clean
-from pegasus.mcp.stdio import ServerProgram, open_program
+from pegasus.mcp.remote import RemoteServer, open_remote
+from pegasus.mcp.stdio import ServerProgram, Streams, open_program
 from pegasus.messages import Metadata
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
 
+__all__ = [
+    "CallFailed",
+    "McpConnection",
+    "RemoteServer",
+    "ServerProgram",
+    "open_connection",
+    "open_program",
+    "open_remote",
+]
+
+# The SDK logs what servers do wrong with a traceback for each message. Here that is a reason of the connection's end.
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
 MOST_PAGES: Final = 500
 """Pages of a list. A server that has always one more page does not answer."""
+SESSION_ENDED: Final = "Session terminated"
+"""The SDK's words for an HTTP server that does not know the session any more."""
 LONGEST_REASON: Final = 300
 """Characters of a server's words in a reason."""
 
@@ -55,6 +80,13 @@ class McpConnection:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.broken = trio.Event()
+        """Set when the server has ended the session, so that only a new connection helps."""
+
+    @property
+    def has_resources(self) -> bool:
+        """Return whether the server has resources."""
+        return self._client.server_capabilities.resources is not None
 
     @property
     def protocol(self) -> str:
@@ -71,6 +103,34 @@ class McpConnection:
         if self._client.server_capabilities.tools is None:
             return []
         return await self._list("tools/list", "tools")
+
+    async def list_prompts(self) -> list[object]:
+        """Return the entries of the server's list of prompts, unchecked. Raises as `list_tools`."""
+        if self._client.server_capabilities.prompts is None:
+            return []
+        return await self._list("prompts/list", "prompts")
+
+    async def list_resources(self) -> tuple[list[object], list[object]]:
+        """Return the entries of the lists of resources and of templates of their addresses, unchecked. Raises CallFailed."""
+        resources = await self._call(self._list("resources/list", "resources"))
+        try:
+            return resources, await self._list("resources/templates/list", "resourceTemplates")
+        except (MCPError, ServerDown):  # many servers have none
+            return resources, []
+
+    async def follow_changes(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change` for each change that a server with the newest protocol tells. Older ones notify without being asked.
+
+        Returns when the server does not tell of changes, or has ended doing so.
+        """
+        if self.protocol not in MODERN_PROTOCOL_VERSIONS:
+            return
+        try:
+            async with self._client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    on_change()
+        except (MCPError, SubscriptionLost):
+            return
 
     async def _list(self, method: str, key: str) -> list[object]:
         found: list[object] = []
@@ -98,24 +158,34 @@ class McpConnection:
         """Return the result of a tool. Raises CallFailed. Cancelled: the server is told that nobody waits any more."""
         return await self._call(self._client.call_tool(name, dict(arguments)))
 
-    async def _call(self, call: Awaitable[CallToolResult]) -> CallToolResult:
+    async def read_resource(self, uri: str) -> ReadResourceResult:
+        """Return a resource. Raises CallFailed. Cancelled: as `call_tool`."""
+        return await self._call(self._client.read_resource(uri))
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
+        """Return a prompt. Raises CallFailed. Cancelled: as `call_tool`."""
+        return await self._call(self._client.get_prompt(name, dict(arguments)))
+
+    async def _call(self, call: Awaitable[T]) -> T:
         try:
             return await call
         except MCPError as error:
+            if error.message == SESSION_ENDED:
+                self.broken.set()
             if error.code == CONNECTION_CLOSED:
                 raise CallFailed("it ended during the call, so it is unknown whether the call had an effect") from None
             raise CallFailed(f"it refused the call: {clean(error.message, LONGEST_REASON)}") from None
         except ValidationError:
             raise CallFailed("its answer does not follow the protocol") from None
-        except (trio.BrokenResourceError, trio.ClosedResourceError, RuntimeError) as error:
+        except (trio.BrokenResourceError, trio.ClosedResourceError, RuntimeError, ServerDown) as error:
             raise CallFailed(f"the call failed: {clean(str(error), LONGEST_REASON)}") from None
 
 
 @asynccontextmanager
 async def open_connection(
-    program: ServerProgram, on_change: Callable[[], None], *, legacy: bool
+    streams: AbstractAsyncContextManager[Streams], on_change: Callable[[], None], *, legacy: bool
 ) -> AsyncIterator[McpConnection]:
-    """Run a server, agree with it on a version of the protocol, and yield the connection.
+    """Open the streams to a server, agree with it on a version of the protocol, and yield the connection.
 
     on_change: called when the server says that its lists have changed. legacy: do not ask for the newest protocol first, for a
     server that has ended when it was asked.
@@ -128,7 +198,7 @@ async def open_connection(
             on_change()
 
     client = Client(
-        open_program(program),
+        streams,
         client_info=Implementation(name="pegasus", version=__version__),
         message_handler=take,
         mode="legacy" if legacy else "auto",
@@ -137,15 +207,18 @@ async def open_connection(
     try:
         async with client:
             client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
-            yield McpConnection(client)
+            connection = McpConnection(client)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.follow_changes, on_change)
+                yield connection
+                nursery.cancel_scope.cancel()
     except Exception as error:  # groups of nurseries too; a cancel is none of these
         downs = error.split(ServerDown)[0] if isinstance(error, ExceptionGroup) else None
-        reason = explain(
-            first_cause(downs or error)
-        )  # what has ended the connection says more than what follows from it
+        cause = first_cause(downs or error)  # what has ended the connection says more than what follows from it
+        reason = explain(cause)
         if reason is None:
             raise
-        raise ServerDown(reason) from None
+        raise ServerDown(reason, is_refusal=isinstance(cause, MCPError | httpx2.HTTPStatusError)) from None
 
 
 def explain(error: BaseException) -> str | None:
@@ -161,6 +234,12 @@ def explain(error: BaseException) -> str | None:
             return f"it refused: {clean(error.message, LONGEST_REASON)}"
         case ValidationError():
             return "its answers do not follow the protocol"
+        case httpx2.HTTPStatusError():  # its text has the address, which may hold a key
+            return f"it answers with the status {error.response.status_code}"
+        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+            return "nothing answers at its address"
+        case httpx2.HTTPError():
+            return f"the connection broke ({type(error).__name__})"
         case OSError() | RuntimeError():
             return clean(str(error), LONGEST_REASON) or type(error).__name__
     return None

@@ -29,6 +29,11 @@ MOST_GARBAGE: Final = 50
 class ServerDown(Exception):
     """A server that cannot be used, for an expected reason. The text is a sentence for people without secrets."""
 
+    def __init__(self, reason: str, *, is_refusal: bool = False) -> None:
+        super().__init__(reason)
+        self.is_refusal = is_refusal
+        """It was reached and has answered that it does not speak so."""
+
 
 @attrs.define(eq=False)
 class FloodGuard:

@@ -60,6 +60,8 @@ class ListedTool:
     """Name that the server knows it by."""
     spec: ToolSpec
     """Name, description and schema for models."""
+    is_extra: bool = False
+    """It is no tool of the server, but stands for its resources or prompts (`extras`)."""
 
 
 async def read_tools(server: str, found: Iterable[object]) -> tuple[ListedTool, ...]:

@@ -24,6 +24,7 @@ import trio
 
 from actors import Inbox
 from pegasus.formatting import first_cause
+from pegasus.mcp.extras import GET_PROMPT, READ_RESOURCE, extra_tools, read_listing
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.listing import ListedTool, clean, read_tools
 from pegasus.mcp.results import ResultReader
@@ -86,6 +87,8 @@ class McpServer:
         """Set when the server has said that its lists have changed."""
         self._legacy = False
         """Begin with the older protocol. Some servers end when they are asked for the newest one, so attempts alternate."""
+        self._sse = False
+        """Its address speaks the older transport."""
         self._redactor = Redactor((*settings.env.values(), *settings.headers.values()), shortest=SHORTEST_SECRET)
         """Masks the values of environment and headers in the server's words."""
 
@@ -116,16 +119,33 @@ class McpServer:
         """Connect, and follow the changes of the lists. scope: has the deadline of the first list, which is lifted then."""
         # The import of the SDK takes half a second, in which others run.
         module = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.mcp.connection"))
-        program = module.ServerProgram(
-            (self.settings.command, *self.settings.args),
-            self.settings.cwd or str(self._files.workspace),
-            command_environment(os.environ, self.settings.env),
-            self._log_line,
-        )
-        legacy = self._legacy
-        self._legacy = not legacy
-        async with module.open_connection(program, self._note_change, legacy=legacy) as connection:
+        if self.settings.command:
+            program = module.ServerProgram(
+                (self.settings.command, *self.settings.args),
+                self.settings.cwd or str(self._files.workspace),
+                command_environment(os.environ, self.settings.env),
+                self._log_line,
+            )
+            legacy = self._legacy
+            self._legacy = not legacy
+            await self._converse(module, module.open_program(program), scope, legacy=legacy)
+            return
+        remote = module.RemoteServer(self.settings.url, self.settings.headers)
+        try:
+            await self._converse(module, module.open_remote(remote, sse=self._sse), scope, legacy=False)
+        except ServerDown as error:
+            if self._sse or not error.is_refusal or self.state.state == "up":
+                raise _with_status(error, remote.status) from None
+            try:  # servers that have only the older transport refuse the newer one
+                await self._converse(module, module.open_remote(remote, sse=True), scope, legacy=True)
+            except ServerDown as other:
+                raise other if self._sse else _with_status(error, remote.status) from None
+
+    async def _converse(self, module: Any, streams: object, scope: trio.CancelScope, *, legacy: bool) -> None:
+        """Open a connection over these streams, and follow the changes of the lists for ever. Raises ServerDown."""
+        async with module.open_connection(streams, self._note_change, legacy=legacy) as connection:
             self._legacy = legacy
+            self._sse = legacy and bool(self.settings.url)
             await self._read_lists(connection)
             self.instructions = clean(connection.instructions, LONGEST_INSTRUCTIONS)
             self._connection = connection
@@ -133,17 +153,29 @@ class McpServer:
             _log.info("MCP server connected", server=self.name, tools=len(self.tools), protocol=connection.protocol)
             scope.deadline = float("inf")
             self.on_up()
-            while True:
-                await self._has_changed.wait()
-                await trio.sleep(QUIET)
-                self._has_changed = trio.Event()
-                with trio.fail_after(self.settings.timeout):
-                    await self._read_lists(connection)
-                self.state = attrs.evolve(self.state, tools=len(self.tools))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._follow_changes, connection)
+                await connection.broken.wait()
+                raise ServerDown("it has ended the session")
+
+    async def _follow_changes(self, connection: McpConnection) -> None:
+        """Read the lists again whenever the server says that they have changed. Raises ServerDown if it does not answer then."""
+        while True:
+            await self._has_changed.wait()
+            await trio.sleep(QUIET)
+            self._has_changed = trio.Event()
+            with trio.move_on_after(self.settings.timeout) as scope:
+                await self._read_lists(connection)
+            if scope.cancelled_caught:
+                raise ServerDown(f"it did not answer within {self.settings.timeout:g} s")
+            self.state = attrs.evolve(self.state, tools=len(self.tools))
 
     async def _read_lists(self, connection: McpConnection) -> None:
-        """Read the list of tools, and make tools of it."""
-        listed = await read_tools(self.name, await connection.list_tools())
+        """Read the lists of tools and prompts, and make tools of them."""
+        listed = list(await read_tools(self.name, await connection.list_tools()))
+        names = {tool.spec.name for tool in listed}
+        extras = extra_tools(self.name, has_resources=connection.has_resources, prompts=await connection.list_prompts())
+        listed += [tool for tool in extras if tool.spec.name not in names]
         wanted = [tool for tool in listed if any(fnmatchcase(tool.own_name, name) for name in self.settings.tools)]
         before = {tool.name: tool for tool in self.tools}
         made = tuple(self._make_tool(tool, before) for tool in wanted)
@@ -166,15 +198,15 @@ class McpServer:
             return known
 
         async def run(arguments: Metadata, context: ToolContext) -> Json:
-            return await self.call(listed.own_name, arguments)
+            return await self.call(listed, arguments)
 
         more = "Ask for less, if the tool has a parameter for that."
         return Tool(
             listed.spec, run, "mcp", Effect.ONCE, more, source=Outside.MCP, timeout=self.settings.timeout
         )  # its reach is the default, the farthest: nobody here knows what a server does
 
-    async def call(self, tool: str, arguments: Metadata) -> Json:
-        """Return the result of a tool by the server's own name of it. Raises ToolError, at once if the server is down."""
+    async def call(self, tool: ListedTool, arguments: Metadata) -> Json:
+        """Return the result of a tool. Raises ToolError, at once if the server is down."""
         connection = self._connection
         if connection is None:
             reason = f": {self.state.reason}" if self.state.reason else ""
@@ -183,10 +215,26 @@ class McpServer:
             )
         module = cast("Any", importlib.import_module("pegasus.mcp.connection"))  # loaded, since there is a connection
         try:
-            result = await connection.call_tool(tool, arguments)
+            return await self._call_on(connection, tool, arguments)
         except module.CallFailed as error:
             raise ToolError(f"the MCP server {self.name}: {error}") from None
-        return await self._results.read_call(result)
+
+    async def _call_on(self, connection: McpConnection, tool: ListedTool, arguments: Any) -> Json:
+        if not tool.is_extra:
+            return await self._results.read_call(await connection.call_tool(tool.own_name, arguments))
+        if tool.own_name == READ_RESOURCE:
+            return await self._results.read_resource(await connection.read_resource(arguments["uri"]))
+        if tool.own_name == GET_PROMPT:
+            prompt = await connection.get_prompt(arguments["name"], arguments.get("arguments") or {})
+            return await self._results.read_prompt(prompt)
+        return read_listing(*await connection.list_resources())
+
+
+def _with_status(error: ServerDown, status: int) -> ServerDown:
+    """Return the reason with the HTTP status of the last refusal, which says more than the SDK's words for it."""
+    if status in (401, 403):
+        return ServerDown(f"it refuses the access (status {status}); see headers and auth in its settings")
+    return ServerDown(f"{error} (status {status})") if status and error.is_refusal else error
 
 
 async def run_server(inbox: Inbox[object], server: McpServer) -> None:

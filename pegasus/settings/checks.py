@@ -50,7 +50,6 @@ NOT_YET: Final = (
     ("agent.scope", ("chat",), '"global"'),
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
     *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),
-    ("mcp.servers.*.url", (ANY_VALUE,), '""'),
     ("mcp.servers.*.auth", ("oauth", "client_credentials"), '""'),
     ("sandbox.network", ("all",), '"none"'),
     ("session.memory_window", (NOT_DEFAULT,), "50"),

@@ -6,7 +6,7 @@ import json
 
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Book, Thought, reply, say, serving
-from tests.blackbox.support.mcp import got, reached, server, states
+from tests.blackbox.support.mcp_settings import got, reached, server, states
 from tests.blackbox.support.work import Effects, Office, act, answer, heard
 
 SECRET = "hunter22-of-the-server"

@@ -12,7 +12,7 @@ import trio
 
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Book, Thought, reply, say, serving
-from tests.blackbox.support.mcp import got, reached, received, server, states
+from tests.blackbox.support.mcp_settings import got, reached, received, server, states
 from tests.blackbox.support.work import Effects, below, gone
 
 STATES = {

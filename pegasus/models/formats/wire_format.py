@@ -45,6 +45,7 @@ from pegasus.models.errors import output_limit, provider_message
 from pegasus.models.formats.framing import EventDecoder, StreamDecoder
 from pegasus.models.formats.pictures import RefusedPictures, describe_pictures
 from pegasus.models.json_text import join_surrogates, parse_arguments
+from pegasus.outside import without_fences
 
 _MOST_TOKENS: Final = 1 << 40
 """Tokens of one call that are believed. No model has a window near it."""
@@ -132,7 +133,7 @@ class WireFormat(ABC):
     def _output(self, result: ToolResult) -> str:
         """Return the content of a result, which must not be blank."""
         output = result.content if result.content.strip() else "(no output)"
-        is_marked = self.has_error_mark or not result.is_error or output.startswith("Error")
+        is_marked = self.has_error_mark or not result.is_error or without_fences(output).startswith("Error")
         return output if is_marked else f"Error: {output}"
 
     def adapt(self, status: int, body: object, request: ModelRequest) -> bool:

@@ -116,6 +116,8 @@ def test_a_base_url_that_is_no_web_address(mistakes, url):
         ("", "command"),
         ('command = "x"\nurl = "http://a"', "url"),
         ('command = "x"\nheaders = { A = "b" }', "headers"),
+        ('url = "http://a"\nargs = ["x"]', "args"),
+        ('url = "ftp://a"', "url"),
         ('command = "x"\ntimeout = 0', "timeout"),
     ],
 )
@@ -146,8 +148,8 @@ def test_the_name_of_an_mcp_server_begins_those_of_its_tools(mistakes, name):
             "channels.slack.allow_from: found a list, which is not in this version yet; allowed: []",
         ),
         (
-            '[mcp.servers.x]\nurl = "http://a"\n',
-            'mcp.servers.x.url: found "http://a", which is not in this version yet; allowed: ""',
+            '[mcp.servers.x]\nurl = "http://a"\nauth = "oauth"\n',
+            'mcp.servers.x.auth: found "oauth", which is not in this version yet; allowed: ""',
         ),
         (
             "[session]\nmemory_window = 7\n",
@@ -163,9 +165,9 @@ def test_every_line_of_the_table_names_a_key_that_exists(mistakes):
     """A renamed key would otherwise silently take its refusal away."""
     for pattern, values, _ in NOT_YET:
         key = pattern.replace("*", "x")
-        examples = {True: "true", ANY_VALUE: "http://a" if key.startswith("mcp") else '["u"]', NOT_DEFAULT: "7"}
+        examples = {True: "true", ANY_VALUE: '["u"]', NOT_DEFAULT: "7"}
         value = values[0] if isinstance(values[0], str) else examples[values[0]]
-        sets = [f"{key}={value}", *(["mcp.servers.x.command=c"] if key.startswith("mcp") else [])]
+        sets = [f"{key}={value}", *(["mcp.servers.x.url=http://a"] if key.startswith("mcp") else [])]
         assert any("not in this version yet" in line for line in mistakes(sets=sets)), pattern
 
 

@@ -1,0 +1,144 @@
+"""Transports to a server at an address: Streamable HTTP, and the older SSE.
+
+Both are the SDK's, with a client of httpx2 whose answers are bounded, and with the same count of messages that nobody has asked for as
+for programs (`faults`). Redirects are followed within the address's origin only, so that headers and tokens go nowhere else.
+
+Imports the SDK, so it is imported late (see `server`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import attrs
+import httpx2
+import trio
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse
+
+from pegasus.mcp.faults import LARGEST_MESSAGE, FloodGuard, ServerDown
+from pegasus.mcp.stdio import QUEUED, Streams
+
+CONNECT_WITHIN: Final = 30.0
+"""Seconds for a connection to the address. Everything behind that has the deadline of the call."""
+FOREVER: Final = 7 * 86_400.0
+"""Seconds that an event stream may be silent."""
+FREE_BYTES: Final = 4 * LARGEST_MESSAGE
+"""Bytes of an event stream that are read as fast as they come."""
+RATE: Final = 1 << 20
+"""Bytes a second that are read of the rest."""
+
+
+@attrs.define(eq=False)
+class RemoteServer:
+    """The address of a server: `RemoteServer("https://example.org/mcp", {"Authorization": "Bearer …"})`."""
+
+    url: str
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """Headers of each request."""
+    auth: httpx2.Auth | None = None
+    """Adds an access token to each request."""
+    status: int = 0
+    """HTTP status of the last refusal; 0 if there was none."""
+
+    def open_client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        """Return an HTTP client with the headers of the settings. The parameters are those of the SDK's own factory."""
+        return httpx2.AsyncClient(
+            headers={"accept-encoding": "identity", **self.headers, **(headers or {})},
+            timeout=timeout or httpx2.Timeout(CONNECT_WITHIN, read=None),
+            auth=auth or self.auth,
+            event_hooks={"response": [self._bound]},
+        )
+
+    async def _bound(self, response: httpx2.Response) -> None:
+        """Note a refusal, and bound the body of a response. Raises ServerDown for one that is packed: it may unpack to anything."""
+        if response.status_code >= 400:
+            self.status = response.status_code
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise ServerDown("it answers with packed data, which was not asked for")
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        if isinstance(response.stream, httpx2.AsyncByteStream):
+            response.stream = _BoundedBody(response.stream, is_stream=is_stream)
+
+
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The body of a response: at most LARGEST_MESSAGE bytes, or an event stream, which is read slowly when it has sent very much."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, is_stream: bool) -> None:
+        self._stream = stream
+        self._is_stream = is_stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        total = 0
+        async for data in self._stream:
+            total += len(data)
+            if not self._is_stream and total > LARGEST_MESSAGE:
+                raise ServerDown(f"it sent a message of more than {LARGEST_MESSAGE >> 20} MB")
+            if total > FREE_BYTES:
+                await trio.sleep(len(data) / RATE)
+            yield data
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+@asynccontextmanager
+async def open_remote(server: RemoteServer, *, sse: bool) -> AsyncIterator[Streams]:
+    """Connect to an address; yield the streams that the SDK's client reads and writes.
+
+    sse: by the older transport. Raises ServerDown, and errors of httpx2 (within a group) when the connection breaks; the block is
+    cancelled then.
+    """
+    if sse:
+        transport: AbstractAsyncContextManager[Any] = sse_client(
+            server.url, timeout=CONNECT_WITHIN, sse_read_timeout=FOREVER, httpx_client_factory=server.open_client
+        )
+        async with transport as (incoming, outgoing), _counted(incoming, outgoing) as streams:
+            yield streams
+        return
+    async with server.open_client() as client:
+        transport = streamable_http_client(server.url, http_client=client, max_sse_event_size=LARGEST_MESSAGE)
+        async with transport as (incoming, outgoing), _counted(incoming, outgoing) as streams:
+            yield streams
+
+
+@asynccontextmanager
+async def _counted(incoming: Any, outgoing: Any) -> AsyncIterator[Streams]:
+    """Yield streams between which and the SDK's the messages are counted."""
+    to_session, session_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    session_writes, from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
+    asked: set[str | int] = set()
+    flood = FloodGuard()
+
+    async def read() -> None:
+        async for item in incoming:
+            message = item.message if isinstance(item, SessionMessage) else None
+            if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in asked:
+                asked.discard(message.id)
+            else:
+                flood.count(0)
+            await to_session.send(item)
+        raise ServerDown("it closed the connection")
+
+    async def write() -> None:
+        async for item in from_session:
+            if isinstance(item.message, JSONRPCRequest):
+                asked.add(item.message.id)
+            await outgoing.send(item)
+
+    with to_session, session_reads, session_writes, from_session:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            nursery.start_soon(write)
+            yield session_reads, session_writes
+            nursery.cancel_scope.cancel()
