@@ -292,6 +292,9 @@ class ToolSettings:
     allowed_hosts: tuple[str, ...] = texts(
         "host names, addresses and CIDR ranges that web tools may reach though they are not public"
     )
+    web_hosts: tuple[str, ...] = texts(
+        "host names (*.example.org: all below it), addresses and CIDR ranges that web tools may reach; [] = all public ones"
+    )
     web_search: WebSearchSettings = section(WebSearchSettings)
 
 

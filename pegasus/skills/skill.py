@@ -57,7 +57,7 @@ _FOREIGN_TOOLS: Final[Mapping[str, str]] = {
     "Glob": "list_files",
     "LS": "list_files",
     "Bash": "shell_exec",
-    "WebFetch": "http_get",
+    "WebFetch": "web_fetch",
     "WebSearch": "web_search",
     "Task": "spawn_subagent",
     "Agent": "spawn_subagent",

@@ -1,5 +1,7 @@
 """The addresses that network tools may reach: public ones, and those permitted by the setting `tools.allowed_hosts`.
 
+`tools.web_hosts` narrows that down to certain hosts. It is checked by the name as it is written, for each hop of a redirect.
+
 A model can be talked into fetching `http://169.254.169.254/` (the credentials of a cloud machine)
 or a service of the local network. So every connection of a tool goes to an address that an
 `AddressGuard` returned. A name is resolved once, each of its addresses is checked, and the
@@ -101,22 +103,18 @@ class AddressGuard:
         await guard.addresses("169.254.169.254", 80)  # raises ToolError
     """
 
-    def __init__(self, allowed: Sequence[str] = (), resolve: Resolve | None = None) -> None:
+    def __init__(
+        self, allowed: Sequence[str] = (), resolve: Resolve | None = None, *, only: Sequence[str] = ()
+    ) -> None:
         """Make a guard.
 
         allowed: names (`example.org`; `*.example.org` for all below it), addresses and CIDR ranges
         that are permitted though they are not public. resolve: used instead of the system's
-        resolver.
+        resolver. only: the hosts that are reached at all, in the same forms; () = all.
         """
-        self._names: list[str] = []
-        self._blocks: list[IPv4Network | IPv6Network] = []
+        self._allowed = _HostList(allowed)
+        self._only = _HostList(only)
         self._resolve = resolve or lookup
-        for entry in allowed:
-            entry = entry.strip().lower().rstrip(".")
-            try:
-                self._blocks.append(ip_network(entry.strip("[]"), strict=False))
-            except ValueError:  # a name; so a mistyped range permits nothing instead of too much
-                self._names.append(entry)
 
     async def addresses(self, host: str, port: int) -> tuple[str, ...]:
         """Return the addresses to connect to, best first. Raises ToolError if there are none that may be reached.
@@ -127,8 +125,10 @@ class AddressGuard:
         """
         name = host.lower().strip("[]")
         literal = _parse_literal(name)
+        if self._only and not self._only.has(name.rstrip("."), literal):
+            raise ToolError(f"{host} is refused: only the hosts of tools.web_hosts in pegasus.toml are reached")
         found = [literal] if literal is not None else await self._lookup(name.rstrip("."), port)
-        permitted = literal is None and self._is_permitted_name(name.rstrip("."))
+        permitted = literal is None and self._allowed.has_name(name.rstrip("."))
         checked = [address for address in found if permitted or self._is_reachable(address)]
         if not checked:
             raise ToolError(_explain_refusal(host, found))
@@ -148,13 +148,38 @@ class AddressGuard:
             raise ToolError(f"the host {name} was not found: {error}") from error
         return [ip_address(text) for text in found]
 
-    def _is_permitted_name(self, name: str) -> bool:
-        """Return whether the settings permit this name, whatever it resolves to."""
-        return any(name == entry or (entry.startswith("*.") and name.endswith(entry[1:])) for entry in self._names)
-
     def _is_reachable(self, address: Address) -> bool:
         """Return whether an address is public, or in a permitted range, itself or as the IPv4 address in it."""
-        return why_not_public(address) is None or any(
+        return why_not_public(address) is None or self._allowed.has_address(address)
+
+
+class _HostList:
+    """Hosts of the settings: names, addresses and ranges."""
+
+    def __init__(self, entries: Sequence[str]) -> None:
+        self._names: list[str] = []
+        self._blocks: list[IPv4Network | IPv6Network] = []
+        for entry in entries:
+            entry = entry.strip().lower().rstrip(".")
+            try:
+                self._blocks.append(ip_network(entry.strip("[]"), strict=False))
+            except ValueError:  # a name; so a mistyped range permits nothing instead of too much
+                self._names.append(entry)
+
+    def __bool__(self) -> bool:
+        return bool(self._names or self._blocks)
+
+    def has(self, name: str, literal: Address | None) -> bool:
+        """Return whether a host is in the list as it is written: a name, or an address."""
+        return self.has_name(name) if literal is None else self.has_address(literal)
+
+    def has_name(self, name: str) -> bool:
+        """Return whether a name is in the list, whatever it resolves to."""
+        return any(name == entry or (entry.startswith("*.") and name.endswith(entry[1:])) for entry in self._names)
+
+    def has_address(self, address: Address) -> bool:
+        """Return whether an address is in the list, itself or as the IPv4 address in it."""
+        return any(
             form.version == block.version and form in block
             for form in (address, embedded_v4(address))
             if form is not None

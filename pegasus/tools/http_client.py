@@ -21,8 +21,9 @@ imported in a thread.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Any, Final, cast
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 import trio
@@ -37,6 +38,23 @@ MAX_PARTS: Final = 20_000
 """Parts (network reads or chunks) of one body. A normal server needs under a hundred for
 `MAX_BODY`, one that sends line by line some thousands. Each part costs about 30 microseconds, so
 the bound is a little more than half a second of work."""
+
+
+Sink: TypeAlias = Callable[["HttpAnswer", bytes], Awaitable[None]]
+"""A function that takes a body piece by piece. It gets the answer, without a body, and the next bytes of it, decompressed."""
+
+
+@attrs.frozen
+class FetchLimits:
+    """Limits of the body of an answer.
+
+    Example: `FetchLimits(max_body=4 << 20, seconds=20.0)`. What is beyond them is not read, which is not an error.
+    """
+
+    max_body: int = MAX_BODY
+    """Bytes that are read, decompressed."""
+    seconds: float = math.inf
+    """Time for the body, once the headers are there."""
 
 
 @attrs.frozen(eq=False)
@@ -60,18 +78,26 @@ class HttpAnswer:
 
 
 async def fetch(
-    guard: AddressGuard, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None
+    guard: AddressGuard,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None = None,
+    *,
+    limits: FetchLimits | None = None,
+    sink: Sink | None = None,
 ) -> HttpAnswer:
     """Send a request and return the answer, after at most `MAX_REDIRECTS` redirects.
 
         answer = await fetch(AddressGuard(), "GET", "https://example.org/", {})
 
     guard: decides which addresses may be connected to. Trusted certificates are those of the system (SSL_CERT_FILE
-    and SSL_CERT_DIR are honoured). At most `MAX_BODY` bytes of the body are read; a longer body is cut, which is
-    not an error. Every HTTP status is an answer. Raises ToolError for a URL that is not http(s), an address that
-    is refused, and a failed connection. There is no timeout except for connecting (10 s for one address): the
+    and SSL_CERT_DIR are honoured). A body that is longer than the limits allow is cut, which is not an error. sink: takes
+    the body of an answer with status 200, which then holds none. Every HTTP status is an answer. Raises ToolError for a URL
+    that is not http(s), an address that is refused, and a failed connection. There is no timeout except for connecting (10 s for
+    one address) and for the body, if the limits have one: the
     deadline of the call ends the rest.
     """
     exchange = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.tools.http_exchange"))
-    answer: HttpAnswer = await exchange.follow(guard, method, url, headers, body)
+    answer: HttpAnswer = await exchange.follow(guard, method, url, headers, body, limits or FetchLimits(), sink)
     return answer

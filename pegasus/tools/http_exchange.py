@@ -11,7 +11,7 @@ import base64
 import ssl
 import zlib
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 import attrs
@@ -21,7 +21,7 @@ import trio
 from pegasus import __version__
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import ToolError
-from pegasus.tools.http_client import MAX_BODY, MAX_PARTS, MAX_REDIRECTS, HttpAnswer
+from pegasus.tools.http_client import MAX_BODY, MAX_PARTS, MAX_REDIRECTS, FetchLimits, HttpAnswer, Sink
 
 _CONNECT_TIMEOUT: Final = 10.0
 """Seconds for connecting to one address, so that the next one is tried before the deadline of the
@@ -69,14 +69,20 @@ def system_trust() -> ssl.SSLContext:
 
 
 async def follow(
-    guard: AddressGuard, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    guard: AddressGuard,
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    limits: FetchLimits,
+    sink: Sink | None,
 ) -> HttpAnswer:
     """Send a request and those that its redirects ask for, and return the last answer; see `http_client.fetch`."""
     hop, redirected = Hop(method, _parse_url(url), _check_headers(headers), body), ""
     tls = await trio.to_thread.run_sync(system_trust)
     for _ in range(MAX_REDIRECTS + 1):
         try:
-            result = await _send(hop, guard, tls)
+            result = await _send(hop, guard, tls, limits, sink)
         except ToolError as error:
             raise ToolError(f"{redirected}{error}") from error
         if isinstance(result, HttpAnswer):
@@ -86,7 +92,9 @@ async def follow(
     raise ToolError(f"{url} redirects more than {MAX_REDIRECTS} times")
 
 
-async def _send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext) -> HttpAnswer | Hop:
+async def _send(
+    hop: Hop, guard: AddressGuard, tls: ssl.SSLContext, limits: FetchLimits, sink: Sink | None
+) -> HttpAnswer | Hop:
     """Send one request. Return its answer, or the next hop if it is a redirect that may be followed.
 
     Raises ToolError. The connection is closed in any case, also on cancel.
@@ -95,7 +103,11 @@ async def _send(hop: Hop, guard: AddressGuard, tls: ssl.SSLContext) -> HttpAnswe
         async with httpx2.AsyncHTTPTransport(verify=tls, trust_env=False) as transport:
             response = await _connect(transport, hop, guard)
             try:
-                return _next_hop(hop, response) or await _read_answer(hop, response)
+                if (next_hop := _next_hop(hop, response)) is not None:
+                    return next_hop
+                if sink is not None and response.status_code == 200:
+                    return await _pour_answer(hop, response, limits, sink)
+                return await _read_answer(hop, response, limits)
             finally:
                 await response.aclose()
     except _FAILURES as error:
@@ -233,29 +245,42 @@ _RAW_DEFLATE: Final = -15
 """Window bits that stand for deflate without a header, which some servers send."""
 _PIECE: Final = 1 << 12
 """Bytes that are decompressed in one step."""
+_LARGE_PIECE: Final = 1 << 18
+"""Bytes that one step may give where they are handed on at once."""
+_SHORT: Final = 1 << 16
+"""Bytes that are decompressed without a thread."""
+_SMALL_PART: Final = 256
+"""Bytes that each part of a long body has on average, at least."""
+_TOO_MANY_PARTS: Final = "the server sends the body in too many small parts"
 
 
-async def _read_answer(hop: Hop, response: httpx2.Response) -> HttpAnswer:
-    """Read the body and return the answer."""
-    received, is_whole, note = await _read_body(response)
-    body, problem = _decompress(received, response.headers.get("content-encoding", ""), is_whole=is_whole)
-    note = note or problem
+def _answer_without_body(hop: Hop, response: httpx2.Response) -> HttpAnswer:
+    """Return the answer as far as its headers tell it."""
     headers: dict[str, str] = {}
     for name, value in response.headers.multi_items():
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return HttpAnswer(
-        hop.shown,
-        response.status_code,
-        response.reason_phrase,
-        headers,
-        body[:MAX_BODY],
-        complete=is_whole and len(body) <= MAX_BODY and not note,
+    return HttpAnswer(hop.shown, response.status_code, response.reason_phrase, headers, b"", complete=False)
+
+
+async def _read_answer(hop: Hop, response: httpx2.Response, limits: FetchLimits) -> HttpAnswer:
+    """Read the body and return the answer."""
+    received, is_whole, note = await _read_body(response, limits)
+    unpack = partial(
+        _decompress, received, response.headers.get("content-encoding", ""), is_whole=is_whole, limit=limits.max_body
+    )
+    # What can become megabytes is decompressed in a thread, so that the loop goes on.
+    body, problem = await trio.to_thread.run_sync(unpack) if len(received) > _SHORT else unpack()
+    note = note or problem
+    return attrs.evolve(
+        _answer_without_body(hop, response),
+        body=body[: limits.max_body],
+        complete=is_whole and len(body) <= limits.max_body and not note,
         note=note,
     )
 
 
-async def _read_body(response: httpx2.Response) -> tuple[bytes, bool, str]:
-    """Return the body as it is sent, whether that is all of it, and a note if it has too many parts.
+async def _read_body(response: httpx2.Response, limits: FetchLimits) -> tuple[bytes, bool, str]:
+    """Return the body as it is sent, whether that is all of it, and a note if it has too many parts or comes too slowly.
 
     When enough is read, the response is closed and the loop goes on, instead of leaving it by `break`. The
     library reads through several nested generators, and a `break` would leave the inner ones to the
@@ -265,23 +290,68 @@ async def _read_body(response: httpx2.Response) -> tuple[bytes, bool, str]:
     """
     body, parts, is_enough = bytearray(), 0, False
     try:
+        with trio.move_on_after(limits.seconds) as scope:
+            async for part in response.aiter_raw():
+                if not is_enough:
+                    parts += 1
+                    if parts <= MAX_PARTS:
+                        body += part
+                    is_enough = parts > MAX_PARTS or len(body) > limits.max_body
+                    if is_enough:
+                        await response.aclose()
+                await trio.lowlevel.checkpoint()
+    except (httpx2.HTTPError, httpx2.StreamError):
+        if not is_enough:
+            raise
+    if scope.cancelled_caught:
+        return bytes(body), False, f"the server is slow: only what it sent in {limits.seconds:g} s is here"
+    return bytes(body), not is_enough, _TOO_MANY_PARTS if parts > MAX_PARTS else ""
+
+
+async def _pour_answer(hop: Hop, response: httpx2.Response, limits: FetchLimits, sink: Sink) -> HttpAnswer:
+    """Hand the body to a sink piece by piece and return the answer, which is complete if all of the body was handed on.
+
+    The body is not asked for in a compressed form; a server that sends gzip or deflate all the same is understood.
+    """
+    answer = _answer_without_body(hop, response)
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        return attrs.evolve(answer, note=f"the body is compressed in a way that is not read: {encoding}")
+    unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if encoding not in ("", "identity") else None
+    size = parts = received = 0
+    note, is_enough = "", False
+    try:
         async for part in response.aiter_raw():
             if not is_enough:
-                parts += 1
-                if parts <= MAX_PARTS:
-                    body += part
-                is_enough = parts > MAX_PARTS or len(body) > MAX_BODY
+                parts, received = parts + 1, received + len(part)
+                if parts > MAX_PARTS and received < parts * _SMALL_PART:
+                    note = _TOO_MANY_PARTS
+                while part and not note:
+                    piece, part = part, b""
+                    if unpack is not None:
+                        piece = unpack.decompress(piece, _LARGE_PIECE)
+                        part = unpack.unconsumed_tail
+                    size += len(piece)
+                    if size > limits.max_body:
+                        note = f"it has more than {limits.max_body:,} bytes"
+                    elif piece:
+                        await sink(answer, piece)
+                is_enough = bool(note)
                 if is_enough:
                     await response.aclose()
             await trio.lowlevel.checkpoint()
     except (httpx2.HTTPError, httpx2.StreamError):
         if not is_enough:
             raise
-    return bytes(body), not is_enough, "the server sends the body in too many small parts" if parts > MAX_PARTS else ""
+    except zlib.error as error:
+        note = f"the compressed body is damaged: {error}"
+    if unpack is not None and received and not unpack.eof and not note:
+        note = "the compressed body ends too early"
+    return attrs.evolve(answer, complete=not note, note=note)
 
 
-def _decompress(data: bytes, encoding: str, *, is_whole: bool) -> tuple[bytes, str]:
-    """Return the decompressed body, at most one byte more than `MAX_BODY`, and a note if it cannot be read.
+def _decompress(data: bytes, encoding: str, *, is_whole: bool, limit: int = MAX_BODY) -> tuple[bytes, str]:
+    """Return the decompressed body, at most one byte more than `limit`, and a note if it cannot be read.
 
     encoding: the header Content-Encoding. is_whole: False if the end of the data is missing.
     """
@@ -294,12 +364,12 @@ def _decompress(data: bytes, encoding: str, *, is_whole: bool) -> tuple[bytes, s
     # files would hold up the event loop for seconds.
     body, at, is_one_whole, may_be_raw = bytearray(), 0, False, names == ["deflate"]
     decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
-    while at < len(data) and len(body) <= MAX_BODY:
+    while at < len(data) and len(body) <= limit:
         if decompressor.eof:  # gzip files may follow each other
             decompressor, is_one_whole = zlib.decompressobj(_GZIP_OR_ZLIB), True
         piece = data[at : at + _PIECE]
         try:
-            body += decompressor.decompress(piece, MAX_BODY + 1 - len(body))
+            body += decompressor.decompress(piece, limit + 1 - len(body))
         except zlib.error as error:
             if is_one_whole:  # bytes behind a complete file that are not another one are padding
                 return bytes(body), ""
@@ -308,6 +378,6 @@ def _decompress(data: bytes, encoding: str, *, is_whole: bool) -> tuple[bytes, s
                 continue
             return bytes(body), f"the compressed body is damaged: {error}"
         at += len(piece) - len(decompressor.unused_data)
-    if is_whole and data and not decompressor.eof and len(body) <= MAX_BODY:
+    if is_whole and data and not decompressor.eof and len(body) <= limit:
         return bytes(body), "the compressed body ends too early"
     return bytes(body), ""

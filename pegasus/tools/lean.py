@@ -21,7 +21,7 @@ SHOWN_WHEN_LEAN: Final[Mapping[str, tuple[str, ...]]] = {
     "edit_file": (),
     "list_files": ("path",),
     "grep_files": ("path",),
-    "http_get": (),
+    "web_fetch": ("offset",),
     "web_search": (),
     "shell_exec": (),
     "memory_search": (),

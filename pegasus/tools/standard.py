@@ -23,6 +23,7 @@ from pegasus.tools.files import file_tools, real_folders
 from pegasus.tools.memory import memory_tools
 from pegasus.tools.shell import environment_tools, shell_tools
 from pegasus.tools.web_fetch import fetch_tools
+from pegasus.tools.web_page import page_tool
 from pegasus.tools.web_search import web_search
 
 RESULT_SHARE: Final = 0.05
@@ -38,11 +39,13 @@ def standard_tools(
 
     clock: returns the wall clock in ms since the epoch. sandbox: the walls around commands.
     """
+    guard = AddressGuard(settings.allowed_hosts, only=settings.web_hosts)
     return (
         *basic_tools(clock),
         *environment_tools(),
         *file_tools(),
-        *fetch_tools(AddressGuard(settings.allowed_hosts)),
+        page_tool(guard),
+        *fetch_tools(guard),
         web_search(settings.web_search),
         *shell_tools(sandbox=sandbox),
         *background_tools(sandbox=sandbox),
@@ -88,7 +91,7 @@ ALL_TASK_TOOLS: Final = (
     *("current_time", "sleep", "get_env", "set_env"),
     *("read_file", "write_file", "list_files", "delete_file"),
     *("move_file", "get_file_info", "edit_file", "grep_files"),
-    *("http_get", "http_post", "http_request", "web_search"),
+    *("web_fetch", "http_get", "http_post", "http_request", "web_search"),
     *("shell_exec", "run_python"),
     *("command_start", "command_output", "command_input", "command_stop", "command_list"),
     *("json_parse", "json_stringify", "base64_encode", "base64_decode"),

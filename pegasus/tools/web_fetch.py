@@ -172,16 +172,21 @@ def describe_body(answer: HttpAnswer, room: int) -> dict[str, Json]:
         return {"body": "", "notice": answer.note}
     content_type = answer.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
-    charset = _CHARSET_IN_HEADER.search(content_type)
     if not is_text(media_type, answer.body):
         return _describe_binary(media_type, answer)
-    text = decode_body(answer.body, media_type, charset[1] if charset else "")
+    text = decode_body(answer.body, media_type, declared_charset(content_type))
     notices = [answer.note] if answer.note else []
     fields: dict[str, Json] = {"body": text[:room]}
     if not answer.complete or len(text) > room:
         fields["truncated"] = True
         notices.append(f"only the first {min(len(text), room):,} characters of the body are here")
     return {**fields, "notice": "; ".join(notices)} if notices else fields
+
+
+def declared_charset(content_type: str) -> str:
+    """Return the character set that a header Content-Type names, "" if it names none."""
+    charset = _CHARSET_IN_HEADER.search(content_type)
+    return charset[1] if charset else ""
 
 
 def is_text(media_type: str, data: bytes) -> bool:

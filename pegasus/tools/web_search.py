@@ -34,7 +34,7 @@ _MAX_TEXT: Final = 500
 """Characters of a title and of a snippet."""
 _SPEC: Final = ToolSpec(
     "web_search",
-    "Search the web. Returns results with title, url and snippet; read a page itself with http_get.",
+    "Search the web. Returns results with title, url and snippet; read a page itself with web_fetch.",
     parameters(
         {
             "query": {"type": "string"},
@@ -43,7 +43,7 @@ _SPEC: Final = ToolSpec(
         "query",
     ),
 )
-"""Points to http_get, as snippets are often taken for the page."""
+"""Points to web_fetch, as snippets are often taken for the page."""
 
 
 @attrs.frozen(eq=False)
@@ -106,7 +106,7 @@ def _configured_service(settings: WebSearchSettings) -> tuple[_SearchService, st
     if not settings.provider:
         raise ToolError(
             "no search service is set up: the user chooses one by tools.web_search.provider in pegasus.toml "
-            f"({', '.join(_SERVICES)}); pages whose address is known can be read with http_get"
+            f"({', '.join(_SERVICES)}); pages whose address is known can be read with web_fetch"
         )
     service = _SERVICES[settings.provider]
     if service.needs_key and not settings.api_key:

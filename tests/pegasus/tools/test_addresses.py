@@ -214,3 +214,43 @@ async def test_and_nothing_more(allowed, host):
 async def test_the_system_knows_this_machine():
     with pytest.raises(ToolError, match="this machine"):
         await AddressGuard().addresses("localhost", 80)
+
+
+# ------------------------------------------------------------------ only certain hosts
+
+
+def listed(*only, allowed=()):
+    async def resolve(name, port):
+        return {"inside.example": ["10.0.0.1"]}.get(name, ["93.184.216.34"])
+
+    return AddressGuard(allowed, resolve, only=only)
+
+
+@pytest.mark.parametrize("host", ["docs.example", "DOCS.example.", "a.wiki.example", "93.184.216.34", "[2606:2800::1]"])
+async def test_hosts_of_the_list_are_reached(host):
+    guard = listed("docs.example", "*.wiki.example", "93.184.216.0/24", "2606:2800::/32")
+    assert await guard.addresses(host, 443)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "other.example",
+        "wiki.example",
+        "docs.example.evil",
+        "evildocs.example",
+        "8.8.8.8",
+        "xdocs.example",
+        "2606:4700::1",
+    ],
+)
+async def test_other_hosts_are_refused_with_the_setting(host):
+    guard = listed("docs.example", "*.wiki.example", "93.184.216.0/24", "2606:2800::/32")
+    with pytest.raises(ToolError, match="tools.web_hosts"):
+        await guard.addresses(host, 443)
+
+
+async def test_a_host_of_the_list_is_still_to_be_public():
+    with pytest.raises(ToolError, match="private network"):
+        await listed("inside.example").addresses("inside.example", 80)
+    assert await listed("inside.example", allowed=["inside.example"]).addresses("inside.example", 80)
