@@ -246,7 +246,7 @@ async def test_hosts_of_the_list_are_reached(host):
 )
 async def test_other_hosts_are_refused_with_the_setting(host):
     guard = listed("docs.example", "*.wiki.example", "93.184.216.0/24", "2606:2800::/32")
-    with pytest.raises(ToolError, match="tools.web_hosts"):
+    with pytest.raises(ToolError, match=r"tools\.web_hosts"):
         await guard.addresses(host, 443)
 
 
