@@ -26,13 +26,21 @@ import click
 from pegasus.cli.control import Answer, fit_terminal, print_text, query, report_failure
 from pegasus.cli.program import JSON, pegasus, program_name
 from pegasus.formatting import format_time, plural
-from pegasus.host import Home
+from pegasus.host import Home, wall_clock
 from pegasus.intake import CONTROL_COMMANDS
 from pegasus.main_agent import CURRENT, LONGEST, archive_names, is_archive, line_text, open_archive
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, find_providers, role_spec, split_spec
 from pegasus.settings import Settings
-from pegasus.skills import BUILT_IN, Skill, SkillCatalog
+from pegasus.skills import (
+    BUILT_IN,
+    AcceptedSkills,
+    NotAcceptable,
+    Skill,
+    SkillCatalog,
+    format_accepted,
+    format_proposed,
+)
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
 from pegasus.wire import decode_object
@@ -160,7 +168,11 @@ def skills_text(answer: Answer) -> str:
         )
         for skill in answer["skills"]
     ]
-    problems = len(answer["problems"])
+    lines += [
+        format_proposed(skill["name"], skill["problem"] or "", was_accepted=skill["changed"])
+        for skill in answer["proposed"]
+    ]
+    problems = len(answer["problems"]) - len(answer["proposed"])
     hint = [f"\n{plural(problems, 'problem')}: see `{program_name()} skills check`."] if problems else []
     return "\n".join([*(lines or ["No skills."]), *hint])
 
@@ -170,7 +182,10 @@ def run_list_of_skills(home: Home, settings: Settings) -> Answer:
     """List skills: name, origin, who may call it, purpose."""
     skills = skills_of(home)
     rows = [_skill_json(skill, home) for skill in sorted(skills.all(), key=lambda skill: skill.name)]
-    return {"skills": rows, "problems": [str(problem) for problem in skills.problems]}
+    proposed: list[Json] = [
+        {"name": each.name, "changed": each.was_accepted, "problem": each.problem or None} for each in skills.proposed()
+    ]
+    return {"skills": rows, "proposed": proposed, "problems": [str(problem) for problem in skills.problems]}
 
 
 @SKILLS.declare("check")
@@ -191,12 +206,27 @@ def run_check(home: Home, settings: Settings) -> int:
     return 0
 
 
+@SKILLS.declare("accept", click.Argument(["name"]))
+def run_accept(home: Home, name: str) -> int:
+    """Accept a skill of the workspace, exactly as its files are now.
+
+    Any later change of a file takes the acceptance back. Read the files before: whoever can write in the workspace has written them.
+    """
+    try:
+        accepted = skills_of(home).accept_now(name, wall_clock())
+    except (NotAcceptable, OSError) as error:
+        return report_failure(str(error))
+    print_text(format_accepted(accepted))
+    return 0
+
+
 def skills_of(home: Home) -> SkillCatalog:
-    """Return the skills of a home: the user's win over the built-in ones, and those of the workspace over all.
+    """Return the skills of a home: the user's win over the built-in ones. Those of the workspace count as far as they are accepted.
 
     Files with mistakes are in `problems` of the result.
     """
-    return SkillCatalog(BUILT_IN, home.skills, home.workspace / "skills")
+    accepted = AcceptedSkills(home.accepted_skills, home.workspace / "skills")
+    return SkillCatalog(BUILT_IN, home.skills, accepted=accepted)
 
 
 def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:

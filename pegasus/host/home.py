@@ -90,6 +90,8 @@ class Home:
         """The folder that tasks work in."""
         self.skills = path / "skills"
         """The user's own skills."""
+        self.accepted_skills = path / "accepted-skills.json"
+        """The skills of the workspace that the owner has accepted, with the hashes of their files."""
         self.subagents = path / "subagents"
         """The user's own types of tasks."""
         self.personas = path / "personas"

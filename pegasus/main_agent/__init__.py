@@ -50,6 +50,7 @@ from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegatio
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.services import AgentServices, AgentToolset, message_publisher
+from pegasus.main_agent.skill_command import SKILLS, skills_answer
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
 from pegasus.main_agent.status import (
@@ -70,6 +71,7 @@ __all__ = [
     "LONGEST",
     "NOTIFICATION_BATCH",
     "REPLY",
+    "SKILLS",
     "SPAWN_ALIAS",
     "TASKS",
     "AgentServices",
@@ -105,6 +107,7 @@ __all__ = [
     "origin_of",
     "page_of",
     "persona_answer",
+    "skills_answer",
     "status_json",
     "task_line",
     "task_name",

@@ -48,6 +48,7 @@ _HELP: Final = {
     "/usage": "what my model calls have used, and what is left of the budgets",
     "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
     "/speech": "how the model speaks; my owner can choose: /speech auto, monologue or direct",
+    "/skills": "the skills there are; my owner can accept one of the workspace: /skills accept NAME",
     PERSONA: "who I am, and what I propose to change about that (for my owner to accept or reject)",
     "/help": "this list",
 }

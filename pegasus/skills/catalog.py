@@ -13,6 +13,9 @@ systems. Looking at the time of change before each use is as good, because nobod
 
 A refresh builds a complete new snapshot and then replaces the old one in one assignment. So a reader never sees
 half of a refresh, and a cancelled or failed one leaves the old snapshot.
+
+The folder in the workspace is different, since tasks write there: its skills count only with the content that the owner has accepted
+(see `acceptance`), and never in place of another skill.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import attrs
 import trio
 
 from pegasus.observe import get_logger
+from pegasus.skills.acceptance import AcceptedSkills, Manifest, NotAcceptable, hash_of, manifest_of
 from pegasus.skills.skill import FILE, MAX_BYTES, Skill, parse_skill
 
 _T = TypeVar("_T")
@@ -58,6 +62,24 @@ class SkillProblem(NamedTuple):
         return f"{self.file}: {self.text}{'; this skill is left out' if self.is_fatal else ''}"
 
 
+class ProposedSkill(NamedTuple):
+    """A skill of the workspace that nobody has accepted with the content that it has.
+
+    Example: `ProposedSkill("deploy", manifest_of(folder), "Deploys the site", False, "")`.
+    """
+
+    name: str
+    """Name of its folder."""
+    manifest: Manifest
+    """Its files."""
+    description: str = ""
+    """Its own words, which nobody has accepted."""
+    was_accepted: bool = False
+    """True if another content of it was accepted."""
+    problem: str = ""
+    """Why it cannot be accepted; "" if it can."""
+
+
 class _SkillFile(NamedTuple):
     """The content of a SKILL.md as it was read."""
 
@@ -67,6 +89,8 @@ class _SkillFile(NamedTuple):
     """None if the file has a fatal mistake."""
     problems: tuple[SkillProblem, ...]
     """Mistakes in this file, kept with it so that an unchanged file is not parsed again for them."""
+    digest: str = ""
+    """Hash of the bytes that the skill was read from."""
 
 
 @attrs.frozen(eq=False)
@@ -79,6 +103,8 @@ class _Snapshot:
     """Mistakes in all folders and files."""
     files: Mapping[str, _SkillFile]
     """Files by path, for the next look."""
+    proposed: tuple[ProposedSkill, ...] = ()
+    """Skills of the workspace that do not count."""
 
 
 class SkillCatalog:
@@ -91,9 +117,19 @@ class SkillCatalog:
     That order lets a user replace a built-in skill by one of the same name.
     """
 
-    def __init__(self, *folders: Path, in_thread: bool = True) -> None:
-        """in_thread: read files in a thread. Tests in virtual time read them directly."""
+    def __init__(
+        self,
+        *folders: Path,
+        accepted: AcceptedSkills | None = None,
+        in_thread: bool = True,
+    ) -> None:
+        """Prepare; nothing is read yet.
+
+        folders: those whose skills count as they are. accepted: those of the workspace; None: there are none. in_thread: read files
+        in a thread. Tests in virtual time read them directly.
+        """
         self._folders = folders
+        self._accepted = accepted
         self._in_thread = in_thread
         self._snapshot: _Snapshot | None = None
         """The last look; None before the first use."""
@@ -106,7 +142,7 @@ class SkillCatalog:
         if now - self._refreshed_at < REFRESH_INTERVAL:
             return
         known = self._snapshot.files if self._snapshot else {}
-        self._store(await self._run(_read_folders, self._folders, known))
+        self._store(await self._run(self._look, known))
         self._refreshed_at = now
 
     def get(self, name: str) -> Skill | None:
@@ -126,6 +162,34 @@ class SkillCatalog:
         """Return the files beside the SKILL.md, as paths below its folder."""
         return await self._run(supporting_files, skill)
 
+    def proposed(self) -> tuple[ProposedSkill, ...]:
+        """Return the skills of the workspace that do not count because nobody has accepted them as they are, by name."""
+        return self._current().proposed
+
+    async def accept(self, name: str, at: int) -> ProposedSkill:
+        """Accept a skill of the workspace as it is now, and return it. On return it is on disk, and counts.
+
+        name: of its folder. at: wall clock, ms. Raises NotAcceptable, which says why, and OSError.
+        """
+        return await self._run(self.accept_now, name, at)
+
+    def accept_now(self, name: str, at: int) -> ProposedSkill:
+        """Do what `accept` does; blocks."""
+        if self._accepted is None:
+            raise NotAcceptable("skills of the workspace cannot be accepted here")
+        proposed = {each.name: each for each in self._look({}).proposed}
+        found = proposed.get(name)
+        if found is None:
+            there = ", ".join(proposed) or "none"
+            raise NotAcceptable(
+                f"there is no skill {name!r} in the workspace that waits to be accepted; there are: {there}"
+            )
+        if found.problem:
+            raise NotAcceptable(f"{name} cannot be accepted: {found.problem}")
+        self._accepted.accept(name, found.manifest, at)
+        self._store(self._look({}))
+        return found
+
     async def read(self, skill: Skill, path: str) -> str:
         """Return one of these files as text. Raises ValueError as `read_supporting_file`.
 
@@ -143,7 +207,14 @@ class SkillCatalog:
 
     def _current(self) -> _Snapshot:
         """Return the last snapshot. The first use reads the files directly, since the prompt is built before the loop runs."""
-        return self._snapshot or self._store(_read_folders(self._folders, {}))
+        return self._snapshot or self._store(self._look({}))
+
+    def _look(self, known: Mapping[str, _SkillFile]) -> _Snapshot:
+        """Read all folders. known: files of the last look, which are not read again if they have not changed."""
+        snapshot = _read_folders(self._folders, known)
+        if self._accepted is None:
+            return snapshot
+        return _with_workspace(snapshot, self._accepted.folder, self._accepted.load())
 
     def _store(self, snapshot: _Snapshot) -> _Snapshot:
         """Make a snapshot the current one, and log the mistakes that the last one did not have."""
@@ -212,7 +283,54 @@ def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile
         return None
     except (OSError, ValueError) as error:
         return _SkillFile(fingerprint, None, (SkillProblem(str(path), _explain(error), True),))
-    return _SkillFile(fingerprint, skill, tuple(SkillProblem(str(path), text, False) for text in warnings))
+    found = tuple(SkillProblem(str(path), text, False) for text in warnings)
+    return _SkillFile(fingerprint, skill, found, hash_of(data))
+
+
+# ------------------------------------------------------------------ skills of the workspace
+
+
+def _with_workspace(snapshot: _Snapshot, folder: Path, accepted: Mapping[str, Manifest]) -> _Snapshot:
+    """Return the snapshot with the accepted skills of the workspace, behind those of all other folders.
+
+    Nothing of them is taken from the last look: time of change and size of a file are easily forged by those who write it.
+    """
+    skills, problems, proposed = dict(snapshot.skills), list(snapshot.problems), []
+    for path in _find_files(folder, problems):
+        if not path.exists():
+            continue
+        found, skill = _judge(path, folder, accepted.get(path.parent.name), skills)
+        if skill is not None:
+            skills[skill.name] = skill
+        else:
+            proposed.append(found)
+            why = found.problem or ("its files have changed" if found.was_accepted else "nobody has accepted it")
+            problems.append(SkillProblem(str(path.parent), f"does not count: {why}", False))
+    return attrs.evolve(snapshot, skills=skills, problems=tuple(problems), proposed=tuple(proposed))
+
+
+def _judge(
+    path: Path, folder: Path, accepted: Manifest | None, others: Mapping[str, Skill]
+) -> tuple[ProposedSkill, Skill | None]:
+    """Return a skill of the workspace as it is proposed, and as one that counts, None if it does not."""
+    name = path.parent.name
+    found = ProposedSkill(name, {}, was_accepted=accepted is not None)
+    try:
+        manifest = manifest_of(path.parent)
+        file = _read_file(path, None, folder)
+    except (NotAcceptable, OSError) as error:
+        return found._replace(problem=str(error)), None
+    if file is None or file.skill is None:
+        return found._replace(
+            problem="; ".join(problem.text for problem in file.problems) if file else "it is gone"
+        ), None
+    skill = attrs.evolve(file.skill, manifest=manifest)
+    found = found._replace(manifest=manifest, description=skill.description)
+    if skill.name in others:
+        return found._replace(problem=f"there is a skill {skill.name} already, which it must not replace"), None
+    # The text in use is that of the bytes that were read, whatever the file holds by now.
+    is_accepted = accepted is not None and manifest == accepted and file.digest == accepted.get(FILE)
+    return found, skill if is_accepted else None
 
 
 @contextmanager
@@ -300,6 +418,10 @@ def read_supporting_file(skill: Skill, path: str) -> str:
             data = _read_bounded(fd, MAX_FILE_BYTES)
         if data is None:
             raise ValueError(f"is larger than {MAX_FILE_BYTES >> 10} kB")
+        if skill.manifest is not None and skill.manifest.get(Path(real).relative_to(folder).as_posix()) != hash_of(
+            data
+        ):
+            raise ValueError(f"is not as it was when the skill {skill.name} was accepted")
         return data.decode()
     except (OSError, ValueError) as error:
         there = ", ".join(supporting_files(skill)) or "none"

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pegasus.formatting import CHARACTERS_PER_TOKEN, truncate
+from pegasus.skills.catalog import ProposedSkill
 from pegasus.skills.skill import Skill
 
 WINDOW_SHARE: Final = 0.02
@@ -64,6 +65,22 @@ def format_help(skills: Iterable[Skill]) -> str:
         f"/{_format_call(skill)} — {truncate(_first_sentence(skill.description), MAX_SENTENCE)}"
         for skill in callable_skills
     )
+
+
+def format_proposed(name: str, problem: str = "", *, was_accepted: bool) -> str:
+    """Return the line about a skill of the workspace that does not count, with how to accept it. Nothing that it says is shown."""
+    shown = truncate("".join(character for character in name if character.isprintable()), MAX_SENTENCE)
+    if problem:
+        return f"{shown} (workspace): does not count: {problem}"
+    why = "its files have changed since you accepted it" if was_accepted else "you have not accepted it"
+    how = f"pegasus skills accept {shown}, or /skills accept {shown}"
+    return f"{shown} (workspace): does not count, {why}. Read its files, then: {how}"
+
+
+def format_accepted(skill: ProposedSkill) -> str:
+    """Return the answer to an acceptance: the skill, and every file that counts from now on."""
+    files = ", ".join(sorted(skill.manifest))
+    return f"Accepted the skill {skill.name}: {skill.description}\nIts files, exactly as they are now: {files}"
 
 
 def _first_sentence(text: str) -> str:

@@ -100,6 +100,8 @@ class Skill:
     """Text behind the name in lists."""
     first: int = 1
     """The number of the first positional argument: `$1`, or `$0`."""
+    manifest: Mapping[str, str] | None = None
+    """Hashes of its files as the owner has accepted them; None for a skill that needs no acceptance."""
 
 
 def parse_skill(text: str, folder: Path) -> tuple[Skill, list[str]]:

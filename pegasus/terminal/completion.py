@@ -34,6 +34,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "direct": "all it writes is said",
     },
     "/persona": {"accept": "accept a proposal", "reject": "reject a proposal"},
+    "/skills": {"accept": "accept a skill of the workspace as it is now"},
 }
 """First words that may follow a command."""
 MOST_CHOICES: Final = 50

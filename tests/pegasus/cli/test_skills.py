@@ -33,6 +33,8 @@ def test_the_built_in_skills_are_listed_and_in_order(pegasus):
 def test_the_list_says_where_a_skill_comes_from_and_who_may_call_it(pegasus, write):
     write("commit", "description: mine\ndisable-model-invocation: true\n")
     write("near", "description: here\nuser-invocable: false\ncontext: fork\n", where="workspace/skills")
+    assert "pegasus skills accept near" in pegasus("skills", "list")[1]
+    assert pegasus("skills", "accept", "near")[1].startswith("Accepted the skill near: here\n")
     rows = {line.split()[0]: line for line in pegasus("skills", "list")[1].splitlines()}
     assert rows["commit"].split() == ["commit", "home", "inline", "you", "mine"]
     assert rows["near"].split() == ["near", "workspace", "fork", "model", "here"]

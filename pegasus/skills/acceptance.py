@@ -1,0 +1,159 @@
+"""Acceptance: which skills of the workspace the owner has accepted, and with which content.
+
+Background tasks write in the workspace, and they read what strangers write. So a skill there counts only after the owner has accepted
+exactly this content: SKILL.md and every file beside it. Any other content is not accepted, be it changed by one character or by one
+file more. What was accepted is kept outside of the workspace, in `<home>/accepted-skills.json` (0600):
+
+    {"skills":{"deploy":{"files":{"SKILL.md":"<sha256>","steps/one.md":"<sha256>"},"at":1772029800000}}}
+
+Tools can reach neither this file nor the commands that change it. The content that is used is compared, not the content that was
+there a moment ago: whoever reads a file of an accepted skill compares the bytes that it has read. So a file that is exchanged between
+the check and the use is refused.
+
+Functions of this module block: files of skills are few and small (`MOST_FILES`, `MOST_BYTES`), and larger ones cannot be accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+import attrs
+
+from pegasus.messages import Json
+from pegasus.wire import decode_object, encode_json
+
+MOST_FILES: Final = 200
+"""Files that a skill may have to be accepted, folders and hidden files included."""
+MOST_BYTES: Final = 4 << 20
+"""Bytes of all files of a skill that is to be accepted."""
+DEEPEST: Final = 8
+"""Levels of folders within a skill that is to be accepted."""
+
+Manifest: TypeAlias = Mapping[str, str]
+"""The SHA-256 of each file of a skill, in hexadecimal, by its path below the folder of the skill."""
+
+
+class NotAcceptable(ValueError):
+    """A folder that cannot be accepted as a skill. The text says why, for the owner."""
+
+
+def manifest_of(folder: Path) -> dict[str, str]:
+    """Return the manifest of a skill's folder. Raises NotAcceptable for links, special files and too much content, and OSError."""
+    manifest: dict[str, str] = {}
+    size = 0
+    for path, name in _walk(folder, "", DEEPEST):
+        data = _read(path, name, MOST_BYTES - size)
+        size += len(data)
+        manifest[name] = hash_of(data)
+        if len(manifest) > MOST_FILES:
+            raise NotAcceptable(f"{folder}: found more than {MOST_FILES} files, allowed: {MOST_FILES}")
+    return manifest
+
+
+def hash_of(data: bytes) -> str:
+    """Return the SHA-256 of a file's content, as a manifest has it."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def _walk(folder: Path, prefix: str, levels: int) -> Iterator[tuple[Path, str]]:
+    """Yield path and name of every file, hidden ones included."""
+    with os.scandir(folder) as listed:
+        entries = sorted(listed, key=lambda entry: entry.name)
+    for entry in entries:
+        name = f"{prefix}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            if not levels:
+                raise NotAcceptable(f"{name}: found folders deeper than {DEEPEST} levels")
+            yield from _walk(folder / entry.name, f"{name}/", levels - 1)
+        elif entry.is_file(follow_symlinks=False):
+            yield folder / entry.name, name
+        else:
+            raise NotAcceptable(f"{name}: found a link or a special file, allowed: files; put the file itself there")
+
+
+def _read(path: Path, name: str, limit: int) -> bytes:
+    """Return the content of a file. A link that has taken its place is not followed, and a pipe is not waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise NotAcceptable(f"{name}: found a special file, allowed: files")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise NotAcceptable(
+            f"{name}: found more than {MOST_BYTES >> 20} MiB in the files of the skill, allowed: that much"
+        )
+    return data
+
+
+@attrs.frozen(eq=False)
+class AcceptedSkills:
+    """The skills that the owner has accepted, in a file outside of the workspace.
+
+    Example:
+        accepted = AcceptedSkills(home / "accepted-skills.json", workspace / "skills")
+        accepted.accept("deploy", manifest_of(accepted.folder / "deploy"), at=now)
+        accepted.load()["deploy"]
+    """
+
+    path: Path
+    """The file that holds what was accepted."""
+    folder: Path
+    """The folder in the workspace with the skills."""
+
+    def load(self) -> dict[str, Manifest]:
+        """Return the accepted manifests by the names of their folders. A file that is missing or cannot be read accepts nothing."""
+        try:
+            status = self.path.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o022:  # somebody else may have written it
+                return {}
+            found = decode_object(self.path.read_bytes()).get("skills")
+        except (OSError, ValueError):
+            return {}
+        skills = found if isinstance(found, Mapping) else {}
+        return {str(name): manifest for name, entry in skills.items() if (manifest := _parse_manifest(entry))}
+
+    def accept(self, name: str, manifest: Manifest, at: int) -> None:
+        """Accept the content of a skill. On return it is on disk. name: of its folder. at: wall clock, ms. Raises OSError."""
+        self._change(name, {"files": dict(manifest), "at": at})
+
+    def revoke(self, name: str) -> None:
+        """Take the acceptance of a skill back. On return that is on disk. Raises OSError."""
+        self._change(name, None)
+
+    def _change(self, name: str, entry: Mapping[str, Json] | None) -> None:
+        """Write the file anew, in one atomic step."""
+        entries: dict[str, Json] = {}
+        try:
+            found = decode_object(self.path.read_bytes()).get("skills")
+            entries = dict(found) if isinstance(found, Mapping) else {}
+        except (FileNotFoundError, ValueError):
+            pass
+        entries.pop(name, None)
+        if entry is not None:
+            entries[name] = entry
+        temporary = self.path.with_name(f"{self.path.name}.new")
+        temporary.unlink(missing_ok=True)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as stream:
+            stream.write(encode_json({"skills": entries}).encode() + b"\n")
+            stream.flush()
+            os.fsync(fd)
+        temporary.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _parse_manifest(entry: object) -> Manifest | None:
+    """Return the manifest of an entry, None if it has none that can be read."""
+    files = entry.get("files") if isinstance(entry, Mapping) else None
+    if not isinstance(files, Mapping) or not files:
+        return None
+    return {str(name): str(digest) for name, digest in files.items()}
