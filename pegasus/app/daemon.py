@@ -66,6 +66,7 @@ from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, U
 from pegasus.observe import get_logger, stop_logging
 from pegasus.sandbox import Sandbox, SandboxError, probe_sandbox
 from pegasus.settings import Settings
+from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk, StorageError
 from pegasus.tools import standard_tools
 
@@ -157,7 +158,9 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         random=Random(),  # noqa: S311 ids only
         workspace=home.workspace,
         subagent_folders=(home.subagents,),
-        skill_folders=(home.skills, home.workspace / "skills"),
+        skills=SkillCatalog(
+            BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")
+        ),
         files=WorkspaceFiles(home.workspace),
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),

@@ -35,6 +35,7 @@ from pegasus.events import BusMessage, EventMaker, RecentEvents
 from pegasus.formatting import truncate
 from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, WorkspaceFiles
 from pegasus.main_agent import (
+    SKILLS,
     SPAWN_ALIAS,
     TASKS,
     AgentServices,
@@ -49,6 +50,7 @@ from pegasus.main_agent import (
     describe_speech,
     find_open_tasks,
     persona_answer,
+    skills_answer,
 )
 from pegasus.mcp import McpServers
 from pegasus.memory import Memory, read_or_nothing
@@ -154,8 +156,8 @@ class Environment:
     """The folder that tasks work in."""
     subagent_folders: tuple[Path, ...] = ()
     """Folders with SUBAGENT.md files beside the built-in types, the strongest last."""
-    skill_folders: tuple[Path, ...] = ()
-    """Folders with skills beside the built-in ones, the strongest last."""
+    skills: SkillCatalog = attrs.field(factory=lambda: SkillCatalog(BUILT_IN))
+    """Skills that people and the model can call."""
     files: WorkspaceFiles | None = None
     """The owner's files that are part of the prompt; None: there are none."""
     open_memory: Callable[[Ref[JournalMessage]], Memory]
@@ -174,8 +176,6 @@ class Environment:
     """Returns the texts that tool results must not show; a reload of the settings may change them."""
     switch: ModelSwitch | None = None
     """Changes the default model at run time (`/model`); None: nothing can."""
-    reads_in_thread: bool = True
-    """True if small files are read in threads. Tests in virtual time set False."""
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(1))
     """The last events, for programs that follow them."""
     make_fence: Callable[[], str] = new_fence
@@ -310,8 +310,7 @@ def _toolset(
     an alias that models know from elsewhere: it is accepted, but the prompt does not list it.
     """
     settings = environment.settings
-    skills = SkillCatalog(BUILT_IN, *environment.skill_folders, in_thread=environment.reads_in_thread)
-    invoker = SkillInvoker(skills, task_agent, environment.models.client)
+    invoker = SkillInvoker(environment.skills, task_agent, environment.models.client)
     found = (
         *delegation_tools(task_agent, _descriptions(types)),
         invoker.tool(),
@@ -328,7 +327,7 @@ def _toolset(
         return not wanted or any(fnmatchcase(name, pattern) for pattern in wanted)
 
     executor = _executor(environment, filter(lambda tool: is_wanted(tool.name), found), is_wanted)
-    callable_skills = skills.all()
+    callable_skills = environment.skills.all()
     prompts = MainPrompts(
         environment.persona,
         channels=tuple(channels),
@@ -483,10 +482,10 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
         )
 
     async def persona(message: InboundMessage) -> str:
-        """Show the persona and its proposals or, for an owner, decide about them."""
         return await persona_answer(services.evolution, environment.persona, owners, message.text, message.channel)
 
     answers: dict[str, CommandAnswer] = {"/usage": usage, "/model": model, "/speech": speech, "/persona": persona}
+    answers[SKILLS] = lambda message: skills_answer(environment.skills, owners, environment.clock, message)
     if services.agent.work is not None:
         answers[TASKS] = TaskCommand(services.agent.work.agent, environment.clock, owners).answer
     return answers

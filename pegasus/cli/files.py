@@ -207,7 +207,7 @@ def run_check(home: Home, settings: Settings) -> int:
 
 
 @SKILLS.declare("accept", click.Argument(["name"]))
-def run_accept(home: Home, name: str) -> int:
+def run_accept(home: Home, settings: Settings, *, name: str) -> int:
     """Accept a skill of the workspace, exactly as its files are now.
 
     Any later change of a file takes the acceptance back. Read the files before: whoever can write in the workspace has written them.

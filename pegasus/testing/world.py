@@ -38,6 +38,8 @@ from pegasus.memory import FOLDER, HEAD, FileState, Memory, Stamp
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, TraitStore, UsageTracker
 from pegasus.settings import Settings
+from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
+from pegasus.skills import SkillCatalog
 from pegasus.storage import FLUSH_AFTER, Accepted, JournalMessage, Overloaded, Waiting
 from pegasus.testing.fake_channel import FakeChannel
 from pegasus.testing.memory_disk import MemoryDisk
@@ -274,12 +276,11 @@ async def open_world(
         make_fence=lambda: "fence00000",
         workspace=Path(),
         subagent_folders=tuple(subagents),
-        skill_folders=tuple(skills),
+        skills=SkillCatalog(BUILT_IN_SKILLS, *skills, in_thread=False),
         files=files,
         open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=DiskArchives(disk),
-        reads_in_thread=False,
         secrets=lambda: secrets,
     )
     environment.may_work.set()
