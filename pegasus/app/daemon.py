@@ -68,7 +68,7 @@ from pegasus.sandbox import Sandbox, SandboxError, probe_sandbox
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk, StorageError
-from pegasus.tools import standard_tools
+from pegasus.tools import AddressGuard, guarded_dial, standard_tools
 
 EXIT_FAILURE: Final = 1
 """Any failure of the system: a disk, a socket, an actor that did not start."""
@@ -132,13 +132,14 @@ class _World:
 
 def _probe(home: Home, settings: Settings) -> Sandbox:
     """Find out which walls around commands this machine can build. Raises SandboxError if some are required and there are none."""
-    return probe_sandbox(
+    found = probe_sandbox(
         settings.sandbox,
         home.path,
         home.workspace,
         settings.tools.allowed_paths,
         settings_file=settings.source.file,
     )
+    return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)))
 
 
 def _environment(world: _World, models: ModelService, reloader: Reloader) -> Environment:

@@ -6,7 +6,7 @@ of a command; `strays` searches for what is left if a command has attacked its g
 commands write; `screen` makes text of what they write to a terminal.
 
 Around commands stand walls, as far as the machine can build them. `sandbox` finds out which; `folders` plans what a command sees;
-`bubblewrap` and `landlock` are the two ways to build them.
+`bubblewrap` and `landlock` are the two ways to build them; `proxy` is the way of a walled-in command to the network.
 """
 
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError, CommandOutput
@@ -22,6 +22,7 @@ from pegasus.sandbox.guarded import (
 )
 from pegasus.sandbox.output import DEFAULT_OUTPUT, HeadAndTail, OutputRing
 from pegasus.sandbox.process import CommandResult, run_process
+from pegasus.sandbox.proxy import Dial, DialError
 from pegasus.sandbox.sandbox import Sandbox, SandboxError, probe_sandbox
 from pegasus.sandbox.screen import ScreenText
 
@@ -34,6 +35,8 @@ __all__ = [
     "CommandLimits",
     "CommandOutput",
     "CommandResult",
+    "Dial",
+    "DialError",
     "GuardedProcess",
     "HeadAndTail",
     "OutputRing",

@@ -15,7 +15,7 @@ it.
 Interface:
 
 * argv[1] is the descriptor to report to; argv[2] to argv[4] are those that become stdin, stdout and stderr of the
-  command. The guard closes its copies of the three after the start.
+  command. The guard closes its copies of the three after the start. argv[5] is a socket to the daemon, -1 if there is none.
 * fd 0 brings the order (4 bytes of length, then marshal data), and nothing after it. Its end asks
   the guard to end everything. The daemon closes it for that, and the kernel closes it if the daemon
   dies, even by kill -9.
@@ -379,6 +379,34 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
     raise refused
 
 
+def open_proxy(conduit: int) -> int:
+    """Open a socket that the command can connect to, and pass it to the daemon, which serves it. Return its port. Raises OSError.
+
+    conduit: descriptor of the socket to the daemon. The guard keeps none of both.
+    """
+    import _socket  # a third of the time that `socket` takes
+    from _struct import pack
+
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    daemon = _socket.socket(fileno=conduit)
+    daemon.sendmsg([b"proxy"], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, pack("i", listener.fileno()))])
+    port = int(listener.getsockname()[1])
+    daemon.close()
+    listener.close()
+    return port
+
+
+def _add_proxy(order: dict[str, Any], conduit: int) -> None:
+    """Open a proxy, tell the command where it is, and let it connect there. Variables that the task has set stay."""
+    port = open_proxy(conduit)
+    for name, value in order["proxy"].items():
+        order["env"].setdefault(name, value.replace("{port}", str(port)))
+    if order["landlock"] is not None:
+        order["landlock"]["ports"] = [port]
+
+
 def read_order() -> dict[str, Any] | None:
     """Return what to run, or None if the daemon was gone before it had sent all of it."""
     wanted = 4
@@ -396,13 +424,19 @@ def read_order() -> dict[str, Any] | None:
 
 def main() -> bool:
     """Guard one command to its end. Return True if nothing can have escaped."""
-    report, *streams = map(int, sys.argv[1:5])
+    report, *streams, conduit = map(int, sys.argv[1:6])
     for descriptor in {report, *streams}:
         os.set_inheritable(descriptor, False)
     guard = Guard(report)
     order = read_order()
     if order is None:
         return True
+    if order["proxy"] is not None:
+        try:
+            _add_proxy(order, conduit)
+        except OSError as error:
+            guard.report(f"refused {error.errno} the proxy")
+            return True
     if order["terminal"]:
         guard.first_signals.insert(
             0, signal.SIGHUP

@@ -24,6 +24,7 @@ import marshal
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -38,6 +39,7 @@ import trio
 
 from pegasus.sandbox import strays
 from pegasus.sandbox.output import DEFAULT_OUTPUT
+from pegasus.sandbox.proxy import serve_proxy
 from pegasus.sandbox.sandbox import Sandbox, Walls, remove_folder
 
 _GUARD: Final = str(Path(__file__).with_name("guard.py"))
@@ -148,14 +150,18 @@ async def open_process(
         order = _encode_order(argv, str(cwd), walls, mark, limits, terminal is not None)
         with ExitStack() as open_pipes:
             try:
-                process = await _start_guard(
-                    open_pipes, limits, mark, walls.prefix, stdin=stdin, merged=merged, terminal=terminal
+                process, conduit = await _start_guard(
+                    open_pipes, limits, mark, walls, stdin=stdin, merged=merged, terminal=terminal
                 )
             except OSError as error:
                 raise ProcessError(f"the command could not be started: {error}") from error
             try:
                 await process.begin(order)
-                yield process
+                if conduit is None or walls.proxy is None or sandbox.dial is None:
+                    yield process
+                else:
+                    async with serve_proxy(conduit, walls.proxy, sandbox.dial):
+                        yield process
             finally:
                 await process.stop()
     finally:
@@ -185,6 +191,7 @@ def _encode_order(
         "grace": limits.grace,
         "terminal": has_terminal,
         "landlock": None if walls.landlock is None else dict(walls.landlock),
+        "proxy": None if walls.proxy is None else walls.proxy.as_dict(),
     }
     try:
         data = marshal.dumps(order)
@@ -197,16 +204,18 @@ async def _start_guard(
     open_pipes: ExitStack,
     limits: CommandLimits,
     mark: str,
-    prefix: Sequence[str],
+    walls: Walls,
     *,
     stdin: bool,
     merged: bool,
     terminal: TerminalSize | None,
-) -> GuardedProcess:
+) -> tuple[GuardedProcess, socket.socket | None]:
     """Start a guard, which then waits for its order. Raises OSError.
 
-    prefix: beginning of its command line, if a program builds the walls that it runs in. That program lives as long as the guard and
-    would keep the command's pipes open, so it gets others: its stdout is nowhere, its stderr goes to the reports.
+    Also returns the socket over which it sends that of the proxy, if the command has one.
+
+    walls: they may have a program that builds them and starts the guard. That program lives as long as the guard and would keep the
+    command's pipes open, so it gets others: its stdout is nowhere, its stderr goes to the reports.
 
     open_pipes: closes the pipes. The guard inherits the other ends; this process closes its copies of them at
     once, because a pipe ends only when all copies of its writing end are closed. Shielded: starting takes some
@@ -241,20 +250,28 @@ async def _start_guard(
             if not merged:
                 stderr_stream, errors = _open_output(open_pipes, inherited)
             streams = [command_end, output, errors]
+        conduit, guards_end = None, -1
+        if walls.proxy is not None:
+            conduit, other = socket.socketpair()
+            open_pipes.callback(conduit.close)
+            inherited.callback(other.close)
+            guards_end = other.fileno()
+        passed = (report, *streams, *([guards_end] if conduit is not None else []))
         with trio.CancelScope(shield=True):
             guard = await trio.lowlevel.open_process(
-                [*prefix, sys.executable, "-I", "-S", _GUARD, str(report), *map(str, streams)],
+                [*walls.prefix, sys.executable, "-I", "-S", _GUARD, *map(str, (report, *streams, guards_end))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=report,
-                pass_fds=(report, *streams),
+                pass_fds=passed,
                 env={name: os.environ[name] for name in _LIBRARY_PATHS if name in os.environ},
                 cwd="/",
                 start_new_session=True,
             )
     assert guard.stdin is not None  # noqa: S101
     open_pipes.callback(cast("trio.lowlevel.FdStream", guard.stdin).close)
-    return GuardedProcess(guard, reports, limits.grace, mark, stdin_stream, stdout_stream, stderr_stream)
+    process = GuardedProcess(guard, reports, limits.grace, mark, stdin_stream, stdout_stream, stderr_stream)
+    return process, conduit
 
 
 def _open_output(open_pipes: ExitStack, inherited: ExitStack) -> tuple[trio.lowlevel.FdStream, int]:

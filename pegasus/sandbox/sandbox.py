@@ -27,6 +27,7 @@ import attrs
 from pegasus.sandbox import landlock
 from pegasus.sandbox.bubblewrap import bubblewrap_arguments
 from pegasus.sandbox.folders import NO_FOLDERS, Folders, plan_folders
+from pegasus.sandbox.proxy import Dial, ProxyOrder
 from pegasus.settings import SandboxSettings
 
 PROBE_SECONDS: Final = 1.0
@@ -58,6 +59,8 @@ class Walls:
     """What the guard hands to `landlock.restrict`; None: the walls stand already, or there are none."""
     folder: str = ""
     """Its own folder for temporary files; whoever made the walls removes it (`remove_folder`)."""
+    proxy: ProxyOrder | None = None
+    """Its way to the network; None: it has none, or needs none."""
 
 
 @attrs.frozen
@@ -80,6 +83,10 @@ class Sandbox:
     """Reason why bubblewrap is not used."""
     folders: Folders = NO_FOLDERS
     """The folders that commands see."""
+    network: str = "none"
+    """The setting `sandbox.network`: "none", or "all" that `dial` connects to."""
+    dial: Dial | None = attrs.field(default=None, eq=False)
+    """Makes the connections of commands with a network; None: they have none."""
     memory: int = 0
     """Bytes that all processes of a command may have together; 0 = no limit."""
     processes: int = 0
@@ -94,6 +101,11 @@ class Sandbox:
     def is_walled(self) -> bool:
         """Return whether a command can neither read the keys of its owner, nor reach the gateway, nor signal the daemon."""
         return bool(self.bubblewrap) or self.landlock >= LEAST_LANDLOCK
+
+    @property
+    def has_network(self) -> bool:
+        """Return whether commands within the walls have a proxy. Landlock before version 4 could not keep them to it."""
+        return self.network == "all" and self.dial is not None and (bool(self.bubblewrap) or self.landlock >= 4)
 
     @property
     def description(self) -> str:
@@ -124,14 +136,16 @@ class Sandbox:
         folder = os.path.join(self.folders.temporary, name)
         os.makedirs(os.path.join(folder, "tmp"), mode=0o700)
         os.mkdir(os.path.join(folder, "home"), mode=0o700)
+        proxy = ProxyOrder() if self.has_network else None
         if self.bubblewrap:
             arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder, new_session=not has_terminal)
-            return Walls(tuple(arguments), self._environment(env, "/tmp", ""), folder=folder)  # noqa: S108
+            environment = self._environment(env, "/tmp", "")  # noqa: S108
+            return Walls(tuple(arguments), environment, folder=folder, proxy=proxy)
         read, write = self.folders.granted()
         write = [*write, folder, *(os.path.join("/dev", device) for device in _DEVICES)]
         order = {"version": self.landlock, "read": [*read, "/proc"], "write": write, "ports": []}
         environment = self._environment(env, os.path.join(folder, "tmp"), os.path.join(folder, "home"))
-        return Walls((), environment, order, folder)
+        return Walls((), environment, order, folder, proxy)
 
     def _environment(self, env: Mapping[str, str], temporary: str, home: str) -> dict[str, str]:
         """Return the environment of a command whose folders are somewhere else than the daemon's.
@@ -188,6 +202,7 @@ def probe_sandbox(
     found = Sandbox(
         mode=settings.mode,
         folders=folders,
+        network=settings.network,
         memory=settings.memory_mb * _MEGABYTE,
         processes=settings.processes,
     )

@@ -51,7 +51,6 @@ NOT_YET: Final = (
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
     *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),
     ("mcp.servers.*.auth", ("oauth", "client_credentials"), '""'),
-    ("sandbox.network", ("all",), '"none"'),
     ("session.memory_window", (NOT_DEFAULT,), "50"),
     ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
 )
@@ -247,10 +246,11 @@ def _check_tools(settings: Settings, report: Report) -> None:
 
     An entry of `allowed_hosts` opens a hole in a protection, so that a mistyped one must not pass as a name that never fits.
     """
-    for entry in settings.tools.allowed_hosts:
+    lists = (("tools", settings.tools.allowed_hosts), ("sandbox", settings.sandbox.allowed_hosts))
+    for section, entry in ((section, entry) for section, entries in lists for entry in entries):
         if not _is_host(entry):
             allowed = 'host names, "*." before one for all below it, addresses and ranges, as "10.0.0.0/8"; no ports'
-            report("tools.allowed_hosts", f'"{entry}"', allowed, "")
+            report(f"{section}.allowed_hosts", f'"{entry}"', allowed, "")
     search = settings.tools.web_search
     if search.base_url and not _is_web_address(search.base_url):
         report("tools.web_search.base_url", f'"{search.base_url}"', "an http:// or https:// address", "")

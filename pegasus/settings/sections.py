@@ -311,7 +311,15 @@ class SandboxSettings:
         "require",
         "off",
     )
-    network: str = choice("none", 'network of commands within the walls: "none" or "all"', "none", "all")
+    network: str = choice(
+        "none",
+        'network of commands within the walls: "all" is HTTP, HTTPS and what else a proxy carries, to public addresses only',
+        "none",
+        "all",
+    )
+    allowed_hosts: tuple[str, ...] = texts(
+        'network "all": host names, addresses and CIDR ranges that commands may reach though they are not public'
+    )
     writable: tuple[str, ...] = texts("folders that commands may write to beside the workspace and tools.allowed_paths")
     # Two gigabytes are enough for builds and leave the usual machine usable.
     memory_mb: int = whole(2048, "megabytes that all processes of one command may have together; 0 = no limit", least=0)

@@ -15,6 +15,7 @@ folders (`files.paths`), and connections go to public addresses only (`addresses
 ToolError is a result that the model can read; anything else is a defect.
 """
 
+from pegasus.tools.addresses import AddressGuard, guarded_dial
 from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, ToolError, ToolOutcome, parameters
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
@@ -36,6 +37,7 @@ __all__ = [
     "ALL_TASK_TOOLS",
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
+    "AddressGuard",
     "Effect",
     "Labelled",
     "Reach",
@@ -50,6 +52,7 @@ __all__ = [
     "current_time",
     "cut_result",
     "found_json",
+    "guarded_dial",
     "is_valid_schema",
     "lean_task_specs",
     "memory_tools",

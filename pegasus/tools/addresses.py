@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 import trio
 
+from pegasus.sandbox import Dial, DialError
 from pegasus.tools.base import ToolError
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -29,6 +30,8 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """A function that returns the addresses of a host name, best first. It raises OSError if there are
 none."""
 
+CONNECT_SECONDS: Final = 10.0
+"""Seconds that an address has to accept the connection of a command, before the next one is tried."""
 _HINT: Final = "only public addresses are reached, unless the user permits it by tools.allowed_hosts in pegasus.toml"
 """Says what the user can change; the model passes it on."""
 
@@ -185,6 +188,29 @@ class _HostList:
             if form is not None
             for block in self._blocks
         )
+
+
+def guarded_dial(guard: AddressGuard) -> Dial:
+    """Return the function that makes the connections of commands within walls: to addresses that this guard lets through.
+
+    sandbox = attrs.evolve(sandbox, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)))
+    """
+
+    async def dial(host: str, port: int) -> trio.abc.Stream:
+        try:
+            addresses = await guard.addresses(host, port)
+        except ToolError as error:
+            raise DialError(str(error).replace("tools.allowed_hosts", "sandbox.allowed_hosts")) from error
+        problem = ""
+        for address in addresses:
+            try:
+                with trio.fail_after(CONNECT_SECONDS):
+                    return await trio.open_tcp_stream(address, port)
+            except (OSError, trio.TooSlowError) as error:
+                problem = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
+        raise DialError(f"{host} port {port} cannot be reached: {problem}")
+
+    return dial
 
 
 def _explain_refusal(host: str, found: Sequence[Address]) -> str:

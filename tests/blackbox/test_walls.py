@@ -12,7 +12,7 @@ import pytest
 from pegasus.sandbox import landlock
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Exited, serving, until
-from tests.blackbox.support.work import Effects, Office, act, answer, heard, shell
+from tests.blackbox.support.work import Effects, Office, act, answer, heard, open_source, shell
 
 KINDS = ("bubblewrap", "landlock")
 SPEAK = """
@@ -49,8 +49,13 @@ def output_of(view) -> dict:
     return json.loads(view.last)
 
 
-async def attacked(tmp_path, env, command, settings=None, name="attack"):
-    """The result of a command that a task runs: `command` gets the daemon and returns the text of the command."""
+async def attacked(tmp_path, env, command, settings=None, files=None):
+    """The result of a command that a task runs: `command` gets the daemon and returns the text of the command.
+
+    files: what is in the workspace.
+    """
+    name = "attack"
+    tmp_path.mkdir(exist_ok=True)
     results = []
 
     def keep(view):
@@ -59,6 +64,8 @@ async def attacked(tmp_path, env, command, settings=None, name="attack"):
 
     book = Office()
     async with serving(tmp_path, book, {"sandbox.writable": [], **(settings or {})}, env=env) as daemon:
+        for file, text in (files or {}).items():
+            (daemon.home / "workspace" / file).write_text(text)
         book.jobs[name] = [act(shell(command(daemon))), keep]
         async with daemon.client() as client:
             await client.say(f"do {name}")
@@ -125,6 +132,38 @@ async def test_all_paths_allowed_do_not_open_the_agents_own_home(tmp_path, walle
         {"tools.allowed_paths": ["/"]},
     )
     assert result["stdout"] == "kept\n"
+
+
+FETCH = """
+import os, sys, urllib.request as r
+for name in ("no_proxy", "NO_PROXY"): os.environ.pop(name, None)  # else a loopback address is its own
+request = r.Request(sys.argv[1], headers={"Authorization": "Bearer " + sys.argv[2]})
+try: print(r.urlopen(request, timeout=5).read().decode())
+except OSError as error: print("refused", error)
+"""
+
+
+async def test_with_a_network_a_command_reaches_what_is_allowed_and_never_the_gateway(tmp_path, walled):
+    """HTTP goes through a proxy in the daemon, which asks the address guard of the web tools."""
+    async with open_source() as source:
+        source.open.set()
+        for hosts, expected in (["127.0.0.1"], "here it is"), ([], "refused"):
+            result, _, _ = await attacked(
+                tmp_path / str(len(hosts)),
+                walled,
+                lambda _: f"{sys.executable} fetch.py {source.url} x",
+                {"sandbox.network": "all", "sandbox.allowed_hosts": hosts},
+                files={"fetch.py": FETCH},
+            )
+            assert result["stdout"].startswith(expected), result
+        result, _, _ = await attacked(
+            tmp_path / "gateway",
+            walled,
+            lambda daemon: f"{sys.executable} fetch.py http://127.0.0.1:{daemon.port}/ {daemon.token}",
+            {"sandbox.network": "all"},
+            files={"fetch.py": FETCH},
+        )
+        assert result["stdout"].startswith("refused HTTP Error 403")
 
 
 async def test_file_tools_do_not_open_it_either(tmp_path):

@@ -1,0 +1,224 @@
+"""The way of walled-in commands to the network: an HTTP proxy of their own, which decides about each connection.
+
+A command within walls has no network. If the settings allow one, its guard opens a listening socket where the command can
+reach it (on the loopback of its network namespace, or on the one port that Landlock lets it connect to) and passes it to the
+daemon. The daemon accepts connections there, and makes each onward connection itself, with a function that checks addresses
+(`Dial`). So a command reaches what the web tools may reach and nothing else, whatever it does with names and addresses.
+
+The proxy speaks what programs expect of one: `CONNECT host:port` for encrypted connections, and requests with a whole
+`http://` address. It wants a password, which is in the variables that the command gets, because the loopback of Landlock is
+everybody's.
+
+It runs as long as its command, in the task that runs that. A program that does not use HTTP_PROXY has no network.
+"""
+
+from __future__ import annotations
+
+import array
+import secrets
+import socket
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+Dial: TypeAlias = Callable[[str, int], Awaitable[trio.abc.Stream]]
+"""Connects to a host and port. Raises DialError if that is not allowed or not possible."""
+
+MAX_HEAD: Final = 64 * 1024
+"""Bytes of the beginning of a request, up to its empty line."""
+MAX_CONNECTIONS: Final = 128
+"""Connections of one command at the same time; more wait."""
+HEAD_SECONDS: Final = 30.0
+"""Seconds that a client has for the beginning of a request."""
+_PIECE: Final = 64 * 1024
+_USER: Final = "command"
+_NOT_PASSED_ON: Final = ("proxy-authorization", "proxy-connection", "connection", "keep-alive")
+"""Headers that are about the connection to the proxy."""
+_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+"""Variables by which programs find a proxy."""
+_OWN_HOSTS: Final = "localhost,127.0.0.1,::1"
+"""Hosts that a command reaches without the proxy: itself."""
+
+
+class DialError(Exception):
+    """A connection that is refused or failed. The text is for the program that wanted it, and for the model."""
+
+
+class _BadRequest(Exception):
+    """A request that makes no sense."""
+
+
+@attrs.frozen
+class ProxyOrder:
+    """The proxy of one command, as its guard has to know it."""
+
+    secret: str = attrs.field(factory=lambda: secrets.token_urlsafe(16), repr=False)
+    """Password of the proxy."""
+
+    def as_dict(self) -> dict[str, str]:
+        """Return the order for the guard: variables of the command, in which `{port}` stands for the port that it has opened."""
+        url = f"http://{_USER}:{self.secret}@127.0.0.1:{{port}}"
+        own = {"NO_PROXY": _OWN_HOSTS, "no_proxy": _OWN_HOSTS, "NODE_USE_ENV_PROXY": "1"}
+        return dict.fromkeys(_VARIABLES, url) | own
+
+    @property
+    def authorization(self) -> str:
+        """Return the value of the header that a client has to send."""
+        return "Basic " + b64encode(f"{_USER}:{self.secret}".encode()).decode()
+
+
+@asynccontextmanager
+async def serve_proxy(conduit: socket.socket, order: ProxyOrder, dial: Dial) -> AsyncIterator[None]:
+    """Serve the proxy of one command while the block runs. conduit: the socket over which its guard has sent the listening one.
+
+    Leaving the block ends all its connections. An exception of the block leaves as it is.
+    """
+    listener = await _receive_listener(conduit)
+    room = trio.CapacityLimiter(MAX_CONNECTIONS)
+
+    async def handle(stream: trio.SocketStream) -> None:
+        async with stream, room:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await _Exchange(stream, order, dial).run()
+
+    try:
+        async with listener, trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, handle, [listener])
+            yield
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        if len(group.exceptions) == 1:
+            raise group.exceptions[0] from None
+        raise
+
+
+async def _receive_listener(conduit: socket.socket) -> trio.SocketListener:
+    """Return the listening socket that a guard has sent. Raises OSError if it has sent none."""
+    stream = trio.socket.from_stdlib_socket(conduit)
+    descriptors = array.array("i")
+    _, ancillary, _, _ = await stream.recvmsg(16, socket.CMSG_LEN(descriptors.itemsize))
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: descriptors.itemsize])
+    if not descriptors:
+        raise OSError("the guard of the command has opened no proxy")
+    return trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=descriptors[0])))
+
+
+class _Exchange:
+    """One connection to the proxy: one request, and what follows it in both directions."""
+
+    def __init__(self, client: trio.SocketStream, order: ProxyOrder, dial: Dial) -> None:
+        self._client = client
+        self._order = order
+        self._dial = dial
+
+    async def run(self) -> None:
+        """Answer the request. Returns when both sides have ended."""
+        try:
+            with trio.fail_after(HEAD_SECONDS):
+                head, rest = await self._read_head()
+            method, target, headers = _parse_head(head)
+            if not secrets.compare_digest(headers.get("proxy-authorization", ""), self._order.authorization):
+                await self._refuse(
+                    407, "Proxy Authentication Required", "the password of the proxy is missing or wrong"
+                )
+                return
+            host, port, first = _destination(method, target, head)
+            upstream = await self._dial(host, port)
+        except (_BadRequest, trio.TooSlowError) as error:
+            await self._refuse(400, "Bad Request", str(error) or "the request is incomplete")
+        except DialError as error:
+            await self._refuse(403, "Forbidden", str(error))
+        else:
+            async with upstream:
+                if first:
+                    await upstream.send_all(first)
+                else:
+                    await self._client.send_all(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                await self._join(upstream, rest)
+
+    async def _read_head(self) -> tuple[bytes, bytes]:
+        """Return the request up to its empty line, and what came behind it."""
+        data = bytearray()
+        while (end := data.find(b"\r\n\r\n")) < 0:
+            if len(data) > MAX_HEAD:
+                raise _BadRequest(f"the beginning of the request is longer than {MAX_HEAD} bytes")
+            part = await self._client.receive_some(_PIECE)
+            if not part:
+                raise _BadRequest("the request is incomplete")
+            data += part
+        return bytes(data[: end + 2]), bytes(data[end + 4 :])
+
+    async def _join(self, upstream: trio.abc.Stream, rest: bytes) -> None:
+        """Pass on what both sides send, until both have ended."""
+        if rest:
+            await upstream.send_all(rest)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_pass_on, self._client, upstream)
+            await _pass_on(upstream, self._client)
+            nursery.cancel_scope.cancel()  # a client that goes on sending after the answer has ended talks to nobody
+
+    async def _refuse(self, status: int, reason: str, text: str) -> None:
+        """Answer that there is no connection, and why."""
+        body = text.encode() + b"\n"
+        challenge = "Proxy-Authenticate: Basic realm=pegasus\r\n" if status == 407 else ""
+        head = (
+            f"HTTP/1.1 {status} {reason}\r\n{challenge}Content-Type: text/plain; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        await self._client.send_all(head.encode() + body)
+
+
+async def _pass_on(source: trio.abc.ReceiveStream, target: trio.abc.Stream) -> None:
+    """Send all that comes from one stream to the other, and then its end."""
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        async for data in source:
+            await target.send_all(data)
+        if isinstance(target, trio.abc.HalfCloseableStream):
+            await target.send_eof()
+
+
+def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
+    """Return method, target and headers of a request. Raises _BadRequest."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):
+        raise _BadRequest("the first line is no request of HTTP/1.1")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return words[0], words[1], headers
+
+
+def _destination(method: str, target: str, head: bytes) -> tuple[str, int, bytes]:
+    """Return host and port to connect to, and what to send there first: nothing after CONNECT, else the rewritten request."""
+    try:
+        if method == "CONNECT":
+            parts = urlsplit(f"//{target}")
+            port = parts.port
+        else:
+            parts = urlsplit(target)
+            port = parts.port or 80
+    except ValueError:
+        raise _BadRequest(f"{target!r} is no address") from None
+    if not parts.hostname or port is None or (method != "CONNECT" and parts.scheme != "http"):
+        raise _BadRequest(f"found {target[:200]!r}; allowed: CONNECT host:port, or an http:// address")
+    if method == "CONNECT":
+        return parts.hostname, port, b""
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    _, *lines = head.split(b"\r\n")
+    kept = [
+        line
+        for line in lines
+        if line and line.partition(b":")[0].strip().lower().decode("latin-1") not in _NOT_PASSED_ON
+    ]
+    # One request for each connection: another one on it could be meant for another host.
+    return (
+        parts.hostname,
+        port,
+        b"\r\n".join([f"{method} {path} HTTP/1.1".encode("latin-1"), *kept, b"Connection: close", b"", b""]),
+    )

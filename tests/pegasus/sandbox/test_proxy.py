@@ -1,0 +1,248 @@
+"""The proxy of walled-in commands: what it lets through, and that nothing else does."""
+
+import json
+import os
+import socket
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+
+from pegasus.sandbox import CommandLimits, DialError, ProcessError, TerminalSize, open_process, run_process
+from pegasus.sandbox.proxy import MAX_HEAD, ProxyOrder, serve_proxy
+from pegasus.tools.addresses import AddressGuard, guarded_dial
+from tests.pegasus.sandbox.processes import PYTHON, alive, guards
+from tests.pegasus.sandbox.walls import KINDS, make_home, make_sandbox
+
+QUICK = CommandLimits(grace=0.2)
+
+
+@asynccontextmanager
+async def web_server(name="page"):
+    """An HTTP server on loopback that answers with its name, and yields its port and the requests that it got."""
+    heard = []
+
+    async def answer(stream):
+        async with stream:
+            heard.append(bytes(await stream.receive_some(65536)))
+            body = name.encode()
+            await stream.send_all(
+                b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
+            )
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        yield listener.socket.getsockname()[1], heard
+        nursery.cancel_scope.cancel()
+
+
+# ------------------------------------------------------------------ the protocol
+
+
+class Client:
+    def __init__(self, port, order):
+        self._port = port
+        self.authorization = f"Proxy-Authorization: {order.authorization}\r\n".encode()
+
+    async def __call__(self, head, *, authorized=True):
+        """What the proxy sends back for a request."""
+        async with await trio.open_tcp_stream("127.0.0.1", self._port) as stream:
+            first, _, rest = head.partition(b"\r\n")
+            await stream.send_all(first + b"\r\n" + (self.authorization if authorized else b"") + rest)
+            with trio.fail_after(5):
+                return b"".join([part async for part in stream])
+
+
+@pytest.fixture
+async def proxy(nursery):
+    """Starts a proxy that connects with this function; returns a client of it."""
+
+    async def start(dial):
+        daemon, guard = socket.socketpair()
+        with socket.create_server(("127.0.0.1", 0)) as listener, guard:
+            socket.send_fds(guard, [b"proxy"], [listener.fileno()])
+            port = listener.getsockname()[1]
+        order = ProxyOrder()
+
+        async def serve(task_status):
+            with daemon:
+                async with serve_proxy(daemon, order, dial):
+                    task_status.started()
+                    await trio.sleep_forever()
+
+        await nursery.start(serve)
+        return Client(port, order)
+
+    return start
+
+
+async def to_loopback(host, port):
+    if host == "refused.example":
+        raise DialError("it is a private network")
+    return await trio.open_tcp_stream("127.0.0.1", port)
+
+
+async def test_a_request_is_passed_on_without_what_is_about_the_proxy(proxy):
+    async with web_server() as (port, heard):
+        client = await proxy(to_loopback)
+        answer = await client(
+            b"GET http://site.example:%d/a?b=c HTTP/1.1\r\nHost: site.example\r\nProxy-Connection: keep-alive\r\n\r\n"
+            % port
+        )
+    assert answer.endswith(b"\r\n\r\npage")
+    assert heard == [b"GET /a?b=c HTTP/1.1\r\nHost: site.example\r\nConnection: close\r\n\r\n"]
+
+
+async def test_connect_joins_both_sides(proxy):
+    async with web_server() as (port, heard):
+        client = await proxy(to_loopback)
+        answer = await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\nanything" % port)
+    assert answer.startswith(b"HTTP/1.1 200 Connection established\r\n\r\nHTTP/1.1 200 OK")
+    assert heard == [b"anything"]
+
+
+async def test_a_wrong_password_reaches_nothing(proxy):
+    async with web_server() as (port, heard):
+        client = await proxy(to_loopback)
+        assert b" 407 " in await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port, authorized=False)
+        client.authorization = b"Proxy-Authorization: Basic Y29tbWFuZDp4\r\n"
+        assert b" 407 " in await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port)
+    assert heard == []
+
+
+async def test_a_refused_host_is_told_why(proxy):
+    client = await proxy(to_loopback)
+    answer = await client(b"CONNECT refused.example:443 HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 403 Forbidden")
+    assert b"it is a private network" in answer
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET https://a.example/ HTTP/1.1\r\n\r\n",
+        b"GET ftp://a.example/ HTTP/1.1\r\n\r\n",
+        b"CONNECT a.example HTTP/1.1\r\n\r\n",
+        b"CONNECT a.example:99999999 HTTP/1.1\r\n\r\n",
+        b"CONNECT [::1 HTTP/1.1\r\n\r\n",
+        b"GET http://:80/ HTTP/1.1\r\n\r\n",
+        b"\x00\xff\xfe x HTTP/1.1\r\n\r\n",
+        b"GET http://a.example/ HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD + 10),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(proxy, head):
+    client = await proxy(to_loopback)
+    assert (await client(head)).startswith(b"HTTP/1.1 400 Bad Request")
+
+
+async def test_the_dialer_refuses_what_the_web_tools_refuse():
+    dial = guarded_dial(AddressGuard())
+    for host in ("127.0.0.1", "localhost", "169.254.169.254", "::1", "2130706433", "10.0.0.1"):
+        with pytest.raises(DialError, match=r"is refused: .*sandbox\.allowed_hosts|write an IPv4"):
+            await dial(host, 80)
+    async with web_server() as (port, _), await guarded_dial(AddressGuard(["127.0.0.1"]))("127.0.0.1", port) as stream:
+        assert isinstance(stream, trio.SocketStream)
+    with pytest.raises(DialError, match="cannot be reached"):
+        await guarded_dial(AddressGuard(["127.0.0.1"]))("127.0.0.1", 1)
+
+
+# ------------------------------------------------------------------ within walls
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    return make_home(tmp_path)
+
+
+@pytest.fixture(params=KINDS)
+def sandbox(request, home):
+    return attrs.evolve(make_sandbox(home, request.param, network="all"), dial=to_loopback)
+
+
+@pytest.fixture
+def run(home, sandbox, request):
+    name, value = "TEST_MARK", f"{request.node.name}-{os.getpid()}"
+
+    async def run(command, **more):
+        env = {"PATH": os.environ["PATH"], name: value}
+        options = {"limits": QUICK, "timeout": 30.0, "sandbox": sandbox, **more}
+        return await run_process(command, cwd=home / "workspace", env=env, **options)
+
+    yield run
+    assert alive(f"{name}={value}") == {}
+    assert guards() == []
+
+
+FETCH = """
+import sys, urllib.request as r
+try: print(r.urlopen(sys.argv[1], timeout=5).read().decode())
+except OSError as e: print('E', e)
+"""
+
+
+async def test_a_program_that_uses_the_proxy_has_a_network(run):
+    async with web_server() as (port, _):
+        found = await run([PYTHON, "-c", FETCH, f"http://site.example:{port}/"])
+        assert found.stdout == "page\n", found
+        found = await run([PYTHON, "-c", FETCH, f"http://refused.example:{port}/"])
+        assert found.stdout == "E HTTP Error 403: Forbidden\n"
+
+
+async def test_a_program_that_does_not_use_it_has_none(run):
+    around = "import os; [os.environ.pop(n) for n in list(os.environ) if 'proxy' in n.lower()]\n" + FETCH
+    async with web_server() as (port, heard):
+        found = await run([PYTHON, "-c", around, f"http://127.0.0.1:{port}/"])
+        assert found.stdout.startswith("E ")
+    assert heard == []
+
+
+async def test_an_own_server_is_reached_without_it(run, sandbox):
+    if sandbox.kind == "landlock":
+        pytest.skip("Landlock lets a command connect to the proxy only")
+    server = f"import http.server, threading, urllib.request as r, sys\n{SERVER}"
+    assert (await run([PYTHON, "-c", server])).stdout == "200\n"
+
+
+SERVER = """
+s = http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+threading.Thread(target=s.serve_forever, daemon=True).start()
+print(r.urlopen(f"http://localhost:{s.server_port}/").status)
+"""
+
+
+async def test_without_a_dialer_or_with_old_landlock_there_is_no_proxy(run, sandbox):
+    tell = [PYTHON, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
+    assert "HTTP_PROXY" in json.loads((await run(tell)).stdout)
+    assert "HTTP_PROXY" not in json.loads((await run(tell, sandbox=attrs.evolve(sandbox, dial=None))).stdout)
+    assert "HTTP_PROXY" not in json.loads((await run(tell, sandbox=attrs.evolve(sandbox, network="none"))).stdout)
+    assert not attrs.evolve(sandbox, bubblewrap=(), landlock=3).has_network
+
+
+async def test_errors_of_the_caller_leave_as_they_are(home, sandbox):
+    with pytest.raises(ZeroDivisionError):
+        async with open_process("sleep 100", cwd=home, env={}, limits=QUICK, sandbox=sandbox):
+            1 / 0  # noqa: B018
+    with pytest.raises(ProcessError, match="cannot run nothing-like-this"):
+        await run_process(["nothing-like-this"], cwd=home / "workspace", env={}, sandbox=sandbox)
+
+
+async def test_a_cancel_ends_the_command_and_its_connections(home, sandbox):
+    with trio.move_on_after(1.0) as scope:
+        await run_process(
+            "sleep 100", cwd=home / "workspace", env={}, limits=QUICK, sandbox=sandbox, terminal=TerminalSize()
+        )
+    assert scope.cancelled_caught
+    assert guards() == []
+
+
+async def test_no_descriptor_is_left(home, run):
+    await run("true")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        await run("true")
+    assert len(os.listdir("/proc/self/fd")) == before
