@@ -407,8 +407,10 @@ def _task_deps(
         model_for=environment.models.client,
         context_window=environment.models.context_window,
         context=base_context(
-            *(environment.workspace, settings.tools.allowed_paths),
-            *(environment.models.context_window("subagent"), environment.closed_paths),
+            environment.workspace,
+            settings.tools.allowed_paths,
+            environment.models.context_window("subagent"),
+            environment.closed_paths,
         ),
         owners=settings.agent.owners,
         make_fence=environment.make_fence,
