@@ -31,10 +31,11 @@ import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
+from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods
 from pegasus.app.reload import Reloader
-from pegasus.app.services import TASK_AGENT, Environment, chat_commands
+from pegasus.app.services import TASK_AGENT, Environment
 from pegasus.app.task_control import EventMethods, TaskMethods
 from pegasus.app.task_signs import open_tasks
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree

@@ -17,46 +17,38 @@ not keep the agent from starting.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
 from actors import ActorError, Ref
 from pegasus.app.task_signs import TaskSigns
-from pegasus.conversation import new_fence, sanitize_for_prompt
+from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, EventMaker, RecentEvents
-from pegasus.formatting import truncate
 from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, WorkspaceFiles
 from pegasus.main_agent import (
-    SKILLS,
     SPAWN_ALIAS,
-    TASKS,
     AgentServices,
     AgentToolset,
     Compactor,
     SessionArchives,
     SkillInvoker,
-    TaskCommand,
     TaskDelegation,
     archive_tool,
     delegation_tools,
-    describe_speech,
     find_open_tasks,
-    persona_answer,
-    skills_answer,
 )
 from pegasus.mcp import McpServers
 from pegasus.memory import Memory, read_or_nothing
-from pegasus.messages import Address, ChannelInfo, InboundMessage
+from pegasus.messages import Address, ChannelInfo
 from pegasus.models import (
-    SPEECHES,
     Lane,
     LanguageModel,
     ModelClient,
@@ -65,10 +57,8 @@ from pegasus.models import (
     ModelSwitch,
     TraitStore,
     UsageTracker,
-    model_command,
 )
 from pegasus.observe import get_logger
-from pegasus.policy import is_owner
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
@@ -427,73 +417,3 @@ def _task_deps(
         observe=TaskSigns(find(SWITCHBOARD), environment.clock).observe,
         before_resuming=partial(_commands_done, journal),
     )
-
-
-# ------------------------------------------------------------------ chat commands
-
-CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
-"""Returns the answer to a command. A StorageError that it raises becomes the answer."""
-
-
-def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
-    """Return the answers to the commands that need more than the Main Agent has, such as `/usage` and `/tasks`.
-
-    The Main Agent recognises a command by the first word of a message and lists these names in `/help`; it answers `/stop`,
-    `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees the settings and the model in
-    force.
-    """
-    environment = services.environment
-    owners = environment.settings.agent.owners
-
-    async def usage(message: InboundMessage) -> str:
-        return await environment.models.usage_text(message.channel)
-
-    async def wait_for_local_model() -> None:
-        """Wait until it is known whether a local model answers: right after the start it is still being looked for."""
-        if isinstance(services.agent.model, ModelClient):
-            with suppress(ModelError):  # the settings name a model that cannot work; its name is shown all the same
-                await services.agent.model.prepare()
-
-    async def model(message: InboundMessage) -> str:
-        """Show the model or, for an owner, change it. Without a switch (in tests) only the name is shown."""
-        await wait_for_local_model()
-        if environment.switch is None:
-            return f"I use {services.agent.model.name}.\n{how_it_speaks()}"
-        argument, is_by_owner = argument_of(message), is_owner(message.channel, owners)
-        answer = await model_command(argument, environment.switch, owner=is_by_owner)
-        # A paragraph of its own: the answer may end with a list, whose last item a text behind it would belong to.
-        return f"{answer}\n\n{how_it_speaks()}" if is_by_owner or not argument.strip() else answer
-
-    async def speech(message: InboundMessage) -> str:
-        """Show how the model speaks or, for an owner, choose it."""
-        await wait_for_local_model()
-        wanted = argument_of(message).strip().lower()
-        usage = f"/speech {' | '.join(SPEECHES)} changes it for this model."
-        if not wanted:
-            return f"{services.agent.model.name}: {how_it_speaks()}\n{usage}"
-        if not is_owner(message.channel, owners):
-            return "Only my owner may change how I speak."
-        if wanted not in SPEECHES:
-            return f"/speech: found {truncate(wanted, 40)!r}; allowed: {', '.join(SPEECHES)}."
-        await environment.models.traits.choose_speech(services.agent.model.name, wanted)
-        return f"{services.agent.model.name}: {how_it_speaks()}"
-
-    def how_it_speaks() -> str:
-        return describe_speech(
-            environment.settings.agent.speech, environment.models.traits.get(services.agent.model.name)
-        )
-
-    async def persona(message: InboundMessage) -> str:
-        return await persona_answer(services.evolution, environment.persona, owners, message.text, message.channel)
-
-    answers: dict[str, CommandAnswer] = {"/usage": usage, "/model": model, "/speech": speech, "/persona": persona}
-    answers[SKILLS] = lambda message: skills_answer(environment.skills, owners, environment.clock, message)
-    if services.agent.work is not None:
-        answers[TASKS] = TaskCommand(services.agent.work.agent, environment.clock, owners).answer
-    return answers
-
-
-def argument_of(message: InboundMessage) -> str:
-    """Return the text behind the command of a message."""
-    _, *argument = sanitize_for_prompt(message.text).split(None, 1)
-    return "".join(argument)

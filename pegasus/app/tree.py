@@ -47,7 +47,8 @@ from actors import (
     open_supervisor,
     supervisor,
 )
-from pegasus.app.services import BUS, SWITCHBOARD, TASK_LISTENER, Environment, Services, build_services, chat_commands
+from pegasus.app.chat_commands import chat_commands
+from pegasus.app.services import BUS, SWITCHBOARD, TASK_LISTENER, Environment, Services, build_services
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher

@@ -31,6 +31,7 @@ from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.intake.access import Access, Priority, priority_of
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
+from pegasus.policy import Role, with_role
 from pegasus.storage import (
     INTERNAL_ID_PREFIX,
     Accept,
@@ -103,6 +104,7 @@ class Intake:
         check_message(message)
         lane = lane_of(message.text)
         self.access.check(message.channel)
+        message = with_role(message, Role.OWNER)
         return await self.journal.request(Accept, message, lane, priority_of(message.channel, self.owners))
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:

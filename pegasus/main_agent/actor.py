@@ -41,6 +41,7 @@ from pegasus.conversation import Entry
 from pegasus.formatting import truncate
 from pegasus.intake import CONTROL_COMMANDS, command_of, describe_unknown, find_unknown, is_internal
 from pegasus.main_agent.chat_commands import (
+    NEW_IS_THE_OWNERS,
     AgentStatus,
     EndedWork,
     GetStatus,
@@ -60,7 +61,7 @@ from pegasus.main_agent.status import gather_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.messages import ChannelInfo, Json, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.policy import is_owner
+from pegasus.policy import Principal, sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
 
 _log = get_logger("main_agent")
@@ -217,7 +218,13 @@ class _MainAgent:
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
         elif _begins_session(item):
-            await self._begin_session(item)
+            if (
+                self._services.config.scope == "global"
+                and not sender_of(item.message, self._services.config.owners).is_owner
+            ):
+                await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
+            else:
+                await self._begin_session(item)
         elif progress.next is NextStep.RECORD and (refusal := await self._refuse_unknown(item)):
             await self._session.commit((), (reply_to_sender(item, refusal, COMMAND),))
         else:
@@ -307,14 +314,16 @@ class _MainAgent:
                 if self._stops_pending:  # others wait behind this lane already: all stops together may hold it so long
                     deadline = min(deadline, self._stop_deadline)
                 self._stop_deadline = deadline
-                ended, still_ending = await self._stop(by, message.channel, item.n, deadline)
-                return stop_text(ended, await self._count_waiting(), still_ending)
+                person, turn = sender_of(message, self._services.config.owners), self._running
+                others_go_on = turn is not None and not self._may_stop(person, turn)
+                ended, still_ending = await self._stop(by, person, item.n, deadline)
+                return stop_text(ended, await self._count_waiting(), still_ending, others_go_on=others_go_on)
             case "/status":
                 waiting, now = await self._count_waiting(), self._services.clock()
                 facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
-                turn, owners = self._running, self._services.config.owners
-                facts = seen_by(facts, message.channel, owners, turn.item.message.channel if turn else None)
-                warnings = self._services.warnings if is_owner(message.channel, owners) else ()
+                turn, person = self._running, sender_of(message, self._services.config.owners)
+                facts = seen_by(facts, person, turn.item.message.channel if turn else None)
+                warnings = self._services.warnings if person.is_owner else ()
                 return status_text(facts, trio.current_time() - self._started, warnings)
             case "/help":
                 skills = self._services.toolset.skills
@@ -343,10 +352,17 @@ class _MainAgent:
         ended, _ = await self._stop(message.by)
         message.reply.send(tuple(ended))
 
+    def _may_stop(self, person: Principal | None, turn: AgentTurn) -> bool:
+        """Return whether a /stop of this person ends a turn: an owner's ends any, a guest's that which is for the guest alone.
+
+        person: None for a program in this process.
+        """
+        return person is None or person.is_owner or turn.is_only_for(person, self._services.config.owners)
+
     async def _stop(
-        self, by: str, channel: ChannelInfo | None = None, item: int | None = None, deadline: float = math.inf
+        self, by: str, person: Principal | None = None, item: int | None = None, deadline: float = math.inf
     ) -> tuple[list[EndedWork], list[str]]:
-        """End the running thought and the tasks of this channel (None: all tasks).
+        """End the running thought and the tasks of this person's conversation (None: all tasks), as far as the person may.
 
         Returns what was ended, the thought first, and descriptions of what still runs at the deadline (Trio's clock). That continues
         to end in the background. A thought that finished by itself before the cancel reached it is in neither of them.
@@ -360,14 +376,15 @@ class _MainAgent:
         before: list[EndedWork] = []
         waits: dict[str, Callable[[], Awaitable[Iterable[EndedWork]]]] = {}
         turn, work = self._running, self._services.work
+        channel, guests_only = (None, False) if person is None else (person.channel, not person.is_owner)
         if item is not None and item in self._stopped_before:
             before.append(self._stopped_before[item])
-        elif turn is not None:
+        elif turn is not None and self._may_stop(person, turn):
             thought = _cancel_thought(turn, by, channel, item)
             waits[f"thought: {thought.what}"] = partial(_wait_for_thought, turn, thought)
         if work is not None:
             name = "tasks that were begun on this chat" if channel is not None else "tasks"
-            waits[name] = partial(work.stop, by, channel)
+            waits[name] = partial(work.stop, by, channel, guests_only=guests_only)
         ended, still_ending = await self._wait_for_all(waits, deadline)
         return sorted([*before, *ended], key=lambda work: work.kind == "task"), still_ending
 

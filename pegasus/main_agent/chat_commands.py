@@ -55,6 +55,12 @@ _HELP: Final = {
 """By command, its line in /help, in the order of the list. Commands that nobody answers in this installation are left out."""
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
 """Commands that the actor answers itself."""
+OTHERS_GO_ON: Final = "What I do for others goes on; only my owner can stop that."
+"""End of the answer to a guest's /stop that has spared work for somebody else."""
+NEW_IS_THE_OWNERS: Final = (
+    "Only my owner can begin a fresh conversation: this one is shared by all channels. Just go on writing here."
+)
+"""Answer to a guest's /new where all channels share one session."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
 _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
 
@@ -140,8 +146,12 @@ def help_text(answered: Collection[str], skills: str = "") -> str:
     return "\n".join(lines)
 
 
-def stop_text(ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[str] = ()) -> str:
+def stop_text(
+    ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[str] = (), *, others_go_on: bool = False
+) -> str:
     """Return the answer to /stop.
+
+    others_go_on: a guest has said it while work for somebody else runs, which does not end by it.
 
     ended: work that does not run any more. waiting: messages that are still in the queue; /stop does not remove them, because they
     were accepted and their senders wait. still_ending: descriptions of the work that was cancelled and still runs.
@@ -150,7 +160,10 @@ def stop_text(ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[s
         f"- {work.kind}{f' {work.number}' if work.number else ''}: {work.what} (ran {format_duration(work.seconds)})"
         for work in ended
     ]
-    lines.insert(0, "Stopped:" if ended or still_ending else "Nothing was running.")
+    nothing = "Nothing of yours was running." if others_go_on else "Nothing was running."
+    lines.insert(0, "Stopped:" if ended or still_ending else nothing)
+    if others_go_on:
+        lines.append(OTHERS_GO_ON)
     lines += [f"- still ending: {description}" for description in still_ending]
     if waiting:
         verb = "is" if waiting == 1 else "are"

@@ -251,17 +251,18 @@ class TaskDelegation:
     agent: Ref[AgentMessage]
     """Actor of the task system."""
 
-    async def stop(self, by: str, channel: ChannelInfo | None) -> tuple[EndedWork, ...]:
+    async def stop(self, by: str, channel: ChannelInfo | None, *, guests_only: bool = False) -> tuple[EndedWork, ...]:
         """Cancel the tasks of a channel (None: all); return them when none of them runs any more.
 
-        by: author of the /stop, for the history of each task. A task system that is about to start is waited for, since it would
-        resume the tasks that are to be ended. Cancelled: the task system goes on ending the tasks.
+        by: author of the /stop, for the history of each task. guests_only: spare what an owner has asked for.
+
+        A task system that is about to start is waited for, since it would resume the tasks that are to be ended. Cancelled: the task
+        system goes on ending the tasks.
         """
         await wait_until_running(self.agent)
         try:
-            stopped = await self.agent.ask(
-                CancelAll, by, None if channel is None else (channel.type, channel.channel_id)
-            )
+            place = None if channel is None else (channel.type, channel.channel_id)
+            stopped = await self.agent.ask(CancelAll, by, place, guests_only)
         except ActorError:  # it does not run, and so no task does
             return ()
         return tuple(EndedWork("task", task.what, task.seconds, task.number) for task in stopped)

@@ -21,6 +21,7 @@ task system sends it again. The item's id is made of the task and the number of 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
 
@@ -41,7 +42,7 @@ from pegasus.intake import Priority, is_internal
 from pegasus.messages import ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
-from pegasus.policy import ROLE, Role
+from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.storage import (
     INTERNAL_ID_PREFIX,
     UNDELIVERED_REPLY,
@@ -220,33 +221,52 @@ class AgentTurn:
         """All of them, in the order in which they stand in the session. Each needs a `Done`."""
         return [*self.earlier, self.item]
 
+    def is_only_for(self, person: Principal, owners: Collection[str]) -> bool:
+        """Return whether all of it is work for this person alone, asked for in this conversation, with the same rights.
+
+        owners: the setting `agent.owners`.
+        """
+        senders = [sender_of(item.message, owners) for item in self.items]
+        return all(_is_same_person(sender, person) for sender in senders)
+
     def join(self, item: Item) -> None:
         """Go on with another item, which is recorded behind the others."""
         self.earlier.append(self.item)
         self.item = item
 
 
-def may_join(item: Item, turn: AgentTurn) -> bool:
+def _is_same_person(a: Principal, b: Principal) -> bool:
+    """Return whether both are the same person in the same conversation, with the same rights."""
+    if a.channel is None or b.channel is None:
+        return False
+    return a.role is b.role and a.channel.address == b.channel.address and a.channel.user_id == b.channel.user_id
+
+
+def may_join(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
     """Return whether an item may join a turn: the same person in the same thread, or a notice for it.
 
-    Commands and skills keep their place in the queue, since each begins something of its own.
+    Commands and skills keep their place in the queue, since each begins something of its own. Work for an owner never joins that for
+    a guest, nor the other way round: what a guest has asked for would be done with the rights of the owner. owners: the setting
+    `agent.owners`.
     """
     ours, theirs = turn.item.message.channel, item.message.channel
     if ours.reply_to != theirs.reply_to:
+        return False
+    if sender_of(turn.item.message, owners).role is not sender_of(item.message, owners).role:
         return False
     if is_internal(item.message):
         return True
     return ours.user_id == theirs.user_id and not item.message.text.lstrip().startswith("/")
 
 
-def is_same_task(item: Item, turn: AgentTurn) -> bool:
-    """Return whether both are notifications of the same task."""
+def is_same_task(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
+    """Return whether both are notifications of the same task. owners: the setting `agent.owners`."""
     task_id = turn.item.message.metadata.get("taskId")
     return (
         is_internal(item.message)
         and task_id is not None
         and item.message.metadata.get("taskId") == task_id
-        and may_join(item, turn)
+        and may_join(item, turn, owners)
     )
 
 

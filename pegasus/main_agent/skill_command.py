@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from pegasus.messages import InboundMessage
-from pegasus.policy import is_owner
+from pegasus.policy import sender_of
 from pegasus.skills import NotAcceptable, SkillCatalog, format_accepted, format_help, format_proposed
 
 SKILLS: Final = "/skills"
@@ -22,7 +22,7 @@ async def skills_answer(
     owners: setting `agent.owners`; others see the skills that people may call, and accept nothing. clock: returns the wall clock, ms.
     Never raises. Cancelled: the acceptance is on disk or not, and /skills shows which.
     """
-    is_by_owner = is_owner(message.channel, owners)
+    is_by_owner = sender_of(message, owners).is_owner
     match message.text.split()[1:]:
         case []:
             await catalog.refresh()

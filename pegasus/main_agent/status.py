@@ -10,8 +10,8 @@ task reads the same in the chat, in `pegasus status` and in the terminal's statu
     /tasks cancel 3     ends task 3 with every process that it has started
 
 Owners see all tasks. Anybody else sees the tasks of the conversation that the command comes from: what others have asked for is not
-their business, and a stranger must not be able to end it. The control lane waits for the answer, so everything here is bounded. A
-cancel that takes longer goes on behind the answer.
+their business. Nobody but an owner ends what an owner has asked for. The control lane waits for the answer, so everything here is
+bounded. A cancel that takes longer goes on behind the answer.
 """
 
 from __future__ import annotations
@@ -28,8 +28,19 @@ from pegasus.main_agent.chat_commands import AgentStatus
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.queue_items import origin_of
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
-from pegasus.policy import is_owner
-from pegasus.tasks import LATELY, AgentMessage, Cancel, GetTask, LatestTasks, ListTasks, TaskError, TaskState, TaskView
+from pegasus.policy import ROLE, Principal, Role, sender_of
+from pegasus.tasks import (
+    LATELY,
+    AgentMessage,
+    Cancel,
+    GetTask,
+    LatestTasks,
+    ListTasks,
+    TaskError,
+    TaskState,
+    TaskView,
+    is_visible,
+)
 from pegasus.wire import to_wire
 
 LISTED_TASKS: Final = 10
@@ -103,21 +114,18 @@ async def gather_status(
     return StatusFacts(agent, max(0, not_done - agent.in_hand), None if tasks is None else tuple(tasks))
 
 
-def seen_by(
-    facts: StatusFacts, channel: ChannelInfo, owners: Iterable[str], thinking_for: ChannelInfo | None
-) -> StatusFacts:
+def seen_by(facts: StatusFacts, person: Principal, thinking_for: ChannelInfo | None) -> StatusFacts:
     """Return the facts as this person may see them: what other conversations are about is for an owner only.
 
-    owners: the setting `agent.owners`. thinking_for: conversation of the message that is thought about.
+    thinking_for: conversation of the message that is thought about.
     """
-    if is_owner(channel, owners):
+    if person.is_owner:
         return facts
-    agent = facts.agent
-    if agent.thinking_about and thinking_for is not None and thinking_for.address != channel.address:
+    agent, here = facts.agent, None if person.channel is None else person.channel.address
+    if agent.thinking_about and thinking_for is not None and thinking_for.address != here:
         agent = attrs.evolve(agent, thinking_about=_OTHERS)
     tasks = tuple(
-        task if task.channel.address == channel.address else attrs.evolve(task, description=_OTHERS)
-        for task in facts.tasks or ()
+        task if task.channel.address == here else attrs.evolve(task, description=_OTHERS) for task in facts.tasks or ()
     )
     return attrs.evolve(facts, agent=agent, tasks=None if facts.tasks is None else tasks)
 
@@ -287,16 +295,16 @@ class TaskCommand:
 
     async def answer(self, message: InboundMessage) -> str:
         """Return the answer. Raises StorageError if a log cannot be read. Cancelled: a cancel that was asked for goes on."""
-        channel = message.channel
+        person = sender_of(message, self.owners)
         try:
             with trio.move_on_after(PATIENCE):
                 match message.text.split()[1:]:
                     case [] | ["list"]:
-                        return tasks_text(await self._list(channel), self.clock())
+                        return tasks_text(await self._list(person), self.clock())
                     case ["show", name] | [name] if name != "cancel":
-                        return task_text(await self._find(name, channel), self.clock())
+                        return task_text(await self._find(name, person), self.clock())
                     case ["cancel" | "stop", name]:
-                        return await self._cancel(name, channel)
+                        return await self._cancel(name, person, message.channel)
                 return _USAGE
         except TaskError as error:
             return _sentence(error)
@@ -304,26 +312,28 @@ class TaskCommand:
             pass
         return _NO_ANSWER
 
-    async def _list(self, channel: ChannelInfo) -> Sequence[TaskView]:
+    async def _list(self, person: Principal) -> Sequence[TaskView]:
         """Return the unfinished tasks that this person may see, and those that ended lately, oldest first."""
         unfinished = [task for task in await self.agent.ask(ListTasks, None) if not task.is_over]
         latest = await self.agent.ask(LatestTasks, LISTED, self.clock() - LATELY)
         ended = [task for task in latest if task.is_over]
-        found = {task.task_id: task for task in (*ended, *unfinished) if self._may_see(task, channel)}
+        found = {task.task_id: task for task in (*ended, *unfinished) if is_visible(task.metadata, person)}
         return sorted(found.values(), key=lambda task: (task.created_at, task.number))
 
-    async def _find(self, name: str, channel: ChannelInfo) -> TaskView:
+    async def _find(self, name: str, person: Principal) -> TaskView:
         """Return the task of this number or id. Raises TaskError if there is none, or if it is none of this person's."""
         task = await self.agent.ask(GetTask, name)
         if task is None:
             raise TaskError(f"there is no task {truncate(name, 40)!r}; {TASKS} lists them")
-        if not self._may_see(task, channel):
+        if not is_visible(task.metadata, person):
             raise TaskError(f"task {truncate(name, 40)} belongs to another conversation")
         return task
 
-    async def _cancel(self, name: str, channel: ChannelInfo) -> str:
+    async def _cancel(self, name: str, person: Principal, channel: ChannelInfo) -> str:
         """End a task, and say what was ended when nothing of it runs any more, or that it is still ending."""
-        task = await self._find(name, channel)
+        task = await self._find(name, person)
+        if not person.is_owner and task.metadata.get(ROLE) != Role.GUEST:
+            raise TaskError(f"task {truncate(name, 40)} works for my owner, who alone can end it")
         title = f"task {task_name(task.number, task.task_id)} ({truncate(task.description or task.input_text, 60)})"
         if task.is_over:
             return f"{title[0].upper()}{title[1:]} has {task.state.value} already."
@@ -336,9 +346,6 @@ class TaskCommand:
             ran = f" (ran {format_duration(stopped.seconds)})" if stopped.seconds else ""
             return f"Stopped {title}{ran}{doing}."
         return f"Still ending: {title}, at {task.doing or 'its last step'}. {TASKS} tells when it has ended."
-
-    def _may_see(self, task: TaskView, channel: ChannelInfo) -> bool:
-        return is_owner(channel, self.owners) or origin_of(task.metadata).address == channel.address
 
 
 def _sentence(error: TaskError) -> str:

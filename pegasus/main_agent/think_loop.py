@@ -31,7 +31,7 @@ the thoughts and replies that an item may have are counted from it on. All of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -76,7 +76,7 @@ from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, a
 from pegasus.messages import Json, OutboundMessage, Progress
 from pegasus.models import ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
-from pegasus.policy import Principal, is_owner, principal_of
+from pegasus.policy import Principal, sender_of
 from pegasus.storage import Item, JournalMessage, Post, Take
 from pegasus.tools import ToolContext, ToolOutcome
 
@@ -219,7 +219,7 @@ class ThinkLoop:
         """
         session, config, now = self._session, self._services.config, self._services.clock()
         response = answer.response
-        notice = answer.notice if is_owner(item.message.channel, config.owners) else ""
+        notice = answer.notice if self._principal(item).is_owner else ""
         if answer.failure:
             await apologise(item, session, now, "\n\n".join(part for part in (answer.failure, notice) if part))
             return
@@ -306,11 +306,13 @@ class ThinkLoop:
 
     def _principal(self, item: Item) -> Principal:
         """Return the person that an item is worked on for. All messages of a turn are the same person's."""
-        return principal_of(item.message.channel, self._services.config.owners, item.message.metadata)
+        return sender_of(item.message, self._services.config.owners)
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 
-    async def _take_along(self, turn: AgentTurn, limit: int, may_join: Callable[[Item, AgentTurn], bool]) -> bool:
+    async def _take_along(
+        self, turn: AgentTurn, limit: int, may_join: Callable[[Item, AgentTurn, Collection[str]], bool]
+    ) -> bool:
         """Add the next items of this chat that may join, until the turn has `limit` items. Return whether any was added.
 
         may_join: returns whether an item may join the turn. The first one that does not ends the search, since those behind it
@@ -322,7 +324,7 @@ class ThinkLoop:
         before = len(turn.earlier)
         while len(turn.earlier) + 1 < limit:
             newer = await find_newer(self._journal, turn, wait=False)
-            if newer is None or not may_join(newer, turn):
+            if newer is None or not may_join(newer, turn, self._services.config.owners):
                 break
             taken = await self._journal.ask(Take, newer.n)
             if taken is None:

@@ -3,6 +3,6 @@
 `principal` has the person that work is done for.
 """
 
-from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of
+from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of, sender_of, with_role
 
-__all__ = ["NOBODY", "ROLE", "Principal", "Role", "is_owner", "principal_of"]
+__all__ = ["NOBODY", "ROLE", "Principal", "Role", "is_owner", "principal_of", "sender_of", "with_role"]

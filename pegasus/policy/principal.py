@@ -14,10 +14,10 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import ChannelInfo, Metadata
+from pegasus.messages import ChannelInfo, InboundMessage, Metadata
 
 ROLE: Final = "role"
-"""Key of a role in the metadata of tasks and of their notifications. Stored, so it must not change."""
+"""Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
 _NOTHING: Final[Metadata] = MappingProxyType({})
 
 
@@ -75,3 +75,21 @@ def principal_of(channel: ChannelInfo | None, owners: Iterable[str], recorded: M
         return NOBODY
     is_allowed = recorded.get(ROLE, Role.OWNER) == Role.OWNER and is_owner(channel, owners)
     return Principal(Role.OWNER if is_allowed else Role.GUEST, channel)
+
+
+def sender_of(message: InboundMessage, owners: Iterable[str]) -> Principal:
+    """Return the person who has sent a message, or for whom the task works that has sent it.
+
+    Its metadata has a role only from the program itself: `pegasus.intake` removes what a client claims (`with_role`).
+    """
+    return principal_of(message.channel, owners, message.metadata)
+
+
+def with_role(message: InboundMessage, role: Role) -> InboundMessage:
+    """Return the message with the highest role that it may have, and without one that its sender claims.
+
+    The highest one of all is not written: whether the sender is an owner is decided by the settings when the message is worked on.
+    """
+    others = {key: value for key, value in message.metadata.items() if key != ROLE}
+    metadata = others if role is Role.OWNER else {**others, ROLE: role}
+    return attrs.evolve(message, metadata=metadata)

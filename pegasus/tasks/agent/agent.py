@@ -144,8 +144,8 @@ class _Agent:
                 self._nursery.start_soon(self._wait, reply, task_id)
             case Cancel(reply, task_id, by):
                 start(reply, partial(scheduler.cancel, task_id, by))
-            case CancelAll(reply, by, channel):
-                start(reply, partial(scheduler.cancel_all, by, channel))
+            case CancelAll(reply, by, channel, guests_only):
+                start(reply, partial(scheduler.cancel_all, by, channel, guests_only=guests_only))
             case Suspend(reply, task_id, reason):
                 start(reply, partial(scheduler.suspend, task_id, reason))
             case Resume(reply, task_id, text, key, outside):

@@ -143,6 +143,8 @@ class CancelAll:
     """Name for the error of the tasks, as in `Cancel`."""
     channel: tuple[str, str] | None = None
     """(type, channelId) in the metadata of the tasks; None = all tasks."""
+    guests_only: bool = False
+    """Spare the tasks that an owner has asked for."""
 
 
 @attrs.frozen

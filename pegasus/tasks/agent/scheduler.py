@@ -47,6 +47,7 @@ from pegasus.formatting import describe_error
 from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside
+from pegasus.policy import ROLE, Role
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.state import AgentState, TaskEntry
@@ -326,8 +327,13 @@ class TaskScheduler:
         with trio.move_on_after(RECORD_WAIT):
             await recorded.wait()
 
-    async def cancel_all(self, by: str, channel: tuple[str, str] | None) -> tuple[StoppedTask, ...]:
-        """End all tasks, or those of a channel (type, channelId), at the same time."""
+    async def cancel_all(
+        self, by: str, channel: tuple[str, str] | None, *, guests_only: bool = False
+    ) -> tuple[StoppedTask, ...]:
+        """End all tasks, or those of a channel (type, channelId), at the same time.
+
+        guests_only: spare the tasks that an owner has asked for.
+        """
         stopped: list[StoppedTask] = []
 
         async def cancel(task_id: str) -> None:
@@ -336,7 +342,10 @@ class TaskScheduler:
 
         async with trio.open_nursery() as nursery:
             for entry in self._state.registry:
-                if not entry.is_over and (channel is None or _channel_of(entry.view.metadata) == channel):
+                metadata = entry.view.metadata
+                if guests_only and metadata.get(ROLE) != Role.GUEST:
+                    continue
+                if not entry.is_over and (channel is None or _channel_of(metadata) == channel):
                     nursery.start_soon(cancel, entry.task_id)
         return tuple(sorted(stopped, key=lambda each: each.task_id))
 

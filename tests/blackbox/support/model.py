@@ -28,7 +28,9 @@ HANG_IN_THE_MIDDLE = hang(2)
 SILENCE = Thought("nothing needs to be said")
 
 _METADATA_LINE = re.compile(
-    r"^\[channel: (?P<type>[^|\]\n]*) \| id: (?P<id>[^|\]\n]*?)(?: \| thread: (?P<thread>[^|\]\n]*))?\]$", re.MULTILINE
+    r"^\[channel: (?P<type>[^|\]\n]*) \| id: (?P<id>[^|\]\n]*?)(?: \| thread: (?P<thread>[^|\]\n]*?))?"
+    r"(?: \| user: (?P<user>[^|\]\n]*))?\]$",
+    re.MULTILINE,
 )
 _HERE = "channel of the question"
 
@@ -57,6 +59,7 @@ class Question:
     id: str
     thread: str | None
     text: str
+    user: str | None = None
 
 
 @attrs.frozen(eq=False)
@@ -110,7 +113,7 @@ class View:
     def question(self) -> Question:
         text = self.request.turns[self._position].text
         last = list(_METADATA_LINE.finditer(text))[-1]
-        return Question(last["type"], last["id"], last["thread"], text[last.end() + 1 :])
+        return Question(last["type"], last["id"], last["thread"], text[last.end() + 1 :], last["user"])
 
     @property
     def _since(self) -> Sequence[Turn]:

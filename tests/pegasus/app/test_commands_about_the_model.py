@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pegasus.app.services import chat_commands
+from pegasus.app.chat_commands import chat_commands
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ModelService
 from pegasus.settings import ModelSettings, ProviderSettings, Settings

@@ -64,15 +64,16 @@ async def test_whoever_was_stopped_from_another_chat_hears_of_it_once_whenever_t
     autojump_clock, operation
 ):
     cli, slack, model = FakeChannel("cli"), FakeChannel("slack"), ScriptedModel(lambda _: Hang())
+    both = Settings(agent=AgentSettings(owners=("cli:*", "slack:*")))
     with suppress(GaveUp):
-        async with open_world(model, channels=(cli, slack)) as world:
+        async with open_world(model, settings=both, channels=(cli, slack)) as world:
             await world.say("x")
             await world.say("/stop", ChannelInfo("slack", "#general"))
             await lose_power_at(world, operation)
     world.disk.crash()
     model = ScriptedModel(lambda _: say("", reply("r", "answer")))
     for _ in range(2):
-        async with open_world(model, disk=world.disk, channels=(cli, slack)) as again:
+        async with open_world(model, settings=both, disk=world.disk, channels=(cli, slack)) as again:
             await again.idle()
             await kill(again)
     assert len(cli.texts) == 1  # the answer, if the power failed before the stop

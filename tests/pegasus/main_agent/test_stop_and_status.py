@@ -7,6 +7,7 @@ import trio
 
 from pegasus.main_agent import TaskDelegation
 from pegasus.messages import ChannelInfo
+from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.scripted import Hang, ScriptedModel, call, reply, say
 from pegasus.testing.world import FakeChannel, open_world
 
@@ -18,7 +19,8 @@ OWNER = ChannelInfo("slack", "#owner", "owner")
 @pytest.mark.parametrize("kind", ['we"b', "back\\slash"])
 async def test_the_result_of_a_stopped_call_is_json_whatever_the_channel_is_called(autojump_clock, kind):
     model = ScriptedModel([say("", call("sleepy", "s1"))])
-    async with open_world(model, channels=(FakeChannel("cli"), FakeChannel(kind))) as world:
+    both = Settings(agent=AgentSettings(owners=("cli:*", f"{kind}:*")))
+    async with open_world(model, settings=both, channels=(FakeChannel("cli"), FakeChannel(kind))) as world:
         add_sleepy(world)
         await world.say("sleep")
         await trio.sleep(1)
@@ -30,7 +32,7 @@ async def test_the_result_of_a_stopped_call_is_json_whatever_the_channel_is_call
 
 @pytest.fixture
 def tasks_never_end(monkeypatch):
-    async def stop(self, by, channel):
+    async def stop(self, by, channel, guests_only):
         await trio.sleep_forever()
 
     monkeypatch.setattr(TaskDelegation, "stop", stop)

@@ -1,0 +1,82 @@
+"""Answers to the chat commands that need more than the Main Agent has, such as `/usage`, `/model` and `/tasks`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TypeAlias
+
+from pegasus.app.services import Services
+from pegasus.conversation import sanitize_for_prompt
+from pegasus.formatting import truncate
+from pegasus.main_agent import SKILLS, TASKS, TaskCommand, describe_speech, persona_answer, skills_answer
+from pegasus.messages import InboundMessage
+from pegasus.models import SPEECHES, ModelClient, ModelError, model_command
+from pegasus.policy import sender_of
+
+CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
+"""Returns the answer to a command. A StorageError that it raises becomes the answer."""
+
+
+def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
+    """Return the answers to the commands that need more than the Main Agent has, such as `/usage` and `/tasks`.
+
+    The Main Agent recognises a command by the first word of a message and lists these names in `/help`; it answers `/stop`,
+    `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees what is in force.
+    """
+    environment, owners = services.environment, services.environment.settings.agent.owners
+
+    async def usage(message: InboundMessage) -> str:
+        return await environment.models.usage_text(message.channel)
+
+    async def wait_for_local_model() -> None:
+        """Wait until it is known whether a local model answers: right after the start it is still being looked for."""
+        if isinstance(services.agent.model, ModelClient):
+            with suppress(ModelError):  # the settings name a model that cannot work; its name is shown all the same
+                await services.agent.model.prepare()
+
+    async def model(message: InboundMessage) -> str:
+        """Show the model or, for an owner, change it. Without a switch (in tests) only the name is shown."""
+        await wait_for_local_model()
+        if environment.switch is None:
+            return f"I use {services.agent.model.name}.\n{how_it_speaks()}"
+        argument, is_by_owner = argument_of(message), sender_of(message, owners).is_owner
+        answer = await model_command(
+            argument, environment.switch, owner=is_by_owner
+        )  # may end with a list: a blank line follows
+        return f"{answer}\n\n{how_it_speaks()}" if is_by_owner or not argument.strip() else answer
+
+    async def speech(message: InboundMessage) -> str:
+        """Show how the model speaks or, for an owner, choose it."""
+        await wait_for_local_model()
+        wanted = argument_of(message).strip().lower()
+        if not wanted:
+            usage = f"/speech {' | '.join(SPEECHES)} changes it for this model."
+            return f"{services.agent.model.name}: {how_it_speaks()}\n{usage}"
+        if not sender_of(message, owners).is_owner:
+            return "Only my owner may change how I speak."
+        if wanted not in SPEECHES:
+            return f"/speech: found {truncate(wanted, 40)!r}; allowed: {', '.join(SPEECHES)}."
+        await environment.models.traits.choose_speech(services.agent.model.name, wanted)
+        return f"{services.agent.model.name}: {how_it_speaks()}"
+
+    def how_it_speaks() -> str:
+        traits = environment.models.traits.get(services.agent.model.name)
+        return describe_speech(environment.settings.agent.speech, traits)
+
+    async def persona(message: InboundMessage) -> str:
+        """Show the persona and its proposals or, for an owner, decide about them."""
+        listed = owners if sender_of(message, owners).is_owner else ()
+        return await persona_answer(services.evolution, environment.persona, listed, message.text, message.channel)
+
+    answers: dict[str, CommandAnswer] = {"/usage": usage, "/model": model, "/speech": speech, "/persona": persona}
+    answers[SKILLS] = lambda message: skills_answer(environment.skills, owners, environment.clock, message)
+    if services.agent.work is not None:
+        answers[TASKS] = TaskCommand(services.agent.work.agent, environment.clock, owners).answer
+    return answers
+
+
+def argument_of(message: InboundMessage) -> str:
+    """Return the text behind the command of a message."""
+    _, *argument = sanitize_for_prompt(message.text).split(None, 1)
+    return "".join(argument)
