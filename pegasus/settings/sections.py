@@ -295,6 +295,7 @@ class ToolSettings:
     web_hosts: tuple[str, ...] = texts(
         "host names (*.example.org: all below it), addresses and CIDR ranges that web tools may reach; [] = all public ones"
     )
+    max_download_mb: int = whole(500, "MiB of one file that download saves, at most", least=1, most=1 << 20)
     web_search: WebSearchSettings = section(WebSearchSettings)
 
 

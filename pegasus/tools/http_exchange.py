@@ -317,37 +317,64 @@ async def _pour_answer(hop: Hop, response: httpx2.Response, limits: FetchLimits,
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         return attrs.evolve(answer, note=f"the body is compressed in a way that is not read: {encoding}")
-    unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if encoding not in ("", "identity") else None
-    size = parts = received = 0
-    note, is_enough = "", False
+    pouring = _Pouring(answer, limits.max_body, sink, is_packed=encoding not in ("", "identity"))
+    failure: BaseException | None = None
     try:
         async for part in response.aiter_raw():
-            if not is_enough:
-                parts, received = parts + 1, received + len(part)
-                if parts > MAX_PARTS and received < parts * _SMALL_PART:
-                    note = _TOO_MANY_PARTS
-                while part and not note:
-                    piece, part = part, b""
-                    if unpack is not None:
-                        piece = unpack.decompress(piece, _LARGE_PIECE)
-                        part = unpack.unconsumed_tail
-                    size += len(piece)
-                    if size > limits.max_body:
-                        note = f"it has more than {limits.max_body:,} bytes"
-                    elif piece:
-                        await sink(answer, piece)
-                is_enough = bool(note)
-                if is_enough:
+            if failure is not None or pouring.note:
+                continue
+            try:
+                await pouring.take(part)
+                await trio.lowlevel.checkpoint()
+            except BaseException as error:  # raised below: whoever leaves the loop leaves the library's generators open
+                failure = error
+            if failure is not None or pouring.note:
+                with trio.CancelScope(shield=True):
                     await response.aclose()
-            await trio.lowlevel.checkpoint()
     except (httpx2.HTTPError, httpx2.StreamError):
-        if not is_enough:
+        if failure is None and not pouring.note:
             raise
-    except zlib.error as error:
-        note = f"the compressed body is damaged: {error}"
-    if unpack is not None and received and not unpack.eof and not note:
-        note = "the compressed body ends too early"
+    if failure is not None:
+        raise failure
+    note = pouring.note or pouring.problem_at_end
     return attrs.evolve(answer, complete=not note, note=note)
+
+
+class _Pouring:
+    """A body on its way into a sink."""
+
+    def __init__(self, answer: HttpAnswer, limit: int, sink: Sink, *, is_packed: bool) -> None:
+        self.note = ""
+        """Reason not to read on; "" while there is none."""
+        self._answer, self._limit, self._sink = answer, limit, sink
+        self._unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if is_packed else None
+        self._size = self._parts = self._received = 0
+
+    async def take(self, part: bytes) -> None:
+        """Hand a part on, decompressed in pieces. Raises what the sink raises."""
+        self._parts, self._received = self._parts + 1, self._received + len(part)
+        if self._parts > MAX_PARTS and self._received < self._parts * _SMALL_PART:
+            self.note = _TOO_MANY_PARTS
+        while part and not self.note:
+            piece, part = part, b""
+            if self._unpack is not None:
+                try:
+                    piece = self._unpack.decompress(piece, _LARGE_PIECE)
+                except zlib.error as error:
+                    self.note = f"the compressed body is damaged: {error}"
+                    return
+                part = self._unpack.unconsumed_tail
+            self._size += len(piece)
+            if self._size > self._limit:
+                self.note = f"it has more than {self._limit:,} bytes"
+            elif piece:
+                await self._sink(self._answer, piece)
+
+    @property
+    def problem_at_end(self) -> str:
+        """Problem of a body that has ended here, "" if there is none."""
+        is_cut = self._unpack is not None and self._received and not self._unpack.eof
+        return "the compressed body ends too early" if is_cut else ""
 
 
 def _decompress(data: bytes, encoding: str, *, is_whole: bool, limit: int = MAX_BODY) -> tuple[bytes, str]:

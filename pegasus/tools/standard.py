@@ -19,6 +19,7 @@ from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.background import background_tools
 from pegasus.tools.base import Tool, ToolContext
 from pegasus.tools.basic import basic_tools
+from pegasus.tools.download import download_tool
 from pegasus.tools.files import file_tools, real_folders
 from pegasus.tools.memory import memory_tools
 from pegasus.tools.shell import environment_tools, shell_tools
@@ -46,6 +47,7 @@ def standard_tools(
         *file_tools(),
         page_tool(guard),
         *fetch_tools(guard),
+        download_tool(guard, settings.max_download_mb << 20),
         web_search(settings.web_search),
         *shell_tools(sandbox=sandbox),
         *background_tools(sandbox=sandbox),
@@ -91,7 +93,7 @@ ALL_TASK_TOOLS: Final = (
     *("current_time", "sleep", "get_env", "set_env"),
     *("read_file", "write_file", "list_files", "delete_file"),
     *("move_file", "get_file_info", "edit_file", "grep_files"),
-    *("web_fetch", "http_get", "http_post", "http_request", "web_search"),
+    *("web_fetch", "http_get", "http_post", "http_request", "download", "web_search"),
     *("shell_exec", "run_python"),
     *("command_start", "command_output", "command_input", "command_stop", "command_list"),
     *("json_parse", "json_stringify", "base64_encode", "base64_decode"),

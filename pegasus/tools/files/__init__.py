@@ -1,10 +1,12 @@
 """File tools: read_file, write_file, list_files, delete_file, move_file, get_file_info, edit_file, grep_files.
 
-`tools` describes them to the model and runs the work in threads; the work is in `reading`, `changing` and
-`searching`. All of it goes through `paths`, which restricts access to the allowed folders.
+`tools` describes them to the model and runs the work in threads; the work is in `reading`, `changing` and `searching`. `incoming`
+writes files that come in piece by piece, such as downloads. All of it goes through `paths`, which restricts access to the allowed
+folders.
 """
 
+from pegasus.tools.files.incoming import IncomingFile
 from pegasus.tools.files.paths import real_folder, real_folders
 from pegasus.tools.files.tools import file_tools, save_file
 
-__all__ = ["file_tools", "real_folder", "real_folders", "save_file"]
+__all__ = ["IncomingFile", "file_tools", "real_folder", "real_folders", "save_file"]

@@ -1,0 +1,154 @@
+"""A file that comes in piece by piece, such as a download: it appears under its name when it is complete, or not at all.
+
+The pieces go into a hidden temporary file in the same folder, which is synced and then gets its name. A file of that name that is
+there already stays, unless the caller wants it replaced. Free space is looked at before and while writing, so that a stranger's
+file cannot fill the disk that the agent's own data is on.
+
+All functions block, so they are called in threads. As everywhere in this package, the folder is a descriptor: a link that somebody
+puts in the way during a long download changes nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from contextlib import ExitStack, suppress
+from secrets import token_hex
+from types import TracebackType
+from typing import Final, Self
+
+from pegasus.tools.base import ToolContext, ToolError
+from pegasus.tools.files.paths import folder_of, locate, refusing
+
+RESERVE: Final = 200 << 20
+"""Bytes of the disk that are left free."""
+_LOOK_EVERY: Final = 16 << 20
+"""Bytes after which the free space is looked at again."""
+_MOST_NAMES: Final = 1000
+"""Numbers that are tried for a file whose name is taken."""
+
+
+class IncomingFile:
+    """A file that is being written.
+
+    with IncomingFile(context, "downloads/", "report.pdf", expected=1000) as file:
+        file.write(data)
+        path = file.finish()
+    """
+
+    def __init__(self, context: ToolContext, path: str, name: str, *, expected: int = 0, replace: bool = False) -> None:
+        """Prepare. Raises ToolError for a path that may not be written, or that exists and is not to be replaced.
+
+        path: as the model gave it; a folder if it ends in / or is one. name: of the file in a folder; it is made different if it is
+        taken. expected: bytes, as far as the sender tells; 0 = unknown. replace: an existing file is replaced.
+        """
+        self.size = 0
+        """Bytes written so far."""
+        located = locate(context, path)
+        is_folder = path.endswith("/") or not located.steps or os.path.isdir(located.real)
+        self._may_rename = is_folder
+        self._path = os.path.join(path, name) if is_folder else path
+        self._located = locate(context, self._path)
+        self._replace = replace
+        self._expected = expected
+        self._digest = hashlib.sha256()
+        self._looked_at = 0
+        self._stack = ExitStack()
+        if not replace and not is_folder and os.path.lexists(located.real):
+            raise _exists(path)
+
+    def __enter__(self) -> Self:
+        """Make the temporary file; missing folders are made. Raises ToolError."""
+        with ExitStack() as stack:
+            stack.enter_context(refusing(self._path))
+            self._folder = stack.enter_context(folder_of(self._located, make=True))
+            self._require_space(self._expected)
+            self._temporary = f".{token_hex(8)}.download"
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._fd = os.open(self._temporary, flags, 0o666, dir_fd=self._folder)
+            stack.callback(self._remove)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Remove the temporary file, if it is still there."""
+        self._stack.close()
+
+    def _remove(self) -> None:
+        """Close and remove the temporary file."""
+        os.close(self._fd)
+        with suppress(OSError):
+            os.unlink(self._temporary, dir_fd=self._folder)
+
+    def write(self, data: bytes) -> None:
+        """Append bytes. Raises ToolError, also if the disk gets full."""
+        with refusing(self._path):
+            if self.size - self._looked_at >= _LOOK_EVERY:
+                self._require_space(len(data))
+                self._looked_at = self.size
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        self._digest.update(data)
+        self.size += len(data)
+
+    def finish(self) -> str:
+        """Give the file its name, and return the path of it in the form that the model gave. Raises ToolError if the name is taken."""
+        with refusing(self._path):
+            os.fsync(self._fd)
+            if self._replace:
+                os.rename(self._temporary, self._located.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+                return self._path
+            for number in range(1, _MOST_NAMES if self._may_rename else 2):
+                name = _numbered(self._located.name, number)
+                if self._claim(name):
+                    return os.path.join(os.path.dirname(self._path), name)
+        raise _exists(self._path)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of what was written, in hexadecimal."""
+        return self._digest.hexdigest()
+
+    def _claim(self, name: str) -> bool:
+        """Give the temporary file a name that nobody has. Return False if it is taken."""
+        try:
+            os.link(self._temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EINVAL):
+                raise
+            # A file system without hard links: an empty file holds the name until the real one replaces it.
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+                os.close(os.open(name, flags, 0o666, dir_fd=self._folder))
+            except FileExistsError:
+                return False
+            os.rename(self._temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        return True
+
+    def _require_space(self, wanted: int) -> None:
+        """Raise ToolError unless the disk has room for this many bytes, and some more."""
+        disk = os.fstatvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize
+        if free < wanted + RESERVE:
+            raise ToolError(
+                f"the disk has {free:,} bytes left, too few for {self._path} and the {RESERVE:,} that stay free"
+            )
+
+
+def _exists(path: str) -> ToolError:
+    """Return the error for a file that is there already."""
+    return ToolError(f"{path} exists already; choose another path, or set overwrite")
+
+
+def _numbered(name: str, number: int) -> str:
+    """Return the name with a number in front of its ending; the first one has none."""
+    stem, dot, ending = name.rpartition(".")
+    if number == 1:
+        return name
+    return f"{stem}-{number}.{ending}" if dot and stem and len(ending) <= 10 else f"{name}-{number}"
