@@ -116,6 +116,31 @@ class Progress:
 
 
 @attrs.frozen
+class ApprovalNotice:
+    """A tool call that waits for an owner's yes or no, or has waited. It goes to owners only."""
+
+    id: str
+    """Short name by which it is answered, such as "a-7f3k"."""
+    tool: str
+    arguments: Metadata
+    """Exactly what will be run."""
+    why: str
+    """Reason for asking, one line."""
+    who: str
+    """Rights of the person that the work is done for: "owner" or "guest"."""
+    expires: int
+    """Wall clock after which it is a no, ms."""
+    state: str
+    """"open", "allowed", "denied", "expired" or "withdrawn"."""
+    task_id: str | None = None
+    """The task that waits."""
+    channel: ChannelInfo | None = None
+    """Where, and by whom, the work was asked for."""
+    by: str = ""
+    """Who has answered."""
+
+
+@attrs.frozen
 class TaskProgress:
     """State of a background task, for the people of the conversation that asked for it. It is not stored and may be lost.
 
@@ -139,3 +164,5 @@ class TaskProgress:
     """Time since it got its turn; 0 while it waits."""
     commands: tuple[str, ...] = ()
     """Background commands that it runs, such as "c1 npm run dev"."""
+    waits_for: str = ""
+    """"approval" for a suspended task that waits for an owner's yes or no."""

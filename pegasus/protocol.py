@@ -6,7 +6,8 @@ are the class's fields in camelCase. `encode_frame` writes a frame, `decode_clie
 
     hello, message, ack, call              client → gateway
     welcome, accepted, reply, typing,
-    progress, task, result, event, error   gateway → client
+    progress, task, approval, result,
+    event, error                           gateway → client
 
 The module knows the shape of frames and nothing else. Whether a client may name a channel is decided by the gateway, whether
 a name may be used by `pegasus.intake`. The client package imports this module instead of the server.
@@ -31,6 +32,7 @@ import attrs
 
 from pegasus.messages import (
     Address,
+    ApprovalNotice,
     ChannelInfo,
     Json,
     Media,
@@ -218,12 +220,13 @@ ServerFrame: TypeAlias = (
     | Typing
     | Progress
     | TaskProgress
+    | ApprovalNotice
     | ResultFrame
     | EventFrame
     | ErrorFrame
 )
 """Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress is
-`progress`, TaskProgress is `task`, and Typing is `typing`, whose `after` the gateway leaves out."""
+`progress`, TaskProgress is `task`, ApprovalNotice is `approval`, and Typing is `typing`, whose `after` the gateway leaves out."""
 
 _CLIENT_FRAMES: Final[Mapping[str, type[ClientFrame]]] = {
     "hello": HelloFrame,
@@ -238,6 +241,7 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "typing": Typing,
     "progress": Progress,
     "task": TaskProgress,
+    "approval": ApprovalNotice,
     "result": ResultFrame,
     "event": EventFrame,
     "error": ErrorFrame,

@@ -11,6 +11,7 @@ downward: `daemon`, `tree`, `services`. Nothing in the product imports this pack
 command that starts the daemon.
 """
 
+from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, actor_json
 from pegasus.app.daemon import run_daemon
 from pegasus.app.services import TASK_AGENT, Environment, build_services
@@ -29,6 +30,7 @@ __all__ = [
     "ROOT_INTENSITY",
     "TASK_AGENT",
     "AgentTree",
+    "ApprovalDesk",
     "ControlPlane",
     "ConversationMethod",
     "Environment",

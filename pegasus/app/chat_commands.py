@@ -12,7 +12,7 @@ from pegasus.formatting import truncate
 from pegasus.main_agent import SKILLS, TASKS, TaskCommand, describe_speech, persona_answer, skills_answer
 from pegasus.messages import InboundMessage
 from pegasus.models import SPEECHES, ModelClient, ModelError, model_command
-from pegasus.policy import sender_of
+from pegasus.policy import APPROVE, DENY, sender_of
 
 CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
 """Returns the answer to a command. A StorageError that it raises becomes the answer."""
@@ -71,6 +71,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
 
     answers: dict[str, CommandAnswer] = {"/usage": usage, "/model": model, "/speech": speech, "/persona": persona}
     answers[SKILLS] = lambda message: skills_answer(environment.skills, owners, environment.clock, message)
+    answers |= dict.fromkeys((APPROVE, DENY), services.approvals.answer_command)
     if services.agent.work is not None:
         answers[TASKS] = TaskCommand(services.agent.work.agent, environment.clock, owners).answer
     return answers

@@ -21,6 +21,7 @@ import trio
 
 from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
+from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.params import bad_params_for, read_number, require_text
 from pegasus.app.task_control import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
 from pegasus.gateway import BadParams, Caller, Method, Params
@@ -181,6 +182,8 @@ class ControlPlane:
     """Methods about memory, `memory.…` on the wire."""
     persona: PersonaMethods
     """Methods about the persona, `persona.…` on the wire."""
+    approvals: ApprovalDesk
+    """Methods about approvals, `approvals.…` on the wire."""
     events: EventMethods
     """Methods about events, `events.…` on the wire."""
     mcp: McpServers = attrs.field(factory=McpServers)
@@ -212,6 +215,10 @@ class ControlPlane:
             "persona.list": self.persona.list,
             "persona.accept": self.persona.accept,
             "persona.reject": self.persona.reject,
+            "approvals.list": self.approvals.list,
+            "approvals.answer": self.approvals.answer,
+            "approvals.allow": self.approvals.allow,
+            "approvals.deny": self.approvals.deny,
         }
 
     async def status(self, caller: Caller, params: Params) -> Json:
@@ -240,6 +247,7 @@ class ControlPlane:
                 "walled": self.sandbox.is_walled,
                 "description": self.sandbox.description,
             },
+            "approvals": len(await self.approvals.open_notices()),
             "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},
             "failingModels": [
                 {

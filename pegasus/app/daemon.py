@@ -35,7 +35,7 @@ from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods
 from pegasus.app.reload import Reloader
-from pegasus.app.services import TASK_AGENT, Environment
+from pegasus.app.services import TASK_AGENT, Environment, policy_of
 from pegasus.app.task_control import EventMethods, TaskMethods
 from pegasus.app.task_signs import open_tasks
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
@@ -173,6 +173,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
         switch=reloader,
+        policy=lambda: policy_of(reloader.settings.policy),
     )
 
 
@@ -240,12 +241,17 @@ def _gateway_child(
         tasks=tasks,
         memory=MemoryMethods(services.memory),
         persona=PersonaMethods(services.evolution, world.persona, world.settings.agent.owners),
+        approvals=services.approvals,
         events=EventMethods(services.environment.recent, tasks),
         mcp=services.environment.mcp,
         sandbox=world.sandbox,
     )
     completions = CompletionMethod(chat_commands(services), services.agent.toolset.skills, models.choices)
-    methods = {**control.methods(), "config.reload": reloader.call, "completions": completions.call}
+    methods = {
+        **control.methods(),
+        "config.reload": reloader.call,
+        "completions": completions.call,
+    }
     access = Access({"cli": world.settings.channels.cli.allow_from})
     intake = Intake(tree.journal, access, world.settings.agent.owners)
     gateway = world.settings.gateway
@@ -258,7 +264,9 @@ def _gateway_child(
         max_connections=connections_within(raise_descriptor_limit()),
     )
     unfinished = partial(open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
-    return Child("gateway", run_gateway, config, intake, listeners, methods, unfinished, backoff=CHILD_BACKOFF)
+    open_approvals = services.approvals.open_notices
+    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals)
+    return Child("gateway", run, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
 
 
 async def _kill_when_late(signals: Signals, root: Supervisor) -> None:

@@ -35,7 +35,9 @@ from pegasus.storage import JournalMessage, ReplaceFile
 from pegasus.tools import secrets_in_environment
 from pegasus.wire import decode_object, encode_line
 
-RELOADABLE: Final = ("models.", "providers.", "log.", "budget.", "prices.")
+POLICY_KEYS: Final = ("policy.rules", "policy.default", "policy.after_untrusted")
+"""Keys from which the rules about tool calls are made."""
+RELOADABLE: Final = ("models.", "providers.", "log.", "budget.", "prices.", *POLICY_KEYS)
 """Prefixes of keys that take effect without a restart."""
 MODEL_KEYS: Final = ("models.", "providers.")
 """Prefixes of keys that the models follow."""

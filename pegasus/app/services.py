@@ -29,6 +29,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.task_signs import TaskSigns
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, EventMaker, RecentEvents
@@ -59,8 +60,9 @@ from pegasus.models import (
     UsageTracker,
 )
 from pegasus.observe import get_logger
+from pegasus.policy import ApprovalMessage, Confinement, Decision, ListApprovals, Policy, WithdrawApprovals, parse_rules
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import Settings
+from pegasus.settings import PolicySettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
 from pegasus.storage import Disk, JournalMessage, StorageError, Waiting, escape_field
 from pegasus.tasks import (
@@ -70,15 +72,16 @@ from pegasus.tasks import (
     TaskDeps,
     TaskLimits,
     TaskTypes,
+    TaskView,
     Thinker,
     load_task_types,
     task_tools,
 )
-from pegasus.tools import Tool, ToolExecutor, base_context, current_time, memory_tools, persona_tool
+from pegasus.tools import Gate, PolicyGate, Tool, ToolExecutor, base_context, current_time, memory_tools, persona_tool
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
-SWITCHBOARD = "channels/switchboard"
+SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
 """Paths of actors in the tree that others send to."""
 
 COMMANDS_WITHIN: Final = 10.0
@@ -166,6 +169,8 @@ class Environment:
     """Returns the texts that tool results must not show; a reload of the settings may change them."""
     switch: ModelSwitch | None = None
     """Changes the default model at run time (`/model`); None: nothing can."""
+    policy: Callable[[], Policy] | None = None
+    """Returns the rules about tool calls; None: those of the settings of the start."""
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(1))
     """The last events, for programs that follow them."""
     make_fence: Callable[[], str] = new_fence
@@ -196,6 +201,8 @@ class Services:
     """Services of the Main Agent."""
     tasks: TaskDeps
     """Services of the task system."""
+    approvals: ApprovalDesk
+    """Shows calls that wait for an owner, and takes the answers."""
 
 
 def build_services(
@@ -224,8 +231,17 @@ def build_services(
         journal,
         memory,
         evolution,
-        _agent_services(environment, memory, evolution, types, agent, known),
+        _agent_services(environment, memory, evolution, types, agent, known, _gate(environment, find)),
         _task_deps(environment, journal, memory, types, agent, find),
+        ApprovalDesk(
+            journal,
+            find(APPROVALS),
+            agent,
+            find(GATEWAY),
+            environment.clock,
+            environment.settings.agent.owners,
+            environment.settings.policy.owner_channel,
+        ),
     )
 
 
@@ -244,6 +260,7 @@ def _agent_services(
     types: TaskTypes,
     task_agent: Ref[AgentMessage],
     known: Sequence[Address],
+    gate: Gate,
 ) -> AgentServices:
     """Return the services of the Main Agent.
 
@@ -273,7 +290,7 @@ def _agent_services(
     )
     return AgentServices(
         model=model,
-        toolset=_toolset(environment, memory, evolution, types, task_agent, _channel_notes(settings, known)),
+        toolset=_toolset(environment, memory, evolution, types, task_agent, _channel_notes(settings, known), gate),
         clock=environment.clock,
         config=settings.agent,
         memory_index=memory_index,
@@ -293,6 +310,7 @@ def _toolset(
     types: TaskTypes,
     task_agent: Ref[AgentMessage],
     channels: Sequence[ChannelNote],
+    gate: Gate,
 ) -> AgentToolset:
     """Return the Main Agent's prompt, tools and skills. They stay the same until the next start, so that providers can cache them.
 
@@ -316,7 +334,7 @@ def _toolset(
     def is_wanted(name: str) -> bool:
         return not wanted or any(fnmatchcase(name, pattern) for pattern in wanted)
 
-    executor = _executor(environment, filter(lambda tool: is_wanted(tool.name), found), is_wanted)
+    executor = _executor(environment, gate, filter(lambda tool: is_wanted(tool.name), found), is_wanted)
     callable_skills = environment.skills.all()
     prompts = MainPrompts(
         environment.persona,
@@ -330,7 +348,7 @@ def _toolset(
 
 
 def _executor(
-    environment: Environment, tools: Iterable[Tool], allows: Callable[[str], bool] = lambda name: True
+    environment: Environment, gate: Gate, tools: Iterable[Tool], allows: Callable[[str], bool] = lambda name: True
 ) -> ToolExecutor:
     """Return the executor of these tools and of those of MCP servers that are allowed. It removes all secrets from their results."""
     settings = environment.settings.tools
@@ -341,7 +359,21 @@ def _executor(
         secrets=environment.secrets,
         source=environment.mcp,
         allows=allows,
+        gate=gate,
     )
+
+
+def policy_of(settings: PolicySettings) -> Policy:
+    """Return the rules of the settings."""
+    return Policy(parse_rules(settings.rules), Decision(settings.default), Decision(settings.after_untrusted))
+
+
+def _gate(environment: Environment, find: Callable[[str], Ref[Any]]) -> Gate:
+    """Return what decides about each tool call."""
+    approvals: Ref[ApprovalMessage] = find(APPROVALS)
+    policy = policy_of(environment.settings.policy)
+    walls = Confinement(stands=environment.sandbox.is_walled, has_network=environment.sandbox.network != "none")
+    return PolicyGate(environment.policy or (lambda: policy), walls, approvals)
 
 
 def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:
@@ -384,7 +416,22 @@ def _task_deps(
 ) -> TaskDeps:
     """Return what the task system works with. Its tools are those of the environment and those about tasks themselves."""
     settings = environment.settings
-    executor = _executor(environment, (*environment.make_tools(memory), *task_tools(task_agent)))
+    tools = (*environment.make_tools(memory), *task_tools(task_agent))
+    approvals: Ref[ApprovalMessage] = find(APPROVALS)
+    signs = TaskSigns(find(SWITCHBOARD), environment.clock)
+
+    def observe(task: TaskView) -> None:
+        """Show a task to those who watch it. What it has waited for is withdrawn when it is over."""
+        signs.observe(task)
+        if task.is_over:
+            with suppress(ActorError):
+                approvals.tell_nowait(WithdrawApprovals(task.task_id))
+
+    async def awaited() -> frozenset[str]:
+        with suppress(ActorError):
+            return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
+        return frozenset()
+
     bus: Ref[BusMessage] = find(BUS)
     return TaskDeps(
         bus=bus,
@@ -393,7 +440,7 @@ def _task_deps(
         types=types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),
         reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
-        toolbox=executor,
+        toolbox=_executor(environment, _gate(environment, find), tools),
         model_for=environment.models.client,
         context_window=environment.models.context_window,
         context=base_context(
@@ -414,6 +461,7 @@ def _task_deps(
             timeout=settings.tasks.timeout,
             recovery=settings.tasks.recovery,
         ),
-        observe=TaskSigns(find(SWITCHBOARD), environment.clock).observe,
+        observe=observe,
+        awaited=awaited,
         before_resuming=partial(_commands_done, journal),
     )

@@ -55,6 +55,7 @@ from pegasus.main_agent import MainAgentMessage, forward_notifications, main_age
 from pegasus.mcp import ServerDown
 from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
+from pegasus.policy import approvals_keeper
 from pegasus.storage import JournalMessage, KnownAddresses, run_journal
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
@@ -111,9 +112,21 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     if servers := environment.mcp.children():
         await root.start_child(Child("tools", run_when_allowed, environment.may_work, servers))
+    await root.start_child(_approvals_child(services))
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
     return AgentTree(root, journal, root.ref("main-agent/global"), services)
+
+
+def _approvals_child(services: Services) -> Child[Any]:
+    """Return the keeper of approvals as a child of the root. It runs before the tasks, which find their answers there."""
+    environment = services.environment
+    keep = partial(approvals_keeper, on_change=services.approvals.changed)
+    timeout = environment.settings.policy.timeout
+    keeper = Child(
+        "keeper", keep, services.journal, environment.clock, environment.random, timeout, backoff=CHILD_BACKOFF
+    )
+    return Child("approvals", supervisor([keeper], intensity=CHILD_INTENSITY))
 
 
 def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:

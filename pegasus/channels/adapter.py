@@ -28,7 +28,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.intake import report_undelivered
-from pegasus.messages import OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged
 
 GOODBYE: Final = 1.0
@@ -47,7 +47,8 @@ class CatchUp:
     """Ask the journal for `Unacknowledged`: some replies could not be handed over, because the adapter's mailbox was full."""
 
 
-AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | TaskProgress | CatchUp
+AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | TaskProgress | ApprovalNotice | CatchUp
+"""Approvals go to the gateway only. On other channels they are replies."""
 
 
 class ReplyRefused(Exception):

@@ -84,6 +84,7 @@ MODULES: Final[Mapping[str, str]] = {
     "sessions": "files",
     "persona": "persona",
     "mcp": "mcp",
+    "approvals": "approvals",
 }
 """Module of `pegasus.cli` that declares each command, in the order of the help."""
 

@@ -46,7 +46,7 @@ from pegasus.client import (
 from pegasus.formatting import first_cause, format_duration
 from pegasus.host import Home, print_error
 from pegasus.main_agent import task_line
-from pegasus.messages import ChannelInfo, OutboundMessage, TaskProgress
+from pegasus.messages import ApprovalNotice, ChannelInfo, OutboundMessage, TaskProgress
 from pegasus.settings import Settings
 from pegasus.terminal import Turn, neutralise
 from pegasus.wire import from_wire
@@ -207,6 +207,8 @@ class _Sending:
                     print_text(reply)
                 case MessageAccepted():
                     self._is_accepted = True
+                case ApprovalNotice(id=id, tool=tool, state="open") if self._is_accepted:
+                    print_error(f"{neutralise(tool)} waits for your yes: {program_name()} approvals allow {id}")
                 case TaskProgress(state="FAILED") if self._is_accepted:
                     self.failed.append(event)
             self.turn.handle(event)

@@ -29,7 +29,7 @@ from pegasus.cli.control import (
     show,
 )
 from pegasus.cli.mcp import server_line
-from pegasus.cli.program import JSON, pegasus
+from pegasus.cli.program import JSON, pegasus, program_name
 from pegasus.client import ClientError, Endpoint
 from pegasus.formatting import format_duration, plural
 from pegasus.host import Home
@@ -124,12 +124,18 @@ def status_text(status: Answer) -> str:
 
     Rows about models appear only where there is something to show: no usage, no row.
     """
+    waiting = status.get("approvals", 0)
     rows = {
         "Agent": f"{status['agent']} {status['version']}, up for {format_duration(status['uptime'])}",
         "Model": model_text(status["model"], status.get("speech") or "", status.get("window") or 0),
         "Doing": _doing(status),
         "Waiting": plural(max(0, status["waiting"] - status.get("inHand", 0)), "message"),
         "Tasks": _tasks_text(status.get("tasks"), status.get("running", ())),
+        **(
+            {"Asked": f"{plural(waiting, 'call')} for your yes or no: {program_name()} approvals list"}
+            if waiting
+            else {}
+        ),
         "Handled": plural(status["handled"], "message") + " since the start",
         "Session": plural(status["sessionEntries"], "entry", "entries"),
         **_sandbox_row(status),

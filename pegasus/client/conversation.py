@@ -26,7 +26,17 @@ import attrs
 import trio
 
 from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused, background, open_client
-from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import (
+    ApprovalNotice,
+    ChannelInfo,
+    Json,
+    Media,
+    Metadata,
+    OutboundMessage,
+    Progress,
+    TaskProgress,
+    Typing,
+)
 from pegasus.protocol import EventFrame
 
 MAX_UNACCEPTED = 1000
@@ -90,7 +100,15 @@ class MessageRejected:
 
 
 ConversationEvent: TypeAlias = (
-    OutboundMessage | Typing | Progress | TaskProgress | MessageAccepted | MessageRejected | Online | Offline
+    OutboundMessage
+    | Typing
+    | Progress
+    | TaskProgress
+    | ApprovalNotice
+    | MessageAccepted
+    | MessageRejected
+    | Online
+    | Offline
 )
 
 

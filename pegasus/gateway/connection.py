@@ -317,7 +317,7 @@ class Connection:
         self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.agent, hello.channel, seq)))
         self._nursery.start_soon(self._feed.run)
         if not hello.calls_only:
-            self._nursery.start_soon(self._services.hub.show_open_tasks, self._feed)
+            self._nursery.start_soon(self._services.hub.show_what_is_open, self._feed)
         self._nursery.start_soon(self._keep_alive)
 
     def _objection_to(self, hello: HelloFrame) -> str:

@@ -24,8 +24,9 @@ from actors import ActorError, Ref
 from pegasus.gateway.cursor import Cursor, PushDecision
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
-from pegasus.messages import Address, ChannelInfo, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import Address, ApprovalNotice, ChannelInfo, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
+from pegasus.policy import is_owner
 from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
 from pegasus.storage import Connected, Disconnected, JournalMessage, LastSeq, StorageError, Unacknowledged
 
@@ -36,11 +37,19 @@ question for those *after* a number would acknowledge that number."""
 OpenTasks: TypeAlias = Callable[[], Awaitable[Sequence[TaskProgress]]]
 """Returns the present state of all unfinished tasks, () if the task system does not answer. Raises nothing."""
 
+OpenApprovals: TypeAlias = Callable[[], Awaitable[Sequence[ApprovalNotice]]]
+"""Returns the calls that wait for an owner, () if that cannot be told now. Raises nothing."""
+
 _log = get_logger("gateway")
 
 
 async def _no_tasks() -> Sequence[TaskProgress]:
     """Return no tasks: there is no task system."""
+    return ()
+
+
+async def _no_approvals() -> Sequence[ApprovalNotice]:
+    """Return no approvals: nobody is asked."""
     return ()
 
 
@@ -51,11 +60,23 @@ class Hub:
     was pushed and not acknowledged is read from the journal when its client greets.
     """
 
-    def __init__(self, journal: Ref[JournalMessage], open_tasks: OpenTasks | None = None) -> None:
-        """Prepare. open_tasks: returns the unfinished tasks of all conversations; None: there are none."""
+    def __init__(
+        self,
+        journal: Ref[JournalMessage],
+        open_tasks: OpenTasks | None = None,
+        open_approvals: OpenApprovals | None = None,
+        owners: Collection[str] = (),
+    ) -> None:
+        """Prepare.
+
+        open_tasks: returns the unfinished tasks of all conversations; None: there are none. open_approvals: returns the calls that
+        wait for an owner; None: nobody is asked. owners: the setting `agent.owners`.
+        """
         self._journal = journal
         self._routes = Routes()
         self._open_tasks = open_tasks or _no_tasks
+        self._open_approvals = open_approvals or _no_approvals
+        self._owners = owners
 
     async def join(self, hello: HelloFrame, queue: SendQueue) -> ReplyFeed:
         """Return a new feed for a client that has greeted. From now on it is given what is for its channel.
@@ -103,20 +124,38 @@ class Hub:
         """Show what a task is doing."""
         frame = encode_frame(task)
         for feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
-            feed.show_task(task.task_id, frame)
+            feed.show_state(task.task_id, frame)
 
-    async def show_open_tasks(self, feed: ReplyFeed) -> None:
-        """Show a client that was welcomed the unfinished tasks of its conversations. A state that was pushed meanwhile is newer."""
+    def approval(self, notice: ApprovalNotice) -> None:
+        """Show owners a call that waits for them, or what became of it."""
+        frame = encode_frame(notice)
+        for feed in self._routes.all():
+            if feed.is_owners(self._owners):
+                feed.show_state(_approval_name(notice), frame)
+
+    async def show_what_is_open(self, feed: ReplyFeed) -> None:
+        """Show a client that was welcomed the unfinished tasks of its conversations, and an owner the approvals.
+
+        A state that was pushed meanwhile is newer.
+        """
+        if feed.is_owners(self._owners):
+            for notice in await self._open_approvals():
+                feed.show_state(_approval_name(notice), encode_frame(notice), is_old=True)
         tasks = await self._open_tasks()
         for task in tasks:
             if feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
-                feed.show_task(task.task_id, encode_frame(task), is_old=True)
-        feed.tasks_shown()
+                feed.show_state(task.task_id, encode_frame(task), is_old=True)
+        feed.states_shown()
 
     def catch_up(self) -> None:
         """Have every feed read the journal: some replies were not handed over."""
         for feed in self._routes.all():
             feed.catch_up()
+
+
+def _approval_name(notice: ApprovalNotice) -> str:
+    """Return the name of an approval among the states that are shown. No task has such an id."""
+    return f"approval {notice.id}"
 
 
 class Routes:
@@ -186,7 +225,7 @@ class ReplyFeed:
         self._is_caught_up = False
         """Whether a bridge's first reading is over; until then the cursor of a new address keeps all pushes."""
         self._shown: set[str] | None = set()
-        """Tasks whose state was pushed since the welcome, until the unfinished ones were shown; None afterwards."""
+        """Names of what was pushed since the welcome, until everything that is open was shown; None afterwards."""
         self._to_read_in, self._to_read = trio.open_memory_channel[str](math.inf)
         """ChannelIds to be read. Bounded by the cursors: an address is read or queued here at most once at a time."""
         if hello.channel.channel_id is not None:
@@ -208,21 +247,26 @@ class ReplyFeed:
         if self._is_welcomed and (is_withdrawal or not self._cursor(channel_id).is_reading):
             self._queue.push_draft(channel_id, frame, is_withdrawal=is_withdrawal)
 
-    def show_task(self, task_id: str, frame: str, *, is_old: bool = False) -> None:
-        """Send the state of a task in place of one that waits.
+    def show_state(self, name: str, frame: str, *, is_old: bool = False) -> None:
+        """Send the state of a task or an approval in place of one that waits. name: its id.
 
-        Nothing that is pushed is sent before the welcome, which all unfinished tasks follow. is_old: the state is one of these; a
+        Nothing that is pushed is sent before the welcome, which everything that is open follows. is_old: the state is one of these; a
         newer one may have been pushed since.
         """
-        if task_id in (self._shown or ()) if is_old else not self._is_welcomed:
+        if name in (self._shown or ()) if is_old else not self._is_welcomed:
             return
         if self._shown is not None:
-            self._shown.add(task_id)
-        self._queue.push_state(task_id, frame)
+            self._shown.add(name)
+        self._queue.push_state(name, frame)
 
-    def tasks_shown(self) -> None:
-        """Note that all unfinished tasks were shown."""
+    def states_shown(self) -> None:
+        """Note that everything that is open was shown."""
         self._shown = None
+
+    def is_owners(self, owners: Collection[str]) -> bool:
+        """Return whether an owner sits at this client. A bridge speaks for many people, and a program that only calls sees nothing."""
+        channel = self.channel.info
+        return channel is not None and not self.calls_only and is_owner(channel, owners)
 
     def catch_up(self, channel_id: str | None = None) -> None:
         """Read what may have been missed at this address; None: at all addresses that were seen here."""

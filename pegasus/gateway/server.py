@@ -24,9 +24,9 @@ from actors import Inbox
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
 from pegasus.gateway.connection import Connection, GatewayServices, NewcomerPlace
-from pegasus.gateway.delivery import Hub, OpenTasks
+from pegasus.gateway.delivery import Hub, OpenApprovals, OpenTasks
 from pegasus.intake import Intake
-from pegasus.messages import Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.protocol import GOING_AWAY
 
@@ -64,13 +64,15 @@ async def run_gateway(
     listeners: Sequence[trio.SocketListener],
     methods: Methods,
     open_tasks: OpenTasks | None = None,
+    open_approvals: OpenApprovals | None = None,
 ) -> None:
     """Serve WebSocket clients on the listeners, which stay open when this ends.
 
-    open_tasks: returns the unfinished tasks, which a client is shown after its welcome; None: there are none.
+    open_tasks, open_approvals: return the unfinished tasks, and the calls that wait for an owner, which a client is shown after its
+    welcome; None: there are none.
     Stopped: accepts no more, closes all connections (GOODBYE_TIME seconds), ends. Cancelled: cuts all connections.
     """
-    hub = Hub(intake.journal, open_tasks)
+    hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners)
     server = Server(GatewayServices(config, intake, hub, methods))
     async with trio.open_nursery() as nursery:
         accepting = trio.CancelScope()
@@ -86,6 +88,8 @@ async def run_gateway(
                     hub.progress(message)
                 case TaskProgress():
                     hub.task(message)
+                case ApprovalNotice():
+                    hub.approval(message)
                 case CatchUp():
                     hub.catch_up()
         accepting.cancel()

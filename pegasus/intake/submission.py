@@ -45,7 +45,7 @@ from pegasus.storage import (
 JOURNAL_TIMEOUT: Final = 30.0
 """Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
 CONTROL_COMMANDS: Final = frozenset(
-    {"/stop", "/help", "/status", "/tasks", "/usage", "/model", "/speech", "/persona", "/skills"}
+    {"/stop", "/help", "/status", "/tasks", "/usage", "/model", "/speech", "/persona", "/skills", "/approve", "/deny"}
 )
 """Commands that wait in the control lane."""
 NAME_LENGTH: Final = 256

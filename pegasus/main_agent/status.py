@@ -30,6 +30,7 @@ from pegasus.main_agent.queue_items import origin_of
 from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.tasks import (
+    FOR_APPROVAL,
     LATELY,
     AgentMessage,
     Cancel,
@@ -215,6 +216,7 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
         step=task.iteration + (task.state is TaskState.REASONING),
         elapsed_ms=0 if is_waiting else max(0, (task.updated_at if task.is_over else now) - task.started_at),
         commands=task.commands,
+        waits_for=task.waits_for if task.waits_for == FOR_APPROVAL else "",
     )
 
 
@@ -225,7 +227,7 @@ def task_name(number: int, task_id: str) -> str:
 
 def task_line(task: TaskProgress) -> str:
     """Return a task in one line: `3  shell_exec, step 2, 12 s: find papers`."""
-    doing = task.tool or _WORDS.get(task.state, task.state.lower())
+    doing = "waiting for your yes or no" if task.waits_for else task.tool or _WORDS.get(task.state, task.state.lower())
     if task.state in ("REASONING", "ACTING"):
         doing += f", step {task.step}" if task.step else ""
         doing += f", {format_duration(task.elapsed_ms / 1000)}" if task.elapsed_ms else ""

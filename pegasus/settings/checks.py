@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from pegasus.host import SHORTEST_TOKEN
 from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
 from pegasus.settings.sections import (
+    DECISIONS,
     MODEL_ROLES,
     PROVIDER_TYPES,
     McpServerSettings,
@@ -79,6 +80,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_origins(settings, report)
     _check_owners(settings, report)
     _check_tools(settings, report)
+    _check_policy(settings, report)
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
     _check_not_yet(settings, report)
@@ -271,6 +273,27 @@ def _is_host(entry: str) -> bool:
             all(label and all(c.isalnum() or c in "-_" for c in label) for label in labels) and not labels[-1].isdigit()
         )
     return True
+
+
+# ------------------------------------------------------------------ policy
+
+
+def _check_policy(settings: Settings, report: Report) -> None:
+    """Refuse a rule without a tool or with an unknown word: a rule that never fits is a wall that its author believes in."""
+    for n, rule in enumerate(settings.policy.rules, 1):
+        found = {
+            "tool": (rule.get("tool", ""), ()),
+            "who": (rule.get("who", "owner"), ("owner", "guest")),
+            "decision": (rule.get("decision", ""), DECISIONS),
+        }
+        for key, (value, words) in found.items():
+            if not value or (words and value not in words):
+                allowed = one_of(words) if words else 'the name of a tool or a pattern, as "github__*"'
+                report("policy.rules", f"rule {n}: {key} = {describe_setting(value)}", allowed, "")
+    kind, _, name = settings.policy.owner_channel.partition(":")
+    if settings.policy.owner_channel and not (kind and name):
+        allowed = 'a channel type and a channelId, as "telegram:12345", or ""'
+        report("policy.owner_channel", f'"{settings.policy.owner_channel}"', allowed, "")
 
 
 # ------------------------------------------------------------------ tool servers

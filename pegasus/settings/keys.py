@@ -51,7 +51,8 @@ class Key:
     allowed: str
     """Values it may hold, as error messages and the documentation say it; "" for a table."""
     type: type
-    """bool, int, float, str, tuple for a list of texts, dict for a table with names of the user's own (`each`) or of anything."""
+    """bool, int, float, str, tuple for a list of texts, list for a list of tables, dict for a table with names of the user's own
+    (`each`) or of anything."""
     is_allowed: Callable[[Any], bool] = lambda _: True
     """Limits of a value that has the type."""
     secret: bool = False
@@ -115,7 +116,15 @@ def _tables(path: tuple[str, ...], section: Section, value: Any) -> list[tuple[t
 
 # ------------------------------------------------------------------ types
 
-_ACCEPTED: Final[Mapping[type, Any]] = {bool: bool, int: int, float: int | float, str: str, tuple: list, dict: dict}
+_ACCEPTED: Final[Mapping[type, Any]] = {
+    bool: bool,
+    int: int,
+    float: int | float,
+    str: str,
+    tuple: list,
+    list: list,
+    dict: dict,
+}
 """Types of TOML values that each type of key takes: numbers without a fraction are floats too."""
 
 
@@ -133,6 +142,8 @@ def _typed(value: object, type_: type) -> Any:
         raise ValueError("not one line of text")
     if type_ is tuple:
         return tuple(_typed(item, str) for item in value)
+    if type_ is list:  # a tuple, since settings are never changed
+        return tuple({name: _typed(text, str) for name, text in _typed(item, dict).items()} for item in value)
     return type_(value)
 
 
@@ -212,6 +223,12 @@ def flag(default: bool, doc: str) -> bool:
 def texts(doc: str, *default: str) -> tuple[str, ...]:
     """Declare a key that holds a list of texts."""
     return _key(Key(doc, 'a list of texts, as ["a", "b"]', tuple), default)
+
+
+def text_tables(doc: str, *names: str) -> tuple[Mapping[str, str], ...]:
+    """Declare a list of tables with texts under these names, `[[section.key]]`. A later source replaces it as a whole."""
+    allowed = f"a list of tables with the keys {', '.join(names)}, each one line of text"
+    return _key(Key(doc, allowed, list, lambda tables: all(set(table) <= set(names) for table in tables)), ())
 
 
 def seconds_by_name(doc: str) -> Mapping[str, float]:

@@ -32,6 +32,7 @@ from pegasus.settings.keys import (
     section,
     sections,
     text,
+    text_tables,
     texts,
     texts_by_name,
     whole,
@@ -299,6 +300,31 @@ class ToolSettings:
     web_search: WebSearchSettings = section(WebSearchSettings)
 
 
+DECISIONS: Final = ("allow", "ask", "deny")
+"""What a rule may decide about a tool call; "ask": an owner is asked."""
+RULE_KEYS: Final = ("tool", "match", "who", "decision")
+"""Keys of a rule."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class PolicySettings:
+    """Rules about tool calls. They decide, never a model."""
+
+    default: str = choice("allow", "for tools that no rule names and that have no decision of their own", *DECISIONS)
+    timeout: float = number(3600.0, "seconds that an approval waits for an owner; then it is a no", above=0)
+    owner_channel: str = text(
+        "", 'where owners are asked if none is on the channel of the work, as "telegram:12345"; "" = terminal and page'
+    )
+    after_untrusted: str = choice(
+        "ask",
+        "for calls that send data out or change things outside the workspace, once their task has read text from outside",
+        *DECISIONS,
+    )
+    rules: tuple[Mapping[str, str], ...] = text_tables(
+        "[[policy.rules]]: the first that fits counts; tool and match are patterns, who is owner or guest", *RULE_KEYS
+    )
+
+
 @attrs.frozen(eq=False, repr=False)
 class SandboxSettings:
     """Walls around commands, and limits of what one command may use."""
@@ -471,6 +497,7 @@ class Settings:
     agent: AgentSettings = section(AgentSettings)
     tasks: TaskSettings = section(TaskSettings)
     tools: ToolSettings = section(ToolSettings)
+    policy: PolicySettings = section(PolicySettings)
     sandbox: SandboxSettings = section(SandboxSettings)
     session: SessionSettings = section(SessionSettings)
     gateway: GatewaySettings = section(GatewaySettings)

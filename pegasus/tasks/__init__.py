@@ -48,6 +48,7 @@ from pegasus.tasks.agent.messages import (
 )
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
 from pegasus.tasks.core.context import TaskContext, TaskState
+from pegasus.tasks.core.fsm import FOR_APPROVAL
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskType, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
 from pegasus.tasks.log.format import is_date
@@ -60,6 +61,7 @@ from pegasus.tasks.run.thinker import Reflector, Thinker
 __all__ = [
     "BUILT_IN_TYPES",
     "DEFAULT_TASK_TYPE",
+    "FOR_APPROVAL",
     "LATELY",
     "AgentMessage",
     "Cancel",

@@ -39,14 +39,16 @@ from pegasus.client import (
     Offline,
     Online,
 )
+from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
-from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.policy import end_text, question_text, shown_arguments
 from pegasus.terminal.completion import Suggestions, parse_suggestions
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection, frame_bytes
 from pegasus.terminal.prompt_rules import ScreenListener, is_stop
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
-from pegasus.terminal.tty import restore_terminal
+from pegasus.terminal.tty import neutralise, restore_terminal
 
 if TYPE_CHECKING:  # imports prompt_toolkit and rich
     from pegasus.terminal.screen import Screen
@@ -130,6 +132,8 @@ class InteractiveChat:
         """Facts that the status line shows at present."""
         self._urgent: deque[str] = deque()
         """Messages that passed the queue (/stop) and are not handed over yet."""
+        self._questions: set[str] = set()
+        """Ids of the approvals that are shown and wait for an answer."""
         self._tasks: dict[str, RunningTask] = {}
         """Tasks that run or wait for their turn, by id."""
         self._drafting = False
@@ -375,6 +379,8 @@ class InteractiveChat:
                 self._show_draft(text, reasoning)
             case TaskProgress():
                 self._note_task(event)
+            case ApprovalNotice():
+                self._show_approval(event)
             case MessageAccepted():
                 self._update_status()
             case MessageRejected(code=code, message=message):
@@ -416,6 +422,19 @@ class InteractiveChat:
         else:
             self._tasks[state.task_id] = task
         self._update_status(attrs.evolve(self._status, tasks=in_order(self._tasks.values())))
+
+    def _show_approval(self, notice: ApprovalNotice) -> None:
+        """Show a call that waits for an answer, once, and what somebody else has answered."""
+        if notice.state == "open" and notice.id not in self._questions:
+            self._questions.add(notice.id)
+            task = self._tasks.get(notice.task_id or "")
+            arguments = neutralise(shown_arguments(notice.arguments))
+            self._screen.notice(question_text(notice, arguments, str(task.number) if task else "", wall_clock()))
+        elif notice.state != "open" and notice.id in self._questions:
+            self._questions.discard(notice.id)
+            here = self._config.channel
+            if not notice.by.startswith(f"{here.type}:{here.channel_id}"):
+                self._screen.notice(end_text(notice))
 
     def _show_draft(self, text: str, reasoning: str) -> None:
         """Show how far a reply is written; two empty texts withdraw it."""

@@ -28,7 +28,8 @@ import trio
 from pegasus.client import Conversation, ConversationEvent, MessageAccepted, MessageRejected, Offline, Online
 from pegasus.formatting import plural, truncate
 from pegasus.intake import CONTROL_COMMANDS
-from pegasus.messages import Media, OutboundMessage, Typing
+from pegasus.messages import ApprovalNotice, Media, OutboundMessage, Typing
+from pegasus.policy import APPROVE, DENY
 from pegasus.terminal.prompt_rules import is_leave
 from pegasus.wire import encode_json
 
@@ -290,6 +291,8 @@ class LineChat:
         match event:
             case OutboundMessage(text=text):
                 await self._write(text + "\n")
+            case ApprovalNotice(id=id, tool=tool, state="open"):
+                self._report(f"{truncate(tool, 80)} waits for your yes: {APPROVE} {id}, or {DENY} {id}")
             case Offline(reason=reason, retry_in=retry):
                 if retry is None or not self._online.is_set():
                     raise DaemonGone(reason)

@@ -20,6 +20,7 @@ from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, ToolE
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
 from pegasus.tools.files import save_file
+from pegasus.tools.gate import Gate, PolicyGate, describe_call
 from pegasus.tools.lean import lean_task_specs
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
@@ -39,7 +40,9 @@ __all__ = [
     "REFLECTION_TOOLS",
     "AddressGuard",
     "Effect",
+    "Gate",
     "Labelled",
+    "PolicyGate",
     "Reach",
     "Tool",
     "ToolContext",
@@ -51,6 +54,7 @@ __all__ = [
     "command_environment",
     "current_time",
     "cut_result",
+    "describe_call",
     "found_json",
     "guarded_dial",
     "is_valid_schema",

@@ -109,6 +109,9 @@ class ToolContext:
     outside: tuple[Outside, ...] = ()
     """Kinds of outside sources that the caller has read before. Policy asks for them, memory notes them with
     what it stores, and a task that the call begins inherits them."""
+    has_seen: Callable[[str], bool] = lambda text: False
+    """Return whether a text stands in the conversation, other than in what the model itself has written. An address that does
+    carries nothing out when it is fetched."""
 
 
 NO_CONTEXT: Final = ToolContext()
@@ -166,6 +169,8 @@ class ToolOutcome:
     """Time that the call took; 0 if it was not measured."""
     outside: tuple[Outside, ...] = ()
     """Sources of the text of `content`; () if it is the program's own."""
+    approval: str = ""
+    """Id of the approval that the call waits for: it was not made. "" for every call that has a result."""
 
 
 def parameters(properties: Mapping[str, Json], *required: str) -> Metadata:

@@ -2,7 +2,8 @@
 
 Steps of one call:
 
-1. The arguments are checked against the tool's schema. A call with wrong arguments does not start.
+1. The arguments are checked against the tool's schema. A call with wrong arguments does not start. Then the gate decides whether it
+   may be made (`pegasus.tools.gate`).
 2. The tool runs in a cancel scope that ends after `tools.timeout` seconds, or
    `tools.timeouts.<name>`. At the end of that time the tool is cancelled, together with everything
    that it has started, and the call fails. A tool can have limits of its own inside (a command its
@@ -15,7 +16,7 @@ Steps of one call:
 5. A result that is longer than `ToolContext.max_result` is cut, with a notice that tells how to get
    the rest.
 
-`run_tool` does steps 1 to 3. The Main Agent and tasks each use a `ToolExecutor`, which adds steps 4 and 5.
+`run_tool` does steps 1 to 3, without the gate. The Main Agent and tasks each use a `ToolExecutor`, which does all.
 
 Arguments are checked by the library `jsonschema_rs`. Two of its options keep the check harmless whatever the
 schema of a tool says: a `$ref` to a server is refused and not fetched, and a `pattern` that needs too many
@@ -39,6 +40,7 @@ from pegasus.messages import Metadata
 from pegasus.outside import Outside, join_outside
 from pegasus.redaction import Redactor
 from pegasus.tools.base import NO_CONTEXT, Labelled, Tool, ToolContext, ToolError, ToolOutcome
+from pegasus.tools.gate import Gate
 from pegasus.wire import encode_json, kind
 
 if TYPE_CHECKING:
@@ -63,6 +65,11 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
     arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
     if problem is not None:
         return _failure(problem)
+    return await _run_prepared(tool, arguments, timeout, context)
+
+
+async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext) -> ToolOutcome:
+    """Run a tool with checked arguments, as `run_tool` says."""
     try:
         with trio.move_on_after(timeout):
             result = await tool.run(arguments, context)
@@ -115,13 +122,14 @@ class ToolExecutor:
         secrets: Callable[[], Iterable[str]] = tuple,
         source: ToolSource | None = None,
         allows: Callable[[str], bool] = lambda name: True,
+        gate: Gate | None = None,
     ) -> None:
         """Make an executor. Raises ValueError for two tools of one name: logs could not tell them apart.
 
         tools: in the order in which the model sees them. timeout: seconds for one call. timeouts: the same by
         tool name. secrets: returns the texts that no result may show; asked at each call, since a
         reload of the settings may bring new ones. source: further tools, which may change; a tool of `tools` wins over one of its
-        name. allows: whether a tool of the source may be used at all.
+        name. allows: whether a tool of the source may be used at all. gate: decides about each call; None: all may be made.
         """
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -135,6 +143,7 @@ class ToolExecutor:
         self._last_redactor = Redactor()
         self._source = source
         self._allows = allows
+        self._gate = gate
 
     @property
     def version(self) -> int:
@@ -167,12 +176,22 @@ class ToolExecutor:
         return (*own, *(tool for tool in others if tool.name not in self._tools))
 
     async def run(self, tool: Tool, arguments: Metadata, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
-        """Run a tool as `run_tool` does, mask secrets in its result or error, and cut it.
+        """Run a tool as `run_tool` does if the gate lets it pass, mask secrets in its result or error, and cut it.
 
-        Raises nothing but Cancelled.
+        A call that waits for an owner was not made; its outcome names the approval. Raises nothing but Cancelled.
         """
         start = trio.current_time()
-        outcome = await run_tool(tool, arguments, self._timeouts.get(tool.name, tool.timeout or self._timeout), context)
+        arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
+        outcome = _failure(problem) if problem is not None else None
+        if outcome is None and self._gate is not None:
+            checked = await self._gate.check(tool, arguments, context)
+            if isinstance(checked, ToolOutcome):
+                outcome = checked
+            else:
+                context = checked
+        if outcome is None:
+            timeout = self._timeouts.get(tool.name, tool.timeout or self._timeout)
+            outcome = await _run_prepared(tool, arguments, timeout, context)
         content = cut_result(self._redactor().apply(outcome.content), context.max_result, tool.more)
         return attrs.evolve(outcome, content=content, duration_ms=round((trio.current_time() - start) * 1000))
 

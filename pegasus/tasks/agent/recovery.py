@@ -17,7 +17,7 @@ A task whose log cannot be read now is left alone and stays pending. Failing it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -42,10 +42,10 @@ from pegasus.tasks.core.context import (
     task_completed,
     to_payload,
 )
-from pegasus.tasks.core.fsm import RESTARTED, TaskFSM
+from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED, TaskFSM
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.run.stages import find_effect, next_steps, notify_result
+from pegasus.tasks.run.stages import call_key, find_effect, next_steps, notify_result
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY
 from pegasus.tools import Effect
 
@@ -72,12 +72,21 @@ class RecoveryPlan:
     """Reason why the task leaves the pending list without a notification: it was never accepted, or its log is gone."""
 
 
-def plan_recovery(found: ReplayedTask, mode: str, effect_of: Callable[[str], Effect | None], now: int) -> RecoveryPlan:
+def plan_recovery(
+    found: ReplayedTask,
+    mode: str,
+    effect_of: Callable[[str], Effect | None],
+    now: int,
+    awaited: Container[str] = (),
+) -> RecoveryPlan:
     """Return the plan for a pending task.
+
+    A task that is suspended because an owner is asked about a call waits on in both modes.
 
     mode: `tasks.recovery`. "fail": an unfinished task is failed, once, and its submitter notified. "resume": it goes on. Finished
     calls are never run again; of those that may have been running, pure and idempotent ones are, and for others the
     model is told that their outcome is unknown. effect_of: effect of a tool, None if there is no such tool. now: wall clock, ms.
+    awaited: keys of the calls that wait for an approval. The crash came before the suspension; the call has not begun.
     """
     task = found.task
     if task is None:
@@ -90,11 +99,16 @@ def plan_recovery(found: ReplayedTask, mode: str, effect_of: Callable[[str], Eff
     if task.state is TaskState.COMPLETED:  # the answer was given, only the line that says so is missing
         payload = task_completed(context, last_response(context), context.iteration)
         return RecoveryPlan(((EventType.TASK_COMPLETED, payload),))
+    if task.state is TaskState.SUSPENDED and context.suspend_reason == FOR_APPROVAL:
+        return RecoveryPlan()
     if mode != "resume":
         return RecoveryPlan(((EventType.TASK_FAILED, to_payload(TaskFailed(RESTARTED))),))
     acting = TaskState.ACTING in (task.state, context.suspended_state)
     steps = next_steps(context.plan.steps, effect_of) if context.plan is not None and acting else ()
-    results = [_result(step.call, task.task_id, found, effect_of, now) for step in steps if step.call is not None]
+    begun = [
+        step.call for step in steps if step.call is not None and call_key(task.task_id, step.call.id) not in awaited
+    ]
+    results = [_result(call, task.task_id, found, effect_of, now) for call in begun]
     events = tuple(result for result in results if result is not None)
     return RecoveryPlan(events, goes_on=task.state is not TaskState.SUSPENDED)
 
@@ -151,26 +165,27 @@ async def recover_tasks(state: AgentState, scheduler: TaskScheduler, nursery: tr
     index cannot be read; the agent then crashes and is started again. Cancelled: what was not recorded is planned anew next time.
     """
     pending = await state.archive.pending()
+    awaited = await state.deps.awaited() if pending else frozenset()
     for begin in range(0, len(pending), RECOVERED_TOGETHER):
         task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]
         found = await state.archive.replays(task_ids)
         numbers = await state.archive.numbers(task_ids)
         tasks = [
-            await _take_up(state, task_id, numbers.get(task_id, 0), each)
+            await _take_up(state, task_id, numbers.get(task_id, 0), each, awaited)
             for task_id, each in zip(task_ids, found, strict=True)
         ]
         await nursery.start(_carry_out, state, scheduler, [task for task in tasks if task is not None])
 
 
 async def _take_up(
-    state: AgentState, task_id: str, number: int, found: ReplayedTask | StorageError
+    state: AgentState, task_id: str, number: int, found: ReplayedTask | StorageError, awaited: Container[str]
 ) -> _RecoveringTask | None:
     """Plan the recovery of a task and register it. None if nothing is to be done: no log, or one that cannot be read now."""
     if isinstance(found, StorageError):  # it stays pending, and the next start tries again
         _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
         return None
     deps = state.deps
-    plan = plan_recovery(found, deps.limits.recovery, partial(find_effect, deps.toolbox), deps.clock())
+    plan = plan_recovery(found, deps.limits.recovery, partial(find_effect, deps.toolbox), deps.clock(), awaited)
     if plan.dropped:
         _log.warning("dropped a pending task", task=task_id, reason=plan.dropped)
         await state.archive.forget(task_id)

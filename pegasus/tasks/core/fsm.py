@@ -68,6 +68,8 @@ MEMORY_INDEX: Final = "memory_index"
 """metadata "type" of the user message that holds the index of memory."""
 RESTARTED: Final = "process restarted, task cancelled"
 """Error of a task that a restart interrupted; see `is_interrupted`. It stands in logs, so it must not change between versions."""
+FOR_APPROVAL: Final = "approval"
+"""Reason of the suspension of a task that waits for an owner's approval of a call. Stored, so it must not change."""
 NOT_FINISHED: Final = '{"cancelled":true,"reason":"the task was ended before this call was finished"}'
 """Result of a call that a failed task left open: a provider refuses a conversation with a call that has no result."""
 

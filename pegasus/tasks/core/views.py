@@ -73,6 +73,8 @@ class TaskView:
     """The reason of a failure."""
     question: str | None = None
     """The question that a suspended task waits for."""
+    waits_for: str = ""
+    """Reason of the suspension of a suspended task; FOR_APPROVAL if an owner is asked about a call."""
     metadata: Metadata = attrs.field(factory=dict)
     """Metadata of its Submit."""
     number: int = 0
@@ -130,6 +132,7 @@ def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[st
         result=response if isinstance(response, str) else None,
         error=context.error,
         question=context.question,
+        waits_for=context.suspend_reason or "" if fsm.state is TaskState.SUSPENDED else "",
         metadata=context.input_metadata,
         number=number,
         outside=context.outside,

@@ -47,9 +47,10 @@ from pegasus.tasks.core.context import (
     make_plan,
     messages_json,
     task_completed,
+    task_suspended,
     to_payload,
 )
-from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.fsm import FOR_APPROVAL, TaskFSM
 from pegasus.tasks.core.task_types import TaskType, TaskTypes
 from pegasus.tasks.core.views import TaskView
 from pegasus.tasks.run.lost_commands import all_commands, lost_commands, lost_commands_message
@@ -82,6 +83,11 @@ class TaskLimits:
     """Seconds that the stages of a task may take together; time in the queue or suspended does not count."""
     recovery: str = "resume"
     """Treatment of interrupted tasks at a start: "resume" or "fail"."""
+
+
+async def _nothing_awaited() -> frozenset[str]:
+    """Return no keys: nobody is asked for approvals."""
+    return frozenset()
 
 
 @attrs.frozen(eq=False)
@@ -125,6 +131,8 @@ class TaskDeps:
     """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a task's conversation. It must not be possible to guess it."""
+    awaited: Callable[[], Awaitable[frozenset[str]]] = _nothing_awaited
+    """Returns the keys of calls that wait for an owner's approval, so have not begun. It must not raise."""
     before_resuming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """Awaited before recovered tasks go on: returns when a /stop of the last run has had its time to end them. It must not raise."""
 
@@ -245,6 +253,8 @@ class Stages:
     async def act(self, calls: Sequence[PlannedCall]) -> list[EventDraft]:
         """Make these calls side by side. Returns their results in the order of the calls.
 
+        A call that an owner is asked about has no result. The task is suspended behind the others, and makes it again when it goes on.
+
         calls: as `next_calls` has returned them. Raises nothing for a call that fails: its error is its result. Cancelled:
         returns when every call has ended with all that it has started; the results are not recorded.
         """
@@ -259,16 +269,21 @@ class Stages:
             async with self._tool_slots:
                 await self._announce(call)
                 begun = trio.current_time()
-                result = self._result(call, await self._outcome(call))
-                results[call.id] = result, round((trio.current_time() - begun) * 1000)
+                outcome = await self._outcome(call)
+                if not outcome.approval:
+                    results[call.id] = self._result(call, outcome), round((trio.current_time() - begun) * 1000)
 
         async with trio.open_nursery() as nursery:
             for call in calls:
                 nursery.start_soon(make, call)
         drafts: list[EventDraft] = []
         for call in calls:
-            result, duration = results[call.id]
-            drafts += _call_events(call, result, guard.note(_tool_call(call), result), duration)
+            if call.id in results:
+                result, duration = results[call.id]
+                drafts += _call_events(call, result, guard.note(_tool_call(call), result), duration)
+        if len(results) < len(calls):
+            suspended = task_suspended(self._fsm.context, self._fsm.state, FOR_APPROVAL)
+            drafts.append(EventDraft(EventType.TASK_SUSPENDED, suspended))
         return drafts
 
     def _repetition_guard(self) -> RepetitionGuard:
@@ -329,7 +344,7 @@ class Stages:
     def _tool_context(self, call_id: str, name: str, role: str = "") -> ToolContext:
         """Return the context of a call. Its key is the same when the call is run again after a crash."""
         deps, task = self._deps, self._fsm.context
-        key = f"{task.id}/{call_id}"
+        key = call_key(task.id, call_id)
         # The window may have been learned since the start: a local server tells it, or a refusal.
         limit = result_limit(deps.context_window(self._type.model_name))
         channel = label_of(task).channel
@@ -343,8 +358,13 @@ class Stages:
             role=role,
             max_result=limit,
             outside=task.outside,
+            has_seen=self._has_seen,
         )
         return attrs.evolve(context, origin=channel) if name.startswith("memory_") else context
+
+    def _has_seen(self, text: str) -> bool:
+        """Return whether a text stands in what the task was told or has read."""
+        return any(text in entry.content for entry in self._fsm.context.messages if entry.role != "assistant")
 
     def respond(self, reasoning: Reasoning | None) -> list[EventDraft]:
         """Return the answer that a thought without calls is."""
@@ -436,6 +456,11 @@ def find_effect(toolbox: ToolExecutor, name: str) -> Effect | None:
         return None  # messages to the submitter keep the order of the calls
     tool = toolbox.get(name)
     return tool.effect if tool else None
+
+
+def call_key(task_id: str, call_id: str) -> str:
+    """Return the key of a call: the same when it is made again after a crash."""
+    return f"{task_id}/{call_id}"
 
 
 def notify_result(message: str, task_id: str) -> str:

@@ -138,6 +138,14 @@ def _closed_error(path: str) -> ToolError:
     return ToolError(f"{path} belongs to the agent itself (its keys, settings and memory), which tools never touch")
 
 
+def real_path(context: ToolContext, path: str) -> str:
+    """Return where a path leads, allowed or not; the path itself if it cannot be used, which `locate` refuses."""
+    try:
+        return _resolve(os.path.join(context.workspace, _expand_home(path)), follow=True)
+    except (ValueError, OSError):
+        return path
+
+
 def _format_allowed(context: ToolContext) -> str:
     """Return a sentence that names the allowed folders."""
     folders = ", ".join(map(str, context.allowed_paths)) or "nothing"

@@ -48,9 +48,21 @@ class Exited(AssertionError):
         self.stderr = stderr
 
 
+EVERYTHING_TO_OWNERS = ({"tool": "*", "who": "owner", "decision": "allow"},)
+"""Rules by which nobody is asked, so that tests of other things mean the same on machines with and without a sandbox."""
+
+
 def toml(settings: Mapping[str, Any]) -> str:
     """Settings by key path as a TOML file: `gateway.port = 0`."""
-    return "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items())
+    return "".join(f"{key} = {_value(value)}\n" for key, value in settings.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 class _Drain(threading.Thread):
@@ -88,7 +100,13 @@ class Daemon:
         self.home = home
         # Commands of tests leave their traces beside the home.
         reach = {"sandbox.writable": [tempfile.gettempdir()]}
-        self.settings = {"gateway.port": 0, "http.enabled": False, **reach, **(settings or {})}
+        self.settings = {
+            "gateway.port": 0,
+            "http.enabled": False,
+            "policy.rules": EVERYTHING_TO_OWNERS,
+            **reach,
+            **(settings or {}),
+        }
         self.options = tuple(options)
         self.env = environment({"HOME": str(home.parent), **(env or {})})
         self.channel = "c1"

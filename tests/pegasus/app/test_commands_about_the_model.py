@@ -21,7 +21,11 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
         models = ModelService(ModelSettings(), accounts, rng=random.Random(1))
         environment = SimpleNamespace(models=models, settings=Settings(), switch=None, clock=lambda: 0, persona=None)
         agent = SimpleNamespace(model=models.client("default", "conversation"), work=None)
-        answers = chat_commands(SimpleNamespace(environment=environment, agent=agent, evolution=None))
+        answers = chat_commands(
+            SimpleNamespace(
+                environment=environment, agent=agent, evolution=None, approvals=SimpleNamespace(answer_command=None)
+            )
+        )
         text = await answers[command.split()[0]](InboundMessage(command, ChannelInfo("cli", "main"), "m1"))
         assert "ollama/test-model" in text
         assert "stand-in" not in text

@@ -44,6 +44,10 @@ async def no_usage():
     return {}
 
 
+async def no_notices():
+    return ()
+
+
 @asynccontextmanager
 async def controlled(tasks, settle=trio.lowlevel.checkpoint):
     agent = Child("agent", tasks, restart=Restart.TEMPORARY)
@@ -60,6 +64,7 @@ async def controlled(tasks, settle=trio.lowlevel.checkpoint):
             tasks=TaskMethods(root.ref("tasks/agent")),
             memory=None,
             persona=None,
+            approvals=SimpleNamespace(open_notices=no_notices, list=None, answer=None, allow=None, deny=None),
             events=None,
         )
 

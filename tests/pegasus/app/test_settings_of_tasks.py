@@ -27,7 +27,7 @@ def make_tool(name, run):
 async def submit(world, text="job"):
     agent = world.root.ref("tasks/agent")
     assert await wait_until_running(agent)
-    return await agent.ask(Submit, text)
+    return await agent.ask(Submit, text, "user", "general", "", {"channel": {"type": "cli", "channelId": "main"}})
 
 
 async def outcome(world, task_id):

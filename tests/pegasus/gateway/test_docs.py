@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.app import ControlPlane, EventMethods, MemoryMethods, PersonaMethods, TaskMethods
+from pegasus.app import ApprovalDesk, ControlPlane, EventMethods, MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
@@ -73,6 +73,7 @@ def test_every_frame_that_is_shown_is_one():
                     "typing",
                     "progress",
                     "task",
+                    "approval",
                     "result",
                     "event",
                     "error",
@@ -106,7 +107,12 @@ def test_every_method_is_named():
         group = name.partition(".")[0] if not name.startswith(".") else group
         named.add(f"{group}{name}" if name.startswith(".") else name)
     methods = ControlPlane(
-        *[None] * 7, TaskMethods(None), MemoryMethods(None), PersonaMethods(None, None, ()), EventMethods(None, None)
+        *[None] * 7,
+        TaskMethods(None),
+        MemoryMethods(None),
+        PersonaMethods(None, None, ()),
+        ApprovalDesk(*[None] * 6),
+        EventMethods(None, None),
     ).methods()
     assert named == {*methods, "config.reload", "usage", "completions"}
 

@@ -10,7 +10,7 @@ from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
-from pegasus.tools import Effect, Tool, parameters
+from pegasus.tools import Effect, Reach, Tool, parameters
 from tests.pegasus.main_agent.voices import add_tool, asked, result_of, spawn, tasks_of
 
 GUEST = ChannelInfo("slack", "#general", "eve")
@@ -23,7 +23,7 @@ class Witness:
 
     def __init__(self):
         self.roles = []
-        self.tool = Tool(ToolSpec("look", "Look.", parameters({})), self.run, effect=Effect.PURE)
+        self.tool = Tool(ToolSpec("look", "Look.", parameters({})), self.run, effect=Effect.PURE, reach=Reach.INSIDE)
 
     async def run(self, arguments, context):
         self.roles.append(context.principal.role)

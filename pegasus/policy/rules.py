@@ -1,0 +1,195 @@
+"""Rules about tool calls: those of the settings, and the decisions where no rule fits.
+
+A decision is made from facts that the program knows: the tool and its arguments, the person that the work is done for, what the
+work has read before, and whether commands are walled in. Nothing that a model writes is asked for an opinion.
+
+The order of `Policy.decide`:
+
+1. The first rule of `policy.rules` that fits decides.
+2. Otherwise the strictest of these that apply:
+   * work for a guest runs no commands, writes nothing outside the workspace, and changes nothing on a server;
+   * a call that reaches out, by work that has read text from outside, is decided by `policy.after_untrusted`;
+   * a command without walls around it is asked for;
+   * `policy.default`, for tools that reach anything outside the agent itself.
+
+What no rule can allow is not decided here: file tools never touch the home of the agent, its keys and settings, and connections go to
+public addresses only. They refuse by themselves.
+
+Patterns are those of shells (`fnmatch`): `*` stands for any text. A rule that allows is read narrowly and one that refuses is read
+widely, because whoever writes a command chooses its form. So an `allow` with a `match` never fits a command that holds more than
+one, and an `ask` or `deny` also fits one of several commands in a line, and one with other blanks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Final
+
+import attrs
+
+from pegasus.policy.principal import Principal, Role
+
+_JOINTS: Final = re.compile(r"&&|\|\||[;&|\n\r`(){}]|\$\(|[<>]\(")
+"""What separates commands in a line of a shell, or begins one inside another."""
+
+
+class Decision(StrEnum):
+    """Fate of a call. The values are those of the settings."""
+
+    ALLOW = "allow"
+    """It is made."""
+    ASK = "ask"
+    """It waits until an owner has said yes."""
+    DENY = "deny"
+    """It is not made; the model gets an error that says so."""
+
+
+_STRICTNESS: Final = (Decision.ALLOW, Decision.ASK, Decision.DENY)
+"""Decisions, the mildest first."""
+
+
+@attrs.frozen
+class Confinement:
+    """Walls around commands, as far as they matter for decisions.
+
+    Example: `Confinement(stands=True, has_network=False)` for commands in a sandbox that reach nothing but the workspace.
+    """
+
+    stands: bool = False
+    """Commands cannot reach the home of the agent, other processes, or files outside of what they were given."""
+    has_network: bool = True
+    """Commands can send data out."""
+
+
+@attrs.frozen
+class CallRequest:
+    """The facts about a tool call that decisions are made from.
+
+    Example::
+
+        CallRequest("shell_exec", principal, targets=(("git push origin main",),), is_command=True)
+    """
+
+    tool: str
+    """Name of the tool."""
+    principal: Principal
+    """The person that the call is made for."""
+    targets: tuple[tuple[str, ...], ...] = ()
+    """What `match` of a rule is compared with: a command line, a URL, or each path, which may be written in several forms."""
+    is_command: bool = False
+    """It runs code."""
+    reaches_out: bool = False
+    """It sends data out, or changes something outside the workspace."""
+    changes_world: bool = False
+    """It writes outside the workspace, or changes something on a server: what a guest's work may not do."""
+    stays_inside: bool = False
+    """It writes into the workspace only."""
+    is_inner: bool = False
+    """It reaches nothing but the agent itself, such as its memory and its tasks; `policy.default` is not about it."""
+    sources: tuple[str, ...] = ()
+    """Kinds of outside sources that the work has read, such as ("web",)."""
+
+
+@attrs.frozen
+class PolicyRule:
+    """A rule of the settings.
+
+    Example: `PolicyRule("shell_exec", Decision.ASK, match="git push *")`.
+    """
+
+    tool: str
+    """Name or pattern."""
+    decision: Decision
+    """What becomes of a call that fits."""
+    match: str = ""
+    """Pattern for the whole command line, path or URL; "" fits all."""
+    who: Role | None = None
+    """Whose work it is about; None: everybody's."""
+
+    def fits(self, call: CallRequest) -> bool:
+        """Return whether the rule is about this call."""
+        if self.who not in (None, call.principal.role) or not fnmatchcase(call.tool, self.tool):
+            return False
+        if not self.match:
+            return True
+        if self.decision is Decision.ALLOW:
+            if call.is_command and any(_JOINTS.search(form) for forms in call.targets for form in forms):
+                return False
+            return bool(call.targets) and all(map(self._fits_one, call.targets))
+        return any(self._fits_one(_parts(forms) if call.is_command else forms) for forms in call.targets)
+
+    def _fits_one(self, texts: Iterable[str]) -> bool:
+        return any(fnmatchcase(text, self.match) for text in texts)
+
+
+def _parts(lines: Iterable[str]) -> Iterable[str]:
+    """Yield each command line, and each command in it, without superfluous blanks."""
+    for line in lines:
+        for part in (line, *_JOINTS.split(line)):
+            yield " ".join(part.split())
+
+
+@attrs.frozen
+class Ruling:
+    """A decision and its reason. Example: `Ruling(Decision.ASK, "rule 2 of policy.rules")`."""
+
+    decision: Decision
+    why: str = ""
+    """One line for people and for the model; "" for what is simply allowed."""
+
+
+class Policy:
+    """The rules in force.
+
+    Example::
+
+        policy = Policy(parse_rules(settings.rules), Decision.ALLOW, Decision.ASK)
+        policy.decide(call, Confinement(stands=True)).decision
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[PolicyRule] = (),
+        default: Decision = Decision.ALLOW,
+        after_untrusted: Decision = Decision.ASK,
+    ) -> None:
+        self._rules = tuple(rules)
+        self._default = default
+        self._after_untrusted = after_untrusted
+
+    def decide(self, call: CallRequest, walls: Confinement) -> Ruling:
+        """Return what becomes of a call, and why."""
+        for number, rule in enumerate(self._rules, 1):
+            if rule.fits(call):
+                return Ruling(rule.decision, f"rule {number} of policy.rules")
+        return max(self._usual(call, walls), key=lambda ruling: _STRICTNESS.index(ruling.decision))
+
+    def _usual(self, call: CallRequest, walls: Confinement) -> Iterable[Ruling]:
+        """Yield the rulings that apply where no rule fits; the first of the strictest counts."""
+        reaches_out = call.reaches_out or (call.is_command and (walls.has_network or not walls.stands))
+        if not call.principal.is_owner and (call.is_command or call.changes_world):
+            yield Ruling(Decision.DENY, "only work for the owner may do this")
+        if call.is_command and not walls.stands:
+            yield Ruling(Decision.ASK, "no sandbox walls commands in on this machine")
+        if reaches_out and call.sources:
+            why = f"this work has read text from outside ({', '.join(call.sources)}), and the call reaches out"
+            yield Ruling(self._after_untrusted, why)
+        if not call.is_inner:
+            yield Ruling(self._default, "policy.default")
+        yield Ruling(Decision.ALLOW)
+
+
+def parse_rules(tables: Iterable[Mapping[str, str]]) -> tuple[PolicyRule, ...]:
+    """Return the rules of `policy.rules`. Raises ValueError for a word that no rule has; the settings were checked before."""
+    return tuple(
+        PolicyRule(
+            table["tool"],
+            Decision(table["decision"]),
+            table.get("match", ""),
+            Role(table["who"]) if table.get("who") else None,
+        )
+        for table in tables
+    )

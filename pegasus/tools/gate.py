@@ -1,0 +1,189 @@
+"""The gate before each call: what the policy decides about it, and waiting for an owner where it asks.
+
+The executor asks the gate when the arguments of a call are checked and before anything runs. The gate turns the call into facts
+(`describe_call`), lets the policy decide, and returns the context in which the call is made, an error for the model, or an outcome
+that names the approval which the call waits for. It fails closed: while approvals cannot be asked for, the call is refused. A call of
+a file tool that was allowed because it stays in the workspace is confined to it, so that a link which is swapped meanwhile leads
+nowhere.
+
+A task that gets such an outcome suspends itself and makes the call again when the approval is answered, with the same key, under which
+the gate then finds the answer. The Main Agent does not wait for anything but its model, so it is told to delegate.
+
+What counts as reaching out: a command that can (see `Confinement`), a file outside the workspace that is written, a request that
+changes something on a server, a tool of another program, and fetching an address that the model has made up: its path may carry what
+the model has read. An address that stands in the conversation, such as a link on a page, carries nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from actors import ActorError, Ref
+from pegasus.messages import Metadata
+from pegasus.policy import (
+    ApprovalError,
+    ApprovalMessage,
+    ApprovalRequest,
+    ApprovalState,
+    CallRequest,
+    Confinement,
+    Decision,
+    Policy,
+    Ruling,
+    SeekApproval,
+)
+from pegasus.storage import StorageError
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolOutcome
+from pegasus.tools.files import real_path
+
+_LOOKING: Final = ("GET", "HEAD", "OPTIONS")
+"""Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
+_TEXTS: Final = ("command", "code", "text", "query")
+"""Arguments that hold what a command runs, or what is searched for."""
+_PATHS: Final = ("path", "source", "target")
+"""Arguments that hold a path."""
+
+
+class Gate(Protocol):
+    """Decides about a call before it is made. `PolicyGate` is the real one."""
+
+    async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
+        """Return the context in which a call may be made, otherwise its outcome. arguments: checked. Raises nothing but Cancelled."""
+
+
+@attrs.frozen(eq=False)
+class PolicyGate:
+    """The gate that follows the policy.
+
+    Example: `ToolExecutor(tools, gate=PolicyGate(lambda: policy, walls, approvals))`.
+    """
+
+    policy: Callable[[], Policy]
+    """Returns the rules in force; a reload may change them."""
+    walls: Confinement
+    """The walls around commands."""
+    approvals: Ref[ApprovalMessage]
+    """The keeper of approvals."""
+
+    async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
+        """Decide about a call, as `Gate` says."""
+        if tool.category == "file":  # a thread, since paths are followed on disks that may be slow
+            describe = partial(describe_call, tool, arguments, context)
+            call = await trio.to_thread.run_sync(describe, abandon_on_cancel=True)
+        else:
+            call = describe_call(tool, arguments, context)
+        ruling = self.policy().decide(call, self.walls)
+        if ruling.decision is Decision.ALLOW:
+            return attrs.evolve(context, allowed_paths=(context.workspace,)) if call.stays_inside else context
+        if ruling.decision is Decision.DENY:
+            return _refusal(
+                f"{tool.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need"
+            )
+        if not context.task_id or context.role:  # the Main Agent, or a reflection, which nobody waits for
+            return _refusal(
+                f"{tool.name} needs a yes of the owner ({ruling.why}). Only a task can wait for one: delegate it"
+            )
+        return await self._seek(tool, arguments, context, ruling)
+
+    async def _seek(
+        self, tool: Tool, arguments: Metadata, context: ToolContext, ruling: Ruling
+    ) -> ToolContext | ToolOutcome:
+        """Return what an owner has answered about this call, or the approval that it waits for."""
+        principal = context.principal
+        request = ApprovalRequest(
+            context.key,
+            tool.name,
+            _everything_that_counts(tool, arguments, context),
+            ruling.why,
+            principal.role,
+            principal.channel,
+            context.task_id,
+        )
+        try:
+            approval = await self.approvals.ask(SeekApproval, request)
+        except (ApprovalError, StorageError, ActorError) as error:
+            return _refusal(f"{tool.name} needs a yes of the owner ({ruling.why}), who cannot be asked now: {error}")
+        if approval.is_open:
+            return ToolOutcome("", failed=True, approval=approval.id)
+        if approval.state is ApprovalState.ALLOWED:
+            return context
+        return _refusal(f"{tool.name} was not run: {approval.refusal}")
+
+
+def _everything_that_counts(tool: Tool, arguments: Metadata, context: ToolContext) -> Metadata:
+    """Return the arguments as an owner must see them: of a command, with the variables that the task has set before."""
+    if tool.category != "code" or not context.env:
+        return arguments
+    own = arguments.get("env")
+    return {**arguments, "env": {**context.env, **(own if isinstance(own, dict) else {})}}
+
+
+def _refusal(why: str) -> ToolOutcome:
+    """Return the outcome of a call that was not made."""
+    return ToolOutcome(f"Error: {why}.", failed=True)
+
+
+# ------------------------------------------------------------------ facts
+
+
+def describe_call(tool: Tool, arguments: Metadata, context: ToolContext) -> CallRequest:
+    """Return the facts about a call that the policy decides from."""
+    call = CallRequest(tool.name, context.principal, sources=context.outside)
+    match tool.category:
+        case "code":
+            runs = tool.effect is Effect.ONCE
+            return attrs.evolve(call, is_command=runs, targets=_texts(arguments) if runs else ())
+        case "file":
+            return _file_call(call, tool, arguments, context)
+        case "network":
+            return _network_call(call, arguments, context)
+    is_out = tool.reach is Reach.OUTSIDE
+    return attrs.evolve(call, is_inner=tool.reach is Reach.INSIDE, reaches_out=is_out, changes_world=is_out)
+
+
+def _texts(arguments: Metadata) -> tuple[tuple[str, ...], ...]:
+    """Return what a command runs, or what is searched for."""
+    return tuple((text,) for name in _TEXTS if isinstance(text := arguments.get(name), str))
+
+
+def _file_call(call: CallRequest, tool: Tool, arguments: Metadata, context: ToolContext) -> CallRequest:
+    """Return the facts about a call of a file tool. Paths are compared where they lead, so a link is no way around a rule."""
+    given = [path for name in _PATHS if isinstance(path := arguments.get(name), str)]
+    forms = tuple(tuple(_path_forms(path, context)) for path in given or ["."])
+    writes = tool.effect is not Effect.PURE
+    is_inside = all(_is_in_workspace(path, context) for path in given)
+    leaves = writes and not is_inside
+    return attrs.evolve(
+        call, targets=forms, reaches_out=leaves, changes_world=leaves, stays_inside=writes and is_inside
+    )
+
+
+def _path_forms(path: str, context: ToolContext) -> Iterable[str]:
+    """Yield a path where it leads and, if that is in the workspace, from there on."""
+    real = real_path(context, path)
+    yield real
+    if _is_in_workspace(path, context):
+        yield os.path.relpath(real, context.workspace)
+
+
+def _is_in_workspace(path: str, context: ToolContext) -> bool:
+    """Return whether a path leads to the workspace or below it."""
+    real, workspace = real_path(context, path), str(context.workspace)
+    return real == workspace or real.startswith(os.path.join(workspace, ""))
+
+
+def _network_call(call: CallRequest, arguments: Metadata, context: ToolContext) -> CallRequest:
+    """Return the facts about a call of a web tool. A search has no address: its words go to the service of the settings only."""
+    url = arguments.get("url")
+    if not isinstance(url, str):
+        return attrs.evolve(call, targets=_texts(arguments))
+    method = str(arguments.get("method") or ("POST" if call.tool == "http_post" else "GET")).upper()
+    changes = method not in _LOOKING
+    carries = changes or bool(arguments.get("headers") or arguments.get("body")) or not context.has_seen(url)
+    return attrs.evolve(call, targets=((url,),), reaches_out=carries, changes_world=changes)

@@ -1,0 +1,397 @@
+"""Calls that wait for an owner: through the whole tree, over crashes, answered by everybody who may and by some who may not."""
+
+import json
+
+import pytest
+import trio
+
+from pegasus.gateway import BadParams, Caller
+from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.models import ToolSpec
+from pegasus.policy import ListApprovals
+from pegasus.policy.approvals import FILE, MOST_FOR_GUESTS
+from pegasus.policy.wording import SHOWN_ARGUMENTS
+from pegasus.settings import AgentSettings, PolicySettings, Settings, TaskSettings
+from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Submit, TaskState, Wait, wait_until_running
+from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.scripted import ScriptedModel, call, say
+from pegasus.testing.world import FakeChannel, kill, open_world
+from pegasus.tools import Effect, Tool, parameters
+
+CLI = ChannelInfo("cli", "main")
+ANN = ChannelInfo("slack", "#general", "ann")
+EVE = ChannelInfo("slack", "#general", "eve")
+CALLER = Caller("cli", "main", None)
+
+
+def settings(decision="ask", recovery="resume", **policy):
+    rules = ({"tool": "touch", "decision": decision},)
+    agent = AgentSettings(owners=("cli:*", "slack:ann"))
+    return Settings(agent=agent, policy=PolicySettings(rules=rules, **policy), tasks=TaskSettings(recovery=recovery))
+
+
+class Touch:
+    """A tool that must not be run without a yes."""
+
+    def __init__(self, effect=Effect.ONCE):
+        self.touched = []
+        spec = ToolSpec("touch", "Touch.", parameters({"what": {"type": "string"}}, "what"))
+        self.tool = Tool(spec, self.run, effect=effect)
+
+    async def run(self, arguments, context):
+        self.touched.append(arguments["what"])
+        return "touched"
+
+
+def at_work(*what):
+    """The model of a task: it touches things, one call each in one thought, and then says what came of it."""
+    calls = say("", *(call("touch", f"c{n}", what=name) for n, name in enumerate(what)))
+
+    def think(request):
+        results = [result.content for turn in request.turns for result in getattr(turn, "results", ())]
+        return "; ".join(results) if results else calls
+
+    return ScriptedModel(think)
+
+
+def opened(touch, *what, **more):
+    more.setdefault("settings", settings())
+    more.setdefault("channels", (FakeChannel("cli"), FakeChannel("slack")))
+    return open_world(ScriptedModel(lambda request: say()), task_model=at_work(*what), tools=(touch.tool,), **more)
+
+
+async def submit(world, channel=CLI, role="owner"):
+    agent = world.root.ref("tasks/agent")
+    assert await wait_until_running(agent)
+    where = {"type": channel.type, "channelId": channel.channel_id, "userId": channel.user_id}
+    return await agent.ask(Submit, "job", "user", "general", "", {"channel": where, "role": role})
+
+
+async def look(world, task_id):
+    return await world.root.ref("tasks/agent").ask(GetTask, task_id)
+
+
+async def until_waiting(world, task_id):
+    """Wait until the task is suspended, and return its approval."""
+    while (await look(world, task_id)).state is not TaskState.SUSPENDED:  # noqa: ASYNC110  virtual time
+        await trio.sleep(0.01)
+    [approval, *_] = await waiting(world)
+    return approval
+
+
+async def waiting(world):
+    return await world.root.ref("approvals/keeper").ask(ListApprovals)
+
+
+async def outcome(world, task_id):
+    return await world.root.ref("tasks/agent").ask(Wait, task_id)
+
+
+def say_to(world, text, channel=CLI):
+    return world.tree.services.approvals.answer_command(InboundMessage(text, channel, "m1"))
+
+
+async def results_of(world, task_id):
+    context = await world.root.ref("tasks/agent").ask(GetContext, task_id)
+    return [entry.content for entry in context.messages if entry.role == "tool"]
+
+
+async def test_a_call_waits_for_a_yes(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+        assert (touch.touched, (await look(world, task_id)).waits_for) == ([], "approval")
+        assert approval.request.arguments == {"what": "x"}
+        text = await say_to(world, f"/approve {approval.id}")
+        assert text == f"{approval.id} is allowed: touch will be run."
+        assert (await outcome(world, task_id)).result == '"touched"'
+        assert await waiting(world) == ()
+    assert touch.touched == ["x"]
+
+
+async def test_a_no_is_an_error_for_the_model(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+        await say_to(world, f"/deny {approval.id} not on a Sunday")
+        await outcome(world, task_id)
+        [result] = await results_of(world, task_id)
+    assert result == "Error: touch was not run: an owner was asked and has said no: not on a Sunday."
+    assert touch.touched == []
+
+
+async def test_without_an_answer_it_is_a_no(autojump_clock):
+    touch = Touch()
+
+    def clock():
+        return round(trio.current_time() * 1000)
+
+    async with opened(touch, "x", settings=settings(timeout=3600.0), clock=clock) as world:
+        task_id = await submit(world)
+        begin = trio.current_time()
+        await outcome(world, task_id)
+        assert 3600 <= trio.current_time() - begin < 3602
+        [result] = await results_of(world, task_id)
+    assert "nobody has answered in time" in result
+    assert touch.touched == []
+
+
+async def test_the_first_answer_counts(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+        answers = []
+
+        async def answer(text):
+            answers.append(await say_to(world, text))
+
+        async with trio.open_nursery() as nursery:
+            for text in (f"/approve {approval.id}", f"/deny {approval.id}", f"/approve {approval.id}"):
+                nursery.start_soon(answer, text)
+        await outcome(world, task_id)
+        late = await say_to(world, f"/deny {approval.id}")
+    assert sorted("The first answer counts" in text for text in answers) == [False, True, True]
+    assert "The first answer counts" in late
+
+
+async def test_only_owners_answer(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world, ANN)
+        approval = await until_waiting(world, task_id)
+        desk = world.tree.services.approvals
+        assert await say_to(world, f"/approve {approval.id}", EVE) == "Only my owner may decide about that."
+        for method in (desk.list, desk.answer):
+            with pytest.raises(BadParams, match="only an owner"):
+                await method(Caller("slack", "#general", "eve"), {"id": approval.id, "decision": "allow"})
+        assert await waiting(world) == (approval,)
+        await say_to(world, f"/approve {approval.id}", ANN)
+        await outcome(world, task_id)
+    assert touch.touched == ["x"]
+
+
+async def test_always_is_for_exactly_these_arguments_and_rights(autojump_clock):
+    touch, disk = Touch(), MemoryDisk()
+    async with opened(touch, "x", disk=disk) as world:
+        approval = await until_waiting(world, task_id := await submit(world))
+        assert "exactly these arguments" in await say_to(world, f"/approve {approval.id} always")
+        await outcome(world, task_id)
+    async with opened(touch, "x", disk=disk) as world:
+        await outcome(world, await submit(world))
+        assert touch.touched == ["x", "x"]
+        await until_waiting(world, await submit(world, EVE, "guest"))
+    async with opened(touch, "y", disk=disk) as world:
+        await until_waiting(world, await submit(world))
+    assert touch.touched == ["x", "x"]
+
+
+async def test_calls_of_one_thought_are_asked_one_by_one(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x", "y") as world:
+        task_id = await submit(world)
+        for name in ("x", "y"):
+            approval = await until_waiting(world, task_id)
+            assert approval.request.arguments == {"what": name}
+            await say_to(world, f"/approve {approval.id}")
+            while approval in await waiting(world) or len(touch.touched) < (name == "y") + 1:  # noqa: ASYNC110  virtual time
+                await trio.sleep(0.01)
+        await outcome(world, task_id)
+    assert touch.touched == ["x", "y"]
+
+
+async def test_calls_that_only_look_are_asked_together(autojump_clock):
+    touch = Touch(Effect.PURE)
+    async with opened(touch, "x", "y") as world:
+        task_id = await submit(world)
+        await until_waiting(world, task_id)
+        first, second = sorted(await waiting(world), key=lambda each: each.request.arguments["what"])
+        await say_to(world, f"/deny {second.id}")
+        await trio.sleep(1)
+        assert touch.touched == []
+        await say_to(world, f"/approve {first.id}")
+        assert "said no" in (await outcome(world, task_id)).result
+    assert touch.touched == ["x"]
+
+
+@pytest.mark.parametrize("recovery", ["resume", "fail"])
+@pytest.mark.parametrize("answer", ["/approve", "/deny"])
+async def test_an_approval_waits_on_over_a_crash(autojump_clock, recovery, answer):
+    touch, disk = Touch(), MemoryDisk()
+    mode = settings(recovery=recovery)
+    async with opened(touch, "x", disk=disk, settings=mode) as world:
+        task_id = await submit(world)
+        before = await until_waiting(world, task_id)
+        with trio.CancelScope() as scope:
+            await kill(world)
+            scope.cancel()
+    async with opened(touch, "x", disk=disk, settings=mode) as world:
+        assert await wait_until_running(world.root.ref("tasks/agent"))
+        after = await until_waiting(world, task_id)
+        assert after == before
+        await say_to(world, f"{answer} {after.id}")
+        assert (await outcome(world, task_id)).state is TaskState.COMPLETED
+    assert touch.touched == (["x"] if answer == "/approve" else [])
+
+
+async def test_a_crash_at_any_moment_of_an_answer_runs_the_call_once_at_most(autojump_clock):
+    """Whatever the moment: an answered call is made or reported as of unknown outcome, never twice, and the task comes to its end."""
+    for moment in range(12):
+        touch, disk = Touch(), MemoryDisk()
+        async with opened(touch, "x", disk=disk) as world:
+            task_id = await submit(world)
+            approval = await until_waiting(world, task_id)
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(say_to, world, f"/approve {approval.id}")
+                    for _ in range(5 * moment):
+                        await trio.lowlevel.checkpoint()
+                    await kill(world)
+                    scope.cancel()
+        async with opened(touch, "x", disk=disk) as world:
+            assert await wait_until_running(world.root.ref("tasks/agent"))
+            while not (task := await look(world, task_id)).is_over:
+                if task.waits_for and await waiting(world):
+                    await say_to(world, f"/approve {approval.id}")
+                await trio.sleep(0.1)
+            assert task.state is TaskState.COMPLETED, moment
+        assert touch.touched in (["x"], []), moment
+        assert touch.touched or "may or may not" in task.result, moment
+
+
+async def test_a_resume_by_a_person_is_no_way_around(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+        await world.root.ref("tasks/agent").ask(Resume, task_id, "go on, it is allowed")
+        await trio.sleep(1)
+        assert await until_waiting(world, task_id) == approval
+    assert touch.touched == []
+
+
+async def test_ending_the_task_withdraws_the_question(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+        await world.root.ref("tasks/agent").ask(Cancel, task_id, "the owner")
+        await trio.sleep(0.1)
+        assert await waiting(world) == ()
+        assert "withdrawn already" in await say_to(world, f"/approve {approval.id}")
+    assert touch.touched == []
+
+
+async def test_nothing_else_waits(autojump_clock):
+    """Other tasks, and chats, go on while an owner thinks."""
+    touch = Touch()
+    async with opened(touch, "x", settings=settings(recovery="resume")) as world:
+        for _ in range(6):  # more than tasks.max_active
+            await submit(world)
+        while len(await waiting(world)) < 6:  # noqa: ASYNC110  virtual time
+            await trio.sleep(0.01)
+        await world.say("hello", CLI)
+        await world.idle()
+
+
+async def test_an_owner_is_asked_where_they_are(autojump_clock):
+    """On the chat of the work if the owner is there, else on the owner's channel; not where a terminal shows it anyway."""
+    touch = Touch()
+    slack, cli, telegram = FakeChannel("slack"), FakeChannel("cli"), FakeChannel("telegram")
+    mode = settings(owner_channel="telegram:42")
+    async with opened(touch, "x", channels=(slack, cli, telegram), settings=mode) as world:
+        for channel, role in ((ANN, "owner"), (EVE, "guest"), (CLI, "owner")):
+            await until_waiting(world, await submit(world, channel, role))
+        await trio.sleep(0.1)
+        by_id = {approval.id: approval for approval in await waiting(world)}
+    assert [len(channel.texts) for channel in (slack, telegram, cli)] == [1, 1, 0]
+    for channel, user, role in ((slack, "ann", "owner"), (telegram, "eve", "guest")):
+        [text] = channel.texts
+        [approval] = [each for id, each in by_id.items() if id in text]
+        assert approval.request.channel.user_id == user
+        assert f"/approve {approval.id} · /approve {approval.id} always · /deny {approval.id} reason" in text
+        assert f"user {user}, as {role}." in text
+        assert "rule 1 of policy.rules" in text
+        assert "\nx\n" in text
+
+
+async def test_the_message_shows_what_is_run_and_cannot_be_imitated(autojump_clock):
+    evil = "```\n/approve a-2222 · harmless\n```" + "y" * 5000 + "\u202e\x1b[2J"
+    touch, slack = Touch(), FakeChannel("slack")
+    async with opened(touch, evil, channels=(slack, FakeChannel("cli"))) as world:
+        await until_waiting(world, await submit(world, ANN))
+        await trio.sleep(0.1)
+    [text] = slack.texts
+    assert text.count("\n````\n") == 2, "the fence is longer than any in the text"
+    assert "characters more: pegasus approvals list" in text
+    assert len(text) < SHOWN_ARGUMENTS + 600
+    assert not set(text) & {"\u202e", "\x1b"}
+
+
+async def test_guests_cannot_keep_the_owner_from_being_asked(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        for _ in range(MOST_FOR_GUESTS + 3):
+            await outcome_or_wait(world, await submit(world, EVE, "guest"))
+        assert len(await waiting(world)) == MOST_FOR_GUESTS
+        await until_waiting(world, await submit(world))
+        assert len(await waiting(world)) == MOST_FOR_GUESTS + 1
+
+
+async def outcome_or_wait(world, task_id):
+    while not (task := await look(world, task_id)).is_over and not task.waits_for:  # noqa: ASYNC110  virtual time
+        await trio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("/approve", "Nothing waits for your answer.\n/approve ID, /approve ID always, or /deny ID and a reason."),
+        ("/approve a-zzzz", "There is no approval 'a-zzzz'. Waiting: none."),
+        ("/deny zzzz no", "There is no approval 'a-zzzz'. Waiting: none."),
+        ("/approve a-zzzz forever", "/approve: found 'forever' behind the id; allowed: nothing, or always."),
+    ],
+)
+async def test_answers_that_make_no_sense(autojump_clock, text, answer):
+    async with opened(Touch(), "x") as world:
+        assert await say_to(world, text) == answer
+
+
+async def test_control_calls(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+        desk = world.tree.services.approvals
+        [listed] = (await desk.list(CALLER, {}))["approvals"]
+        assert (listed["id"], listed["arguments"], listed["taskId"]) == (approval.id, {"what": "x"}, task_id)
+        for params in (
+            {"id": approval.id, "decision": "maybe"},
+            {"id": approval.id, "decision": "allow", "scope": "week"},
+            {"decision": "allow"},
+            {"id": "a-zzzz", "decision": "allow"},
+        ):
+            with pytest.raises(BadParams):
+                await desk.answer(CALLER, params)
+        answer = await desk.answer(CALLER, {"id": approval.id, "decision": "allow"})
+        assert answer["approval"]["state"] == "allowed"
+        await outcome(world, task_id)
+    assert touch.touched == ["x"]
+
+
+async def test_damaged_lines_are_set_aside(autojump_clock):
+    touch, disk = Touch(), MemoryDisk()
+    async with opened(touch, "x", disk=disk) as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+    good = disk.content(FILE)
+    disk.put(FILE, b'{"tool":3}\n{"id":"a-none","state":"allowed"}\n\xff\xfe\n' + good + b'{"id":"a-')
+    async with opened(touch, "x", disk=disk) as world:
+        assert (await until_waiting(world, task_id)).id == approval.id
+        await say_to(world, f"/approve {approval.id}")
+        await outcome(world, task_id)
+    lines = [json.loads(line) for line in disk.content(FILE).splitlines()]
+    assert [line["id"] for line in lines] == [approval.id] * 3
+    assert any(f"{FILE}.bad-" in path for path in disk.paths())

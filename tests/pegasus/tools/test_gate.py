@@ -1,0 +1,175 @@
+"""The facts about a call, and what the gate makes of them."""
+
+import os
+
+import attrs
+import pytest
+
+from pegasus.messages import ChannelInfo
+from pegasus.models import ToolSpec
+from pegasus.policy import CallRequest, Confinement, Decision, Policy, PolicyRule, Principal, Role
+from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, describe_call, parameters
+from pegasus.tools.base import ToolOutcome
+from pegasus.tools.files import file_tools
+
+OWNER = Principal(Role.OWNER, ChannelInfo("cli", "main"))
+
+
+def tool(name, category, effect=Effect.ONCE):
+    return Tool(ToolSpec(name, name, {"type": "object"}), None, category, effect)
+
+
+@pytest.fixture
+def context(tmp_path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    return ToolContext(principal=OWNER, workspace=workspace, allowed_paths=(tmp_path,), task_id="t1", key="t1/c1")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "targets"),
+    [
+        ("shell_exec", {"command": "ls -l"}, (("ls -l",),)),
+        ("run_python", {"code": "print(1)"}, (("print(1)",),)),
+        ("command_start", {"command": "sh"}, (("sh",),)),
+        ("command_input", {"commandId": "c1", "text": "rm x\n"}, (("rm x\n",),)),
+    ],
+)
+def test_what_runs_code_is_a_command(context, name, arguments, targets):
+    call = describe_call(tool(name, "code"), arguments, context)
+    assert (call.is_command, call.targets) == (True, targets)
+
+
+def test_looking_at_a_command_is_none(context):
+    call = describe_call(tool("command_output", "code", Effect.IDEMPOTENT), {"commandId": "c1"}, context)
+    assert not call.is_command
+
+
+def test_a_path_is_named_where_it_leads(context, tmp_path):
+    (context.workspace / "link").symlink_to(tmp_path)
+    for path, real, leaves in (
+        ("a.txt", context.workspace / "a.txt", False),
+        ("link/a.txt", tmp_path / "a.txt", True),
+        ("../a.txt", tmp_path / "a.txt", True),
+        (str(context.workspace / "b"), context.workspace / "b", False),
+    ):
+        call = describe_call(tool("write_file", "file"), {"path": path}, context)
+        assert call.targets[0][0] == str(real)
+        assert (call.reaches_out, call.changes_world, call.stays_inside) == (leaves, leaves, not leaves)
+    assert describe_call(tool("write_file", "file"), {"path": "a.txt"}, context).targets == (
+        (str(context.workspace / "a.txt"), "a.txt"),
+    )
+
+
+def test_reading_changes_nothing(context):
+    call = describe_call(tool("read_file", "file", Effect.PURE), {"path": "/etc/hosts"}, context)
+    assert (call.reaches_out, call.changes_world, call.stays_inside) == (False, False, False)
+
+
+def test_moving_out_of_the_workspace_leaves_it(context):
+    move = tool("move_file", "file")
+    assert describe_call(move, {"source": "a", "target": "../b"}, context).reaches_out
+    assert describe_call(move, {"source": "../a", "target": "b"}, context).reaches_out
+    assert not describe_call(move, {"source": "a", "target": "b"}, context).reaches_out
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "carries", "changes"),
+    [
+        ("http_get", {"url": "https://seen.example/"}, False, False),
+        ("http_get", {"url": "https://made.up.example/?q=secret"}, True, False),
+        ("http_get", {"url": "https://seen.example/", "headers": {"x": "secret"}}, True, False),
+        ("http_post", {"url": "https://seen.example/"}, True, True),
+        ("http_request", {"url": "https://seen.example/", "method": "delete"}, True, True),
+        ("http_request", {"url": "https://seen.example/", "method": "head"}, False, False),
+        ("http_request", {"url": "https://seen.example/", "method": "GET", "body": "secret"}, True, False),
+        ("web_search", {"query": "otters"}, False, False),
+    ],
+)
+def test_an_address_that_was_read_carries_nothing_out(context, name, arguments, carries, changes):
+    context = attrs.evolve(context, has_seen=lambda text: text == "https://seen.example/")
+    call = describe_call(tool(name, "network"), arguments, context)
+    assert (call.reaches_out, call.changes_world) == (carries, changes)
+
+
+def test_tools_of_other_programs_reach_out(context):
+    acts = describe_call(tool("github__merge", "mcp"), {}, context)
+    looks = describe_call(attrs.evolve(tool("look", "custom"), reach=Reach.INSIDE), {}, context)
+    inner = describe_call(attrs.evolve(tool("memory_write", "memory"), reach=Reach.INSIDE), {}, context)
+    assert (acts.reaches_out, acts.changes_world, looks.reaches_out, inner.is_inner) == (True, True, False, True)
+
+
+def executor(policy, *tools):
+    return ToolExecutor(tools, gate=PolicyGate(lambda: policy, Confinement(stands=True, has_network=False), None))
+
+
+async def test_a_refusal_is_an_error_for_the_model(context):
+    async def run(arguments, context):
+        raise AssertionError("it was run")
+
+    spec = ToolSpec("touch", "Touch.", parameters({"x": {"type": "string"}}, "x"))
+    box = executor(Policy([PolicyRule("touch", Decision.DENY)]), Tool(spec, run))
+    outcome = await box.run(box.get("touch"), {"x": "1"}, context)
+    assert outcome.failed
+    assert outcome.content.startswith("Error: touch is not allowed here: rule 1 of policy.rules.")
+
+
+async def test_wrong_arguments_are_named_before_anybody_is_asked(context):
+    spec = ToolSpec("touch", "Touch.", parameters({"x": {"type": "string"}}, "x"))
+    box = executor(Policy([PolicyRule("touch", Decision.ASK)]), Tool(spec, None))
+    assert "x is required" in (await box.run(box.get("touch"), {}, context)).content
+
+
+async def test_only_a_task_waits_for_an_owner(context):
+    box = executor(Policy([PolicyRule("touch", Decision.ASK)]), tool("touch", "custom"))
+    for other in (attrs.evolve(context, task_id=""), attrs.evolve(context, role="reflection")):
+        outcome = await box.run(box.get("touch"), {}, other)
+        assert "Only a task can wait" in outcome.content
+        assert not outcome.approval
+
+
+class Swapped:
+    """A gate that looks at a path, after which somebody else replaces a folder by a link."""
+
+    def __init__(self, gate, swap):
+        self._gate, self._swap = gate, swap
+
+    async def check(self, *call):
+        checked = await self._gate.check(*call)
+        self._swap()
+        return checked
+
+
+async def test_a_link_that_is_swapped_between_check_and_use_leads_nowhere(context, tmp_path):
+    """The owner allowed writing all over tmp_path, but what was read from outside may write in the workspace only."""
+    (context.workspace / "sub").mkdir()
+
+    def swap():
+        os.rmdir(context.workspace / "sub")
+        (context.workspace / "sub").symlink_to(tmp_path)
+
+    gate = PolicyGate(lambda: Policy(after_untrusted=Decision.DENY), Confinement(stands=True, has_network=False), None)
+    box = ToolExecutor(file_tools(), gate=Swapped(gate, swap))
+    tainted = attrs.evolve(context, outside=("web",))
+    outcome = await box.run(box.get("write_file"), {"path": "sub/x", "content": "1"}, tainted)
+    assert outcome.failed
+    assert not (tmp_path / "x").exists()
+
+
+async def test_the_call_that_is_described_is_the_one_that_is_made(context):
+    """Nulls that are left out before the call are left out before the decision too."""
+    seen = []
+
+    class Watch:
+        async def check(self, tool, arguments, context):
+            seen.append(arguments)
+            return ToolOutcome("Error: no", failed=True)
+
+    spec = ToolSpec("touch", "Touch.", parameters({"x": {"type": "string"}, "y": {"type": "string"}}, "x"))
+    box = ToolExecutor([Tool(spec, None)], gate=Watch())
+    await box.run(box.get("touch"), {"x": "1", "y": None}, context)
+    assert seen == [{"x": "1"}]
+
+
+def test_a_request_without_facts_is_harmless():
+    assert Policy().decide(CallRequest("x", OWNER), Confinement()).decision is Decision.ALLOW
