@@ -21,18 +21,20 @@ from pegasus.settings.sections import (
     SERVICE_TYPES,
     AgentSettings,
     BudgetSettings,
-    McpServerSettings,
     ModelOptionSettings,
     ModelSettings,
-    PolicySettings,
     PriceSettings,
     ProviderSettings,
     RouteSettings,
-    SandboxSettings,
     SessionSettings,
     Settings,
     SettingsSource,
     TaskSettings,
+)
+from pegasus.settings.tool_sections import (
+    McpServerSettings,
+    PolicySettings,
+    SandboxSettings,
     ToolSettings,
     WebSearchSettings,
 )

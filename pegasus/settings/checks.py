@@ -19,14 +19,13 @@ from urllib.parse import urlsplit
 from pegasus.host import SHORTEST_TOKEN
 from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
 from pegasus.settings.sections import (
-    DECISIONS,
     MODEL_ROLES,
     PROVIDER_TYPES,
-    McpServerSettings,
     ModelOptionSettings,
     ProviderSettings,
     Settings,
 )
+from pegasus.settings.tool_sections import DECISIONS, McpServerSettings
 
 Report: TypeAlias = Callable[[str, str, str, str], None]
 """Takes key path, found, allowed, hint."""

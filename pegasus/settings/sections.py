@@ -28,15 +28,14 @@ from pegasus.settings.keys import (
     flag,
     json_table,
     number,
-    seconds_by_name,
     section,
     sections,
     text,
-    text_tables,
     texts,
     texts_by_name,
     whole,
 )
+from pegasus.settings.tool_sections import McpSettings, PolicySettings, SandboxSettings, ToolSettings
 
 PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "llamacpp", "lmstudio", "offline")
 """Protocols that `pegasus.models` speaks; "offline" is the stand-in that answers without a service."""
@@ -262,98 +261,6 @@ class TaskSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
-class WebSearchSettings:
-    """Service behind the tool web_search."""
-
-    # None by default: each service is another company that gets the queries, so that the owner chooses one.
-    provider: str = choice(
-        "",
-        '"" = none: the tool then reports an error',
-        "",
-        "tavily",
-        "brave",
-        "duckduckgo",
-        "searxng",
-    )
-    api_key: str = text(
-        "", "for tavily and brave; usually ${VARIABLE}, so that the key is not in this file", secret=True
-    )
-    base_url: str = text("", 'the address of your SearXNG; "" = the service\'s own address')
-    max_results: int = whole(10, "results of one search, at most", least=1, most=50)
-
-
-@attrs.frozen(eq=False, repr=False)
-class ToolSettings:
-    """Limits of tools."""
-
-    # Both lists of exceptions are empty by default: a page that the agent reads may tell it to use any tool.
-    timeout: float = number(60.0, "seconds for one call", above=0, most=86400)
-    timeouts: Mapping[str, float] = seconds_by_name("seconds for one call of the named tool, instead of timeout")
-    allowed_paths: tuple[str, ...] = texts('[] = the workspace only; ["/"] = everything')
-    allowed_hosts: tuple[str, ...] = texts(
-        "host names, addresses and CIDR ranges that web tools may reach though they are not public"
-    )
-    web_hosts: tuple[str, ...] = texts(
-        "host names (*.example.org: all below it), addresses and CIDR ranges that web tools may reach; [] = all public ones"
-    )
-    max_download_mb: int = whole(500, "MiB of one file that download saves, at most", least=1, most=1 << 20)
-    web_search: WebSearchSettings = section(WebSearchSettings)
-
-
-DECISIONS: Final = ("allow", "ask", "deny")
-"""What a rule may decide about a tool call; "ask": an owner is asked."""
-RULE_KEYS: Final = ("tool", "match", "who", "decision")
-"""Keys of a rule."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class PolicySettings:
-    """Rules about tool calls. They decide, never a model."""
-
-    default: str = choice("allow", "for tools that no rule names and that have no decision of their own", *DECISIONS)
-    timeout: float = number(3600.0, "seconds that an approval waits for an owner; then it is a no", above=0)
-    owner_channel: str = text(
-        "", 'where owners are asked if none is on the channel of the work, as "telegram:12345"; "" = terminal and page'
-    )
-    after_untrusted: str = choice(
-        "ask",
-        "for calls that send data out or change things outside the workspace, once their task has read text from outside",
-        *DECISIONS,
-    )
-    rules: tuple[Mapping[str, str], ...] = text_tables(
-        "[[policy.rules]]: the first that fits counts; tool and match are patterns, who is owner or guest", *RULE_KEYS
-    )
-
-
-@attrs.frozen(eq=False, repr=False)
-class SandboxSettings:
-    """Walls around commands, and limits of what one command may use."""
-
-    # "auto" by default, so that the agent starts on every machine; the walls that it found are in `pegasus status`.
-    mode: str = choice(
-        "auto",
-        '"auto": bubblewrap where it works, else Landlock, else none, with a warning; "require": as "auto", but no start '
-        'without walls; "off": no walls',
-        "auto",
-        "require",
-        "off",
-    )
-    network: str = choice(
-        "none",
-        'network of commands within the walls: "all" is HTTP, HTTPS and what else a proxy carries, to public addresses only',
-        "none",
-        "all",
-    )
-    allowed_hosts: tuple[str, ...] = texts(
-        'network "all": host names, addresses and CIDR ranges that commands may reach though they are not public'
-    )
-    writable: tuple[str, ...] = texts("folders that commands may write to beside the workspace and tools.allowed_paths")
-    # Two gigabytes are enough for builds and leave the usual machine usable.
-    memory_mb: int = whole(2048, "megabytes that all processes of one command may have together; 0 = no limit", least=0)
-    processes: int = whole(256, "processes that one command may have at the same time; 0 = no limit", least=0)
-
-
-@attrs.frozen(eq=False, repr=False)
 class SessionSettings:
     """Memory of a conversation."""
 
@@ -411,37 +318,6 @@ class ChannelsSettings:
     sms: ChannelSettings = section(ChannelSettings)
     web: ChannelSettings = section(ChannelSettings)
     api: ChannelSettings = section(ChannelSettings)
-
-
-@attrs.frozen(eq=False, repr=False)
-class McpServerSettings:
-    """A server of tools (Model Context Protocol)."""
-
-    # One class for both kinds, so that a server has either a command or a url and no key that names the kind. `checks` refuses
-    # the keys of the other kind. env and headers usually hold keys: their values are secret.
-    enabled: bool = flag(True, "false = defined, not used")
-    command: str = text("", "the program that is the server; it runs on this machine")
-    args: tuple[str, ...] = texts("its arguments")
-    env: Mapping[str, str] = texts_by_name("environment variables for it")
-    cwd: str = text("", 'its working directory; "" = the workspace')
-    url: str = text("", "the address of a server that runs elsewhere, in place of a command")
-    headers: Mapping[str, str] = texts_by_name("HTTP headers of each request")
-    auth: str = choice(
-        "",
-        'how to get an access token: "oauth" = a person signs in; "client_credentials" = by a secret of this program',
-        "",
-        "oauth",
-        "client_credentials",
-    )
-    tools: tuple[str, ...] = texts('names or patterns of its tools that exist here, as "read_*"', "*")
-    timeout: float = number(60.0, "seconds for one call, and for connecting", above=0, most=86400)
-
-
-@attrs.frozen(eq=False, repr=False)
-class McpSettings:
-    """Servers of tools (Model Context Protocol)."""
-
-    servers: Mapping[str, McpServerSettings] = sections(McpServerSettings)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -12,7 +12,7 @@ from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
-from pegasus.tools import Effect, Tool, parameters
+from pegasus.tools import Effect, Reach, Tool, parameters
 from tests.pegasus.main_agent.voices import add_tool, spawn, tasks_of
 
 GUEST = ChannelInfo("slack", "#general", "eve")
@@ -26,7 +26,7 @@ class Witness:
 
     def __init__(self):
         self.outside = []
-        self.tool = Tool(ToolSpec("look", "Look.", parameters({})), self.run, effect=Effect.PURE)
+        self.tool = Tool(ToolSpec("look", "Look.", parameters({})), self.run, effect=Effect.PURE, reach=Reach.INSIDE)
 
     async def run(self, arguments, context):
         self.outside.append(context.outside)
@@ -36,7 +36,13 @@ async def read_page(arguments, context):
     return {"page": EVIL}
 
 
-PAGE = Tool(ToolSpec("page", "Read a page.", parameters({})), read_page, effect=Effect.PURE, source=Outside.WEB)
+PAGE = Tool(
+    ToolSpec("page", "Read a page.", parameters({})),
+    read_page,
+    effect=Effect.PURE,
+    reach=Reach.INSIDE,
+    source=Outside.WEB,
+)
 FETCH = say("", call("page", "p"))
 LOOK = say("", call("look", "l"))
 
