@@ -192,6 +192,13 @@ class MemoryFile:
     """Bytes."""
     marks: tuple[str, ...] = ()
     """The marks of origin in the beginning of the file; see `provenance`."""
+    has_outside_words: bool = False
+    """Whether words from outside stand there."""
+
+    @property
+    def shown_summary(self) -> str:
+        """Summary as a model sees it in the index. Words from outside come before a model only when it reads the file."""
+        return "(has words from outside; memory_read shows it)" if self.has_outside_words else self.summary
 
 
 def describe_file(file: FileState) -> MemoryFile:
@@ -200,16 +207,13 @@ def describe_file(file: FileState) -> MemoryFile:
     summary = without_marks(summary_of(head)).strip()
     if is_instruction(summary):
         summary = "(its summary reads like an instruction, and is not shown)"
-    elif labels_in(head):
-        # Every conversation begins with the index. Words from outside come into it only when somebody reads the file.
-        summary = "(has words from outside; memory_read shows it)"
-    return MemoryFile(file.path, summary, file.size, marks_in(head))
+    return MemoryFile(file.path, summary, file.size, marks_in(head), bool(labels_in(head)))
 
 
 def format_file(file: MemoryFile) -> str:
     """Return a line as text: `facts/user.md (1.2KB): who the user is`, with marks of origin behind it."""
     marks = "".join(f" [source: {mark}]" for mark in file.marks[:3])
-    return f"{file.path} ({_format_size(file.size)}): {file.summary}{marks}"
+    return f"{file.path} ({_format_size(file.size)}): {file.shown_summary}{marks}"
 
 
 def index_limit(context_window: int) -> int:

@@ -233,7 +233,7 @@ def _tool(spec: ToolSpec, work: Callable[[Any, ToolContext], Awaitable[Json | La
 def _describe_file(file: MemoryFile) -> Json:
     """Return one entry of memory_list."""
     marked: dict[str, Json] = {"marked": list(file.marks)} if file.marks else {}
-    return {"path": file.path, "summary": file.summary, "size": file.size, **marked}
+    return {"path": file.path, "summary": file.shown_summary, "size": file.size, **marked}
 
 
 def _describe_change(arguments: Any, written: Written) -> Json:

@@ -23,7 +23,9 @@ from tests.simulation.machine import Machine, Worlds
 from tests.simulation.script import Client, Script
 from tests.simulation.story import PLACES, Story
 
-MONOLOGUE = Settings(agent=AgentSettings(speech="monologue"))
+EVERYBODY = tuple(sorted({f"{place.type}:*" for place in PLACES}))
+"""Entries of `agent.owners`: what guests may do has tests of its own."""
+MONOLOGUE = Settings(agent=AgentSettings(speech="monologue", owners=EVERYBODY))
 """The model of a life falls silent on purpose, and nobody is to ask it again."""
 LONGEST = 400.0
 """Seconds in which an undisturbed world must have answered everything."""

@@ -11,7 +11,8 @@ from pegasus.settings import ProviderSettings, Settings, changed_keys
 from pegasus.settings.keys import Section, keys_of
 from pegasus.settings.load import leaves
 from pegasus.settings.render import _not_yet, as_toml, commented_file, effective
-from pegasus.settings.sections import ChannelSettings, McpServerSettings
+from pegasus.settings.sections import ChannelSettings
+from pegasus.settings.tool_sections import McpServerSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "user" / "settings.md"
 

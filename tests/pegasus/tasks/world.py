@@ -238,6 +238,7 @@ async def open_desk(
             memory=memory,
             traits=traits or TraitStore(),
             limits=limits,
+            make_fence=lambda: "fence00000",
         )
         ref = await root.start_child(Child("agent", task_agent, deps, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
         yield Desk(root, ref, bus, events, shelf, listener, watcher, calls)

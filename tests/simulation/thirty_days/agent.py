@@ -11,7 +11,15 @@ import re
 import attrs
 import trio
 
-from pegasus.models.base import AssistantTurn, ModelError, ModelResponse, ToolCall, Usage, UserTurn
+from pegasus.models.base import (
+    AssistantTurn,
+    ModelError,
+    ModelResponse,
+    ToolCall,
+    Usage,
+    UserTurn,
+    without_request_fences,
+)
 from tests.pegasus.conversation.test_projection import is_valid
 
 PRIVATE = "(nobody-may-see-this)"
@@ -75,6 +83,7 @@ class Agent:
         size = self._send(request, is_main=is_main)
         tokens = size // 4
         self.calls += 1
+        request = without_request_fences(request)
         if self.window and tokens > self.window:
             self.overflows += 1
             raise ModelError("scripted: the conversation is too long", kind="overflow", status=400)

@@ -216,7 +216,7 @@ class Verdict:
         for key in {plan.fact[1] for plan in self.life.story.messages if plan.kind == "remember"}:
             told = self._tellers(key)
             lines = disk.content(f"memory/{told[-1].fact[0]}").decode().splitlines() if told else []
-            values = {line for line in lines if line.startswith(f"- {key}: ")}
+            values = {line.removesuffix(" [source: guest]") for line in lines if line.startswith(f"- {key}: ")}
             if told and values != {f"- {key}: {told[-1].fact[2]}"}:
                 self.wrong.append(f"memory of {key!r} is {values}, and it is {told[-1].fact[2]}")
         episodes = disk.content(f"memory/{EPISODES}").decode()

@@ -6,7 +6,7 @@ import re
 
 import trio
 
-from pegasus.models.base import AssistantTurn, ModelError, ModelResponse, ToolCall, Usage
+from pegasus.models.base import AssistantTurn, ModelError, ModelResponse, ToolCall, Usage, without_request_fences
 from tests.pegasus.conversation.test_projection import is_valid
 from tests.simulation.thirty_days.agent import PRIVATE
 
@@ -29,6 +29,7 @@ class Worker:
             return await self._summarise(request)
         tokens = self._send(request, is_main=False) // 4
         self.calls += 1
+        request = without_request_fences(request)
         if not is_valid(request.turns):
             self._wrong.append("a task's request is no valid projection")
         number = int(re.search(r"#(\d+)", request.turns[0].text)[1])
