@@ -372,7 +372,7 @@ def _gate(environment: Environment, find: Callable[[str], Ref[Any]]) -> Gate:
     """Return what decides about each tool call."""
     approvals: Ref[ApprovalMessage] = find(APPROVALS)
     policy = policy_of(environment.settings.policy)
-    walls = Confinement(stands=environment.sandbox.is_walled, has_network=environment.sandbox.network != "none")
+    walls = Confinement(stands=environment.sandbox.is_walled, has_network=environment.sandbox.has_network)
     return PolicyGate(environment.policy or (lambda: policy), walls, approvals)
 
 

@@ -154,7 +154,9 @@ def test_a_summary_that_reads_like_an_instruction_is_not_repeated_in_every_task(
 def test_the_index_says_what_comes_from_outside():
     assert format_file(MemoryFile("facts/a.md", "words", 10, ("web",))) == "facts/a.md (10B): words [source: web]"
     described = describe_file(FileState("facts/a.md", 60, b"> Summary: s [source: web]\n"))
-    assert described.summary == "(has words from outside; memory_read shows it)"
+    assert described.summary == "s", "people see it"
+    assert described.shown_summary == "(has words from outside; memory_read shows it)"
+    assert "memory_read shows it" in index_message((described,))
     assert described.marks == ("web",)
 
 
