@@ -34,7 +34,7 @@ class WebSearchSettings:
     # None by default: each service is another company that gets the queries, so that the owner chooses one.
     provider: str = choice(
         "",
-        '"" = none: the tool then reports an error',
+        '"" = the one that the environment names (TAVILY_API_KEY, BRAVE_API_KEY, SEARXNG_BASE_URL), else none',
         "",
         "tavily",
         "brave",

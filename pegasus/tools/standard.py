@@ -7,6 +7,7 @@ a test compares them with the tools that exist.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,7 @@ def standard_tools(
         page_tool(guard),
         *fetch_tools(guard),
         download_tool(guard, settings.max_download_mb << 20),
-        web_search(settings.web_search),
+        web_search(settings.web_search, os.environ),
         *shell_tools(sandbox=sandbox),
         *background_tools(sandbox=sandbox),
         *memory_tools(memory),

@@ -15,11 +15,11 @@ import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from html.parser import HTMLParser
 from typing import Any, Final
 from urllib.parse import parse_qs, quote_plus, urlsplit
 
 import attrs
+import trio
 
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
@@ -32,9 +32,15 @@ from pegasus.wire import decode_json, encode_json
 
 _MAX_TEXT: Final = 500
 """Characters of a title and of a snippet."""
+_MAX_ADDRESS: Final = 2000
+"""Characters of an address."""
+_MAX_AGE: Final = 40
+"""Characters of a date or an age."""
+_AGES: Final = ("age", "page_age", "published_date", "publishedDate")
+"""Fields that tell when a page was written, in the words of the services: `2 days ago`, or a date."""
 _SPEC: Final = ToolSpec(
     "web_search",
-    "Search the web. Returns results with title, url and snippet; read a page itself with web_fetch.",
+    "Search the web. Returns results with title, url, snippet and, if known, age; read a page itself with web_fetch.",
     parameters(
         {
             "query": {"type": "string"},
@@ -71,15 +77,39 @@ class _SearchService:
     form."""
 
 
-def web_search(settings: WebSearchSettings) -> Tool:
+_KEY_VARIABLES: Final = {"tavily": "TAVILY_API_KEY", "brave": "BRAVE_API_KEY"}
+"""Variables of the environment that hold keys of services."""
+_SEARXNG_VARIABLE: Final = "SEARXNG_BASE_URL"
+"""Variable of the environment with the address of an own SearXNG."""
+
+
+def with_environment(settings: WebSearchSettings, environment: Mapping[str, str]) -> WebSearchSettings:
+    """Return the settings with what they leave open and the environment tells: the service, its key, its address.
+
+    DuckDuckGo is never chosen by itself: somebody who sets no key has not said that anybody may have the queries.
+    """
+    keys = {name: environment.get(variable, "") for name, variable in _KEY_VARIABLES.items()}
+    address = environment.get(_SEARXNG_VARIABLE, "")
+    found = [*(name for name in keys if keys[name]), *(["searxng"] if address else [])]
+    provider = settings.provider or next(iter(found), "")
+    return attrs.evolve(
+        settings,
+        provider=provider,
+        api_key=settings.api_key or keys.get(provider, ""),
+        base_url=settings.base_url or (address if provider == "searxng" else ""),
+    )
+
+
+def web_search(settings: WebSearchSettings, environment: Mapping[str, str] | None = None) -> Tool:
     """Return the tool `web_search(query, limit?)`.
 
     An address that the settings name may be on this machine or in the local network; redirects away
     from it may not.
 
     settings: read at each call, so that a missing key is reported when a search is asked for and not at the
-    start.
+    start. environment: chooses the service where the settings do not.
     """
+    settings = with_environment(settings, environment or {})
     # The user has named this host, so it may be inside. A redirect is chosen by somebody else.
     host = urlsplit(settings.base_url).hostname
     guard = AddressGuard([host] if host else [])
@@ -93,7 +123,9 @@ def web_search(settings: WebSearchSettings) -> Tool:
         request = service.make_request(query, limit, settings.api_key)
         answer = await fetch(guard, request.method, base_url + request.path, request.headers, request.body)
         _require_success(settings.provider, answer)
-        found = [result for result in service.read_results(answer) if result.get("url")]
+        # In a thread, since an answer may be a megabyte.
+        read = await trio.to_thread.run_sync(service.read_results, answer)
+        found = [result for result in read if result.get("url")]
         results: list[Json] = [_clean(result) for result in found[:limit]]
         return {"query": query, "provider": settings.provider, "results": results, "count": len(results)}
 
@@ -128,6 +160,10 @@ _REFUSALS: Final = {
     422: "it does not accept the key or the question",
     429: "too many searches in a short time, or the month's are used up; try later",
     432: "the plan's searches are used up",
+    433: "the limit of the pay-as-you-go plan is reached",
+    500: "it has an error of its own; try later",
+    502: "it is out of order; try later",
+    504: "it took too long; try later",
 }
 """Explanations of status codes, collected from the services' documentation."""
 
@@ -147,7 +183,13 @@ def _require_success(provider: str, answer: HttpAnswer) -> None:
 def _clean(result: Mapping[str, Any]) -> Json:
     """Return a result with plain texts: no HTML tags, entities or line breaks, and not too long."""
     title, snippet = (_plain_text(str(result.get(key) or "")) for key in ("title", "snippet"))
-    return {"title": title[:_MAX_TEXT], "url": str(result["url"]), "snippet": snippet[:_MAX_TEXT]}
+    age = next((_plain_text(str(result[key]))[:_MAX_AGE] for key in _AGES if result.get(key)), "")
+    cleaned: dict[str, Json] = {
+        "title": title[:_MAX_TEXT],
+        "url": str(result["url"])[:_MAX_ADDRESS],
+        "snippet": snippet[:_MAX_TEXT],
+    }
+    return {**cleaned, "age": age} if age else cleaned
 
 
 def _plain_text(text: str) -> str:
@@ -200,6 +242,17 @@ def _ask_searxng(query: str, limit: int, key: str) -> _SearchRequest:
 
 # ------------------------------------------------------------------ DuckDuckGo's page
 
+_TOKEN: Final = re.compile(
+    r"""<(?:/(?P<end>[a-zA-Z][a-zA-Z0-9]{0,20})[^<>]{0,100}>"""
+    r"""|(?P<begin>[a-zA-Z][a-zA-Z0-9]{0,20})(?P<attributes>(?:[^<>"']|"[^"<>]{0,4000}"|'[^'<>]{0,4000}'){0,4000})>)|[^<]+|<"""
+)
+"""A tag, or text. Nothing in a tag reaches over `<`, so each part of a page is looked at a few times at most."""
+_ATTRIBUTE: Final = re.compile(r"""([a-zA-Z-]{1,30})\s{0,5}=\s{0,5}(?:"([^"]{0,4000})"|'([^']{0,4000})')""")
+_DATE: Final = re.compile(r"\b\d{4}-\d\d-\d\d(?=T\d)")
+"""Day of a time such as 2026-01-12T00:00:00, which stands behind the address of a result."""
+_MAX_PAGE_TEXT: Final = 4 * _MAX_TEXT
+"""Characters that are collected of one text."""
+
 
 def _ask_duckduckgo(query: str, limit: int, key: str) -> _SearchRequest:
     """Return the request for the result page, which is a form without a key."""
@@ -216,9 +269,7 @@ def _read_duckduckgo(answer: HttpAnswer) -> list[Mapping[str, Any]]:
     escapes of all services.
     """
     page = answer.body.decode("utf-8", "replace")
-    parser = _ResultPage()
-    parser.feed(page)
-    parser.close()
+    parser = _ResultPage(page)
     if not parser.results and "anomaly" in page:
         raise ToolError(
             "DuckDuckGo takes Pegasus for a robot and shows a captcha; try later, or set up another service"
@@ -226,39 +277,51 @@ def _read_duckduckgo(answer: HttpAnswer) -> list[Mapping[str, Any]]:
     if not parser.results and "no-results" not in page and "No results" not in page:
         raise ToolError("DuckDuckGo answered with a page that has no results in it")
     return [
-        {"url": result["url"], "title": html.escape(result["title"]), "snippet": html.escape(result["snippet"])}
+        {**result, "title": html.escape(result["title"]), "snippet": html.escape(result["snippet"])}
         for result in parser.results
     ]
 
 
-class _ResultPage(HTMLParser):
-    """A parser of DuckDuckGo's result page. A result begins with a link of class result__a; advertisements get no url."""
+class _ResultPage:
+    """A reader of DuckDuckGo's result page. A result begins with a link of class result__a; advertisements get no url.
 
-    def __init__(self) -> None:
-        super().__init__()
+    The page is read tag by tag, in time that grows with its length. Python's own parser needs minutes for a few kilobytes of
+    `<a <a <a`, and the service is not the only one who may have written the page.
+    """
+
+    def __init__(self, page: str) -> None:
         self.results: list[dict[str, str]] = []
         self._field = ""
         """The field of the last result that text now belongs to."""
+        for token in _TOKEN.finditer(page):
+            if token["end"]:
+                if token["end"].lower() in ("a", "h2", "div"):
+                    self._field = ""
+            elif token["begin"]:
+                self._begin(token["attributes"])
+            elif self.results:
+                self._add_text(html.unescape(token[0]))
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def _begin(self, written: str) -> None:
         """Begin a result or its snippet."""
-        values = dict(attributes)
-        classes = (values.get("class") or "").split()
+        if "result__" not in written:
+            return
+        values = {found[1].lower(): found[2] or found[3] or "" for found in _ATTRIBUTE.finditer(written)}
+        classes = values.get("class", "").split()
         if "result__a" in classes:
-            self.results.append({"url": _link_target(values.get("href") or ""), "title": "", "snippet": ""})
+            target = _link_target(html.unescape(values.get("href", "")))
+            self.results.append({"url": target, "title": "", "snippet": "", "age": ""})
             self._field = "title"
         elif "result__snippet" in classes and self.results:
             self._field = "snippet"
 
-    def handle_endtag(self, tag: str) -> None:
-        """End the current field."""
-        if tag in ("a", "h2", "div"):
-            self._field = ""
-
-    def handle_data(self, data: str) -> None:
-        """Add text to the current field."""
+    def _add_text(self, text: str) -> None:
+        """Add text to the current field. A date beside the fields is that of the page."""
+        result = self.results[-1]
         if self._field:
-            self.results[-1][self._field] += data
+            result[self._field] = (result[self._field] + text)[:_MAX_PAGE_TEXT]
+        elif not result["age"] and (date := _DATE.search(text[:200])):
+            result["age"] = date[0]
 
 
 def _link_target(href: str) -> str:

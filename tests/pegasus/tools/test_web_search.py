@@ -4,10 +4,11 @@ import json
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+import trio
 
 from pegasus.settings import WebSearchSettings
 from pegasus.tools import ToolContext, run_tool
-from pegasus.tools.web_search import web_search
+from pegasus.tools.web_search import web_search, with_environment
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
 TAVILY = {
@@ -212,3 +213,102 @@ async def test_a_service_that_sends_to_the_inside_is_refused(web, search):
 @pytest.mark.parametrize("arguments", [{"query": "  "}, {"query": "x", "limit": 0}, {"query": "x", "limit": "many"}])
 async def test_questions_that_are_none(search, arguments):
     assert (await search("tavily", **arguments)).startswith("Error: ")
+
+
+# ------------------------------------------------------------------ ages
+
+
+@pytest.mark.parametrize(
+    ("provider", "path", "answer", "age"),
+    [
+        (
+            "brave",
+            "/res/v1/web/search",
+            {"web": {"results": [{"url": "u", "age": "2 days ago", "page_age": "2026-01-01T00:00:00"}]}},
+            "2 days ago",
+        ),
+        (
+            "brave",
+            "/res/v1/web/search",
+            {"web": {"results": [{"url": "u", "page_age": "2026-01-01T00:00:00"}]}},
+            "2026-01-01T00:00:00",
+        ),
+        (
+            "tavily",
+            "/search",
+            {"results": [{"url": "u", "published_date": "Thu, 13 Nov 2025 09:00:00 GMT"}]},
+            "Thu, 13 Nov 2025 09:00:00 GMT",
+        ),
+        (
+            "searxng",
+            "/search",
+            {"results": [{"url": "u", "publishedDate": "2026-01-01T00:00:00"}]},
+            "2026-01-01T00:00:00",
+        ),
+        ("searxng", "/search", {"results": [{"url": "u", "publishedDate": None}]}, None),
+    ],
+)
+async def test_the_age_of_a_page(web, search, provider, path, answer, age):
+    web.answers[path] = as_json(answer)
+    [result] = (await search(provider))["results"]
+    assert result.get("age") == age
+
+
+async def test_the_date_on_duckduckgos_page(web, search):
+    page = DUCKDUCKGO.replace(
+        "trio.example/a</a>", "trio.example/a</a><span>&nbsp; &nbsp; 2026-01-12T00:00:00.0000000</span>"
+    )
+    web.answers["/html/"] = answer_of(page.encode(), content_type="text/html")
+    assert [result.get("age") for result in (await search("duckduckgo"))["results"]] == ["2026-01-12", None]
+
+
+# ------------------------------------------------------------------ the service that the environment names
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment", "chosen"),
+    [
+        ({}, {}, ("", "", "")),
+        ({}, {"TAVILY_API_KEY": "t", "BRAVE_API_KEY": "b"}, ("tavily", "t", "")),
+        ({}, {"BRAVE_API_KEY": "b", "SEARXNG_BASE_URL": "http://s"}, ("brave", "b", "")),
+        ({}, {"SEARXNG_BASE_URL": "http://s"}, ("searxng", "", "http://s")),
+        ({"provider": "brave"}, {"TAVILY_API_KEY": "t", "BRAVE_API_KEY": "b"}, ("brave", "b", "")),
+        ({"provider": "brave", "api_key": "mine"}, {"BRAVE_API_KEY": "b"}, ("brave", "mine", "")),
+        ({"provider": "duckduckgo"}, {"TAVILY_API_KEY": "t"}, ("duckduckgo", "", "")),
+        (
+            {"provider": "searxng", "base_url": "http://own"},
+            {"SEARXNG_BASE_URL": "http://s"},
+            ("searxng", "", "http://own"),
+        ),
+    ],
+)
+def test_what_the_environment_adds(settings, environment, chosen):
+    found = with_environment(WebSearchSettings(**settings), environment)
+    assert (found.provider, found.api_key, found.base_url) == chosen
+
+
+# ------------------------------------------------------------------ pages that are made to harm
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "<a ",
+        "<!--",
+        "</",
+        "<?",
+        '<a href="',
+        "<a a=b ",
+        "<",
+        "<a class=result__a>x",
+        '<a class="result__a" href="x">',
+        "<a '",
+        "&",
+        "<a " + "x" * 3000,
+    ],
+)
+async def test_a_page_of_duckduckgo_does_not_hold_the_loop(web, search, piece):
+    """With Python's own parser a page of 64 kB took half a minute, in one piece."""
+    web.answers["/html/"] = answer_of((piece * (1_000_000 // len(piece))).encode(), content_type="text/html")
+    with trio.fail_after(15):
+        await search("duckduckgo")
