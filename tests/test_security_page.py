@@ -1,0 +1,182 @@
+"""The page about security: each sentence has tests that exist, and each test that is named has its sentence."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[1]
+SENTENCES: Final = re.findall(r"^- (.+)$", (ROOT / "docs" / "security.md").read_text("utf-8"), re.MULTILINE)
+
+TESTS: Final[dict[str, tuple[str, ...]]] = {
+    # From others on the network and on the machine
+    "The gateway listens on loopback only, unless the settings allow another address.": (
+        "tests/blackbox/test_access.py::test_a_host_others_can_reach_is_refused",
+    ),
+    "A client without the token, or with a wrong one, is refused before it can do anything.": (
+        "tests/blackbox/test_access.py::test_no_token_at_all",
+        "tests/blackbox/test_access.py::test_a_wrong_token_in_hello",
+        "tests/blackbox/test_access.py::test_a_frame_before_hello",
+    ),
+    "The token is in a file that only you can read, and no answer repeats it.": (
+        "tests/blackbox/test_access.py::test_the_token_file_is_private_and_stays_the_same",
+        "tests/blackbox/test_access.py::test_the_token_is_never_repeated",
+    ),
+    "A web page in your browser is refused even with the token, unless its origin is allowed.": (
+        "tests/blackbox/test_access.py::test_a_bad_origin_is_refused_even_with_the_token",
+    ),
+    "The folders of the home are made for your user only.": (
+        "tests/pegasus/host/test_home.py::test_folders_are_made_for_their_owner_only",
+    ),
+    "On Linux other processes of your user cannot read the memory and the environment of the daemon.": (
+        "tests/pegasus/host/test_hardening.py::test_a_process_that_forbids_inspection_is_not_dumpable",
+    ),
+    "Silent connections take no place from others.": (
+        "tests/pegasus/gateway/test_newcomers.py::test_silent_connections_take_no_place_and_are_cut_when_others_wait",
+    ),
+    # From people who are not owners
+    "Work for a guest has a guest's rights in every thought, call, task and notification that comes of it, also after a crash.": (
+        "tests/pegasus/main_agent/test_rights.py::test_calls_of_the_main_agent_and_of_its_tasks_are_for_the_person_who_asked",
+        "tests/pegasus/main_agent/test_rights.py::test_a_notification_is_worked_on_for_the_person_whose_task_it_is",
+        "tests/pegasus/main_agent/test_rights.py::test_a_task_of_a_guest_has_a_guests_rights_after_a_crash",
+    ),
+    "A guest neither sees nor continues the tasks of an owner.": (
+        "tests/pegasus/main_agent/test_rights.py::test_a_guest_neither_sees_nor_continues_a_task_of_an_owner",
+    ),
+    "The `/stop` of a guest does not end what is done for others.": (
+        "tests/blackbox/test_guests.py::test_the_stop_of_a_guest_does_not_end_a_thought_for_the_owner",
+        "tests/blackbox/test_guests.py::test_the_stop_of_a_guest_ends_tasks_of_guests_there_and_spares_those_of_the_owner",
+    ),
+    "A guest's `/new` is refused, and so is every command that decides about the agent.": (
+        "tests/blackbox/test_guests.py::test_the_new_of_a_guest_is_refused_with_a_sentence",
+        "tests/blackbox/test_guests.py::test_what_is_the_owners_to_decide_is_refused_with_a_sentence",
+    ),
+    "A role that a message claims for itself does not count.": (
+        "tests/blackbox/test_guests.py::test_a_role_in_the_metadata_of_a_message_is_a_claim_and_does_not_count",
+    ),
+    "A channel type cannot be made to look like an owner's.": (
+        "tests/pegasus/policy/test_principal.py::test_a_channel_type_cannot_be_made_to_look_like_an_owner",
+    ),
+    "The words of a guest are labelled and fenced, and the words of an owner never are.": (
+        "tests/pegasus/main_agent/test_labels.py::test_only_the_words_of_guests_are_fenced",
+    ),
+    # From text that gives orders
+    "Text from outside carries a label from the moment it enters a conversation, and one that cannot be read counts too.": (
+        "tests/pegasus/main_agent/test_labels.py::test_a_call_says_what_its_task_has_read_so_far",
+        "tests/pegasus/conversation/test_fences.py::test_a_label_that_is_misread_is_not_lost",
+    ),
+    "The label follows the text into the notification of a task and into the tasks that are begun after it.": (
+        "tests/pegasus/main_agent/test_labels.py::test_a_notification_has_the_labels_of_its_task_and_the_next_task_inherits_them",
+    ),
+    "It survives a power failure, and ends with a fresh conversation.": (
+        "tests/pegasus/main_agent/test_labels.py::test_what_a_turn_has_read_survives_a_power_failure_and_ends_with_new",
+    ),
+    "It still counts when an owner speaks next.": (
+        "tests/pegasus/main_agent/test_labels.py::test_what_a_guest_has_said_is_in_the_labels_of_an_owners_turn",
+    ),
+    "Memory marks what was written by somebody who has read from outside, whatever source they claim.": (
+        "tests/pegasus/main_agent/test_labels.py::test_memory_marks_what_was_written_after_a_page_was_read",
+    ),
+    "A mark of origin can be neither typed nor taken off by a tool.": (
+        "tests/pegasus/memory/test_provenance.py::test_a_mark_cannot_be_typed_nor_taken_off",
+    ),
+    "The index of memory, which every conversation begins with, shows no words from outside.": (
+        "tests/pegasus/memory/test_provenance.py::test_the_index_says_what_comes_from_outside",
+    ),
+    "A model is shown text from outside between fences whose id nobody can guess, and nothing inside ends them.": (
+        "tests/pegasus/conversation/test_fences.py::test_text_from_outside_stands_between_fences",
+        "tests/pegasus/conversation/test_fences.py::test_nothing_inside_ends_the_fence",
+        "tests/pegasus/conversation/test_fences.py::test_a_conversation_has_one_fence_that_nobody_can_guess",
+    ),
+    "Each prompt has the rule that such text is information and never an order.": (
+        "tests/pegasus/identity/test_outside_rule.py::test_the_rule_is_in_every_prompt",
+    ),
+    "Metadata lines, headings of notifications and notes of the program cannot be imitated, also not by letters that look alike.": (
+        "tests/pegasus/conversation/test_sanitize.py::test_a_faked_metadata_line_is_escaped",
+        "tests/pegasus/conversation/test_sanitize.py::test_what_only_looks_like_one_is_escaped_too",
+        "tests/pegasus/conversation/test_fences.py::test_a_note_of_the_program_has_a_mark_that_nobody_can_type",
+    ),
+    "A skill in the workspace counts only after an owner has accepted exactly the files that it has.": (
+        "tests/pegasus/skills/test_acceptance.py::test_a_skill_of_the_workspace_does_not_count_before_it_is_accepted",
+        "tests/pegasus/skills/test_acceptance.py::test_any_change_takes_the_acceptance_back",
+        "tests/blackbox/test_injection.py::test_a_skill",
+    ),
+    "It never replaces another skill.": (
+        "tests/pegasus/skills/test_acceptance.py::test_it_never_replaces_another_skill",
+    ),
+    "No guest can accept one.": (
+        "tests/pegasus/main_agent/test_skill_command.py::test_a_guest_accepts_nothing_and_is_not_told_what_waits",
+    ),
+    "Types of tasks are not read from the workspace.": ("tests/blackbox/test_injection.py::test_a_type_of_task",),
+    "Escape sequences in text from outside do not reach your terminal.": (
+        "tests/pegasus/cli/test_send_and_status.py::test_escape_sequences_in_replies_are_not_obeyed",
+        "tests/pegasus/cli/test_tasks.py::test_text_of_strangers_is_neutralised_before_it_is_printed",
+    ),
+    # From a model that was talked into something
+    "File tools stay in the folders that are allowed, whatever the path and whoever swaps it for a link meanwhile.": (
+        "tests/pegasus/tools/test_paths.py::test_no_path_of_any_kind_leaves_the_allowed_folder",
+        "tests/pegasus/tools/test_paths.py::test_a_file_exchanged_for_a_link_after_the_check_is_refused",
+    ),
+    "They never open the home of the agent, with its keys and settings.": (
+        "tests/pegasus/tools/test_closed_paths.py::test_nothing_in_the_home_can_be_read_written_or_looked_at",
+        "tests/blackbox/test_walls.py::test_file_tools_do_not_open_it_either",
+    ),
+    "Web tools reach public addresses only, also after a redirect.": (
+        "tests/pegasus/tools/test_addresses.py::test_other_addresses_are_not",
+        "tests/pegasus/tools/test_web_fetch.py::test_a_redirect_inside_is_refused",
+    ),
+    "Known secrets, and whatever has the form of one, are masked in results and logs.": (
+        "tests/pegasus/test_redaction.py::test_a_key_is_found_wherever_it_stands",
+        "tests/pegasus/test_redaction.py::test_a_known_secret_is_found_in_each_form",
+    ),
+    # From commands, where there are walls
+    "A command reads neither the token, nor the settings, nor the environment of the daemon.": (
+        "tests/blackbox/test_walls.py::test_a_command_reads_neither_token_nor_settings_nor_the_daemons_environment",
+    ),
+    "It cannot speak to the gateway, even with the token.": (
+        "tests/blackbox/test_walls.py::test_a_command_cannot_speak_to_the_gateway_even_with_the_token",
+    ),
+    "It can neither end nor stop the daemon.": (
+        "tests/blackbox/test_walls.py::test_a_command_can_neither_end_nor_stop_the_daemon",
+    ),
+    "It cannot plant skills, types of tasks or memory.": (
+        "tests/blackbox/test_walls.py::test_a_command_cannot_plant_files_that_the_agent_believes",
+    ),
+    "It is gone when `/stop` is answered, however hostile it is.": (
+        "tests/blackbox/test_walls.py::test_a_hostile_command_is_gone_when_stop_is_answered",
+    ),
+    "Its memory and processes are limited.": (
+        "tests/pegasus/sandbox/test_walls.py::test_too_many_processes_end_it",
+        "tests/pegasus/sandbox/test_walls.py::test_processes_together_get_no_more_memory_than_allowed",
+    ),
+    "Where the kernel offers less, the start and `status` say so, and a setting refuses to start without walls.": (
+        "tests/blackbox/test_walls.py::test_weaker_walls_are_told_at_the_start_and_in_status",
+        "tests/blackbox/test_walls.py::test_walls_that_are_required_are_there_or_the_start_fails",
+    ),
+    # From MCP servers
+    "A server that hangs, floods, dies or lies costs nobody but its own tools.": (
+        "tests/blackbox/test_mcp_hostile.py::test_a_crowd_of_them_costs_others_nothing",
+    ),
+    "It gets its own environment alone, without your keys.": (
+        "tests/blackbox/test_mcp.py::test_a_program_gets_its_own_environment_alone",
+    ),
+    "No process of it outlives the daemon.": (
+        "tests/blackbox/test_mcp_hostile.py::test_a_killed_daemon_leaves_no_server",
+        "tests/blackbox/test_mcp.py::test_a_shutdown_leaves_no_process_of_a_server",
+    ),
+}
+"""By sentence, the tests that fail when it is not true any more."""
+
+
+def test_each_sentence_has_its_tests_and_no_other_is_listed() -> None:
+    assert list(TESTS) == SENTENCES
+
+
+@pytest.mark.parametrize("name", sorted({name for names in TESTS.values() for name in names}))
+def test_each_test_exists(name: str) -> None:
+    file, _, function = name.partition("::")
+    text = (ROOT / file).read_text("utf-8")
+    assert re.search(rf"^(?:async )?def {function}\(", text, re.MULTILINE), f"{file} has no {function}"
