@@ -2,7 +2,7 @@
 
 An order is `DO <tool> <arguments as JSON>`, wherever it stands: in a message, a page, a file, the description of a tool, the name of a
 picture. Orders are carried out in the order in which they stand, each once, by whoever reads them and has the tool. Within the
-arguments `$LAST` stands for the newest result, so an order can also carry out of the house what the one before has found.
+arguments of a request `$LAST` stands for the newest result, so an order can also carry out of the house what the one before has found.
 
 What it has read it repeats in its answer, so that orders pass from a task to whoever gave it work.
 """
@@ -80,7 +80,8 @@ class Obedient(Book):
         wanted = [each for text in self._read(request) for each in orders_in(text) if each[0] in request.tools]
         if len(done) < len(wanted):
             tool, arguments = wanted[len(done)]
-            arguments = json.loads(json.dumps(arguments).replace("$LAST", json.dumps(last)[1:-1]))
+            if tool.startswith("http_"):
+                arguments = json.loads(json.dumps(arguments).replace("$LAST", json.dumps(last)[1:-1]))
             self.made.append((kind, tool, arguments))
             return Thought("as I am told", (Call(tool, arguments),))
         if kind != "main":
@@ -99,7 +100,7 @@ class Obedient(Book):
         for turn in request.turns:
             if isinstance(turn, UserTurn):
                 yield from (read_result(result.content) for result in turn.results)
-                yield turn.text
+                yield from map(read_result, turn.text.splitlines())  # a task's result is JSON
 
     def wanted(self, tool: str) -> list[dict[str, Any]]:
         """The arguments of the calls of this tool that it wanted to make."""
@@ -107,6 +108,7 @@ class Obedient(Book):
 
     async def tries(self, tool: str) -> None:
         """Return when it has tried to call this tool."""
-        await self._until(
-            lambda: bool(self.wanted(tool)), f"a call of {tool}; there were {[name for _, name, _ in self.made]}"
-        )
+        try:
+            await self._until(lambda: bool(self.wanted(tool)), f"a call of {tool}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; there were {[name for _, name, _ in self.made]}") from None
