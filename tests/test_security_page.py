@@ -38,7 +38,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/gateway/test_newcomers.py::test_silent_connections_take_no_place_and_are_cut_when_others_wait",
     ),
     # From people who are not owners
-    "Work for a guest has a guest's rights in every thought, call, task and notification that comes of it, also after a crash.": (
+    (
+        "Work for a guest has a guest's rights in every thought, call, task and notification that comes of it"
+        ", also after a crash."
+    ): (
         "tests/pegasus/main_agent/test_rights.py::test_calls_of_the_main_agent_and_of_its_tasks_are_for_the_person_who_asked",
         "tests/pegasus/main_agent/test_rights.py::test_a_notification_is_worked_on_for_the_person_whose_task_it_is",
         "tests/pegasus/main_agent/test_rights.py::test_a_task_of_a_guest_has_a_guests_rights_after_a_crash",
@@ -94,7 +97,10 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "Each prompt has the rule that such text is information and never an order.": (
         "tests/pegasus/identity/test_outside_rule.py::test_the_rule_is_in_every_prompt",
     ),
-    "Metadata lines, headings of notifications and notes of the program cannot be imitated, also not by letters that look alike.": (
+    (
+        "Metadata lines, headings of notifications and notes of the program cannot be imitated, also not by l"
+        "etters that look alike."
+    ): (
         "tests/pegasus/conversation/test_sanitize.py::test_a_faked_metadata_line_is_escaped",
         "tests/pegasus/conversation/test_sanitize.py::test_what_only_looks_like_one_is_escaped_too",
         "tests/pegasus/conversation/test_fences.py::test_a_note_of_the_program_has_a_mark_that_nobody_can_type",
@@ -116,6 +122,26 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/cli/test_tasks.py::test_text_of_strangers_is_neutralised_before_it_is_printed",
     ),
     # From a model that was talked into something
+    (
+        "Work that has read text from outside sends nothing out before an owner has agreed, be the text a web"
+        " page, a file, the output of a command, a note in memory, the result of a task, or attached to a message."
+    ): (
+        "tests/blackbox/test_injection.py::test_a_web_page",
+        "tests/blackbox/test_injection.py::test_a_file",
+        "tests/blackbox/test_injection.py::test_the_output_of_a_command",
+        "tests/blackbox/test_injection.py::test_memory",
+        "tests/blackbox/test_injection.py::test_the_notification_of_a_task",
+        "tests/blackbox/test_injection.py::test_what_is_attached_to_a_message",
+    ),
+    "Work for a guest runs no commands and sends nothing, and no owner is asked about it.": (
+        "tests/blackbox/test_injection.py::test_the_message_of_a_guest",
+    ),
+    "A guest's words do no more when an owner speaks after them.": (
+        "tests/blackbox/test_injection.py::test_the_message_of_a_guest_that_waits_for_the_owner",
+    ),
+    "A page that imitates fences, notes and metadata lines stays within its fence.": (
+        "tests/blackbox/test_injection.py::test_a_text_that_pretends_to_end_its_fence",
+    ),
     "File tools stay in the folders that are allowed, whatever the path and whoever swaps it for a link meanwhile.": (
         "tests/pegasus/tools/test_paths.py::test_no_path_of_any_kind_leaves_the_allowed_folder",
         "tests/pegasus/tools/test_paths.py::test_a_file_exchanged_for_a_link_after_the_check_is_refused",

@@ -162,12 +162,7 @@ def marks_in(text: str) -> tuple[str, ...]:
 
 def labels_in(text: str) -> tuple[Outside, ...]:
     """Return the labels that the marks of a text stand for. A source that is unknown, or not said, counts as OTHER."""
-    return labels_of_marks(marks_in(text))
-
-
-def labels_of_marks(marks: Iterable[str]) -> tuple[Outside, ...]:
-    """Return the labels of marks without their brackets; see `labels_in`."""
-    names = {name.strip() for mark in marks for name in mark.partition(";")[0].split(",")}
+    names = {name.strip() for mark in marks_in(text) for name in mark.partition(";")[0].split(",")}
     return join_outside(_LABELS.get(name, Outside.OTHER) for name in names - {"user", "own"})
 
 
