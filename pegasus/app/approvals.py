@@ -37,6 +37,7 @@ from pegasus.policy import (
     ApprovalMessage,
     ApprovalState,
     ListApprovals,
+    Role,
     WithdrawApprovals,
     is_owner,
     question_text,
@@ -143,7 +144,7 @@ class ApprovalDesk:
     def _channel_of(self, approval: Approval) -> ChannelInfo | None:
         """Return the channel where an owner is asked, None if only those who are connected are."""
         channel = approval.request.channel
-        if channel is not None and is_owner(channel, self.owners):
+        if channel is not None and approval.request.who is Role.OWNER and is_owner(channel, self.owners):
             return channel
         kind, _, name = self.owner_channel.partition(":")
         return ChannelInfo(kind, name) if name else None
@@ -226,7 +227,7 @@ class ApprovalDesk:
         return await self.answer(caller, {**params, "decision": "deny"})
 
     def _check_owner(self, caller: Caller) -> None:
-        if not is_owner(ChannelInfo(caller.type, caller.channel_id or "", caller.user_id), self.owners):
+        if not caller.is_owner(self.owners):
             raise BadParams("only an owner may see and decide about approvals (agent.owners of the settings)")
 
 

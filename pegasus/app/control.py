@@ -30,9 +30,8 @@ from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, Tas
 from pegasus.mcp import McpServers, servers_json
 from pegasus.memory import Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import Json
 from pegasus.models import ModelService
-from pegasus.policy import is_owner
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.storage import JournalMessage, Waiting
 from pegasus.tools import found_json
@@ -47,6 +46,29 @@ MAX_CHANGES = 200
 a frame."""
 DEFAULT_HITS = 8
 """Passages that `memory.search` returns when the caller names no limit."""
+
+
+READ_METHODS = frozenset(
+    {
+        "status",
+        "usage",
+        "tree",
+        "conversation",
+        "completions",
+        "tasks.list",
+        "tasks.show",
+        "tasks.replay",
+        "tasks.log",
+        "events.subscribe",
+        "memory.list",
+        "memory.show",
+        "memory.log",
+        "memory.search",
+        "persona.list",
+        "mcp.list",
+    }
+)
+"""Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
 
 
 # ------------------------------------------------------------------ memory
@@ -106,8 +128,7 @@ class MemoryMethods:
 class PersonaMethods:
     """The persona: `persona.list`, `persona.accept`, `persona.reject`.
 
-    Only owners may call them. The command line of this machine (type `cli`) counts as an owner, since whoever runs it
-    holds the home itself.
+    Only owners may call them (`Caller.is_owner`).
 
         persona = PersonaMethods(evolution, in_force, owners=("telegram:42",))
         await persona.accept(caller, {"n": 3})
@@ -144,8 +165,7 @@ class PersonaMethods:
             return await self.evolution.decide_and_show(n, accept=accept, by=by)
 
     def _check_owner(self, caller: Caller) -> None:
-        channel = ChannelInfo(caller.type, caller.channel_id or "", caller.user_id)
-        if caller.type != "cli" and not is_owner(channel, self.owners):
+        if not caller.is_owner(self.owners):
             raise BadParams("only an owner may see and decide about the persona (agent.owners of the settings)")
 
 

@@ -31,9 +31,10 @@ import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
+from pegasus.app.access_control import TokenMethods
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
-from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods
+from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
 from pegasus.app.reload import Reloader
 from pegasus.app.services import TASK_AGENT, Environment, policy_of
 from pegasus.app.task_control import EventMethods, TaskMethods
@@ -65,6 +66,7 @@ from pegasus.mcp import McpServers, files_context
 from pegasus.memory import memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, stop_logging
+from pegasus.policy import TokenBook
 from pegasus.sandbox import Sandbox, SandboxError, probe_sandbox
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
@@ -205,7 +207,9 @@ async def _daemon(world: _World) -> int:
                 nursery.start_soon(log_tree_events, root)
                 tree = await start_tree(root, environment)
                 reloader.journal = tree.journal
-                await start_channels(tree, _gateway_child(world, tree, models, reloader, listeners), {})
+                tokens = TokenBook()
+                await tokens.load(tree.journal, wall_clock)
+                await start_channels(tree, _gateway_child(world, tree, models, reloader, listeners, tokens), {})
                 with announced(world.home, notifier, ws=_url(settings.gateway.host, listeners)):
                     nursery.start_soon(_after_ready, environment, reloader, notifier)
                     await signals.stop.wait()
@@ -222,6 +226,7 @@ def _gateway_child(
     models: ModelService,
     reloader: Reloader,
     listeners: Sequence[trio.SocketListener],
+    tokens: TokenBook,
 ) -> Child[AdapterMessage]:
     """Return the gateway as a child of the channels, with the control plane as its methods.
 
@@ -249,6 +254,7 @@ def _gateway_child(
     completions = CompletionMethod(chat_commands(services), services.agent.toolset.skills, models.choices)
     methods = {
         **control.methods(),
+        **TokenMethods(tokens).methods(),
         "config.reload": reloader.call,
         "completions": completions.call,
     }
@@ -257,6 +263,8 @@ def _gateway_child(
     gateway = world.settings.gateway
     config = GatewayConfig(
         token=world.token,
+        tokens=tokens,
+        read_methods=READ_METHODS,
         agent=world.persona.name,
         origins=frozenset(gateway.allowed_origins),
         max_frame_bytes=gateway.max_frame_bytes,

@@ -83,6 +83,7 @@ MODULES: Final[Mapping[str, str]] = {
     "skills": "files",
     "sessions": "files",
     "persona": "persona",
+    "token": "tokens",
     "mcp": "mcp",
     "approvals": "approvals",
 }

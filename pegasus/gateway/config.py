@@ -11,12 +11,13 @@ descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIP
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 import attrs
 
-from pegasus.messages import Json
+from pegasus.messages import ChannelInfo, Json
+from pegasus.policy import OWNER_GRANT, TokenBook, TokenGrant, is_owner
 from pegasus.protocol import ClientChannel
 
 MAX_NEWCOMERS = 32
@@ -42,7 +43,11 @@ class GatewayConfig:
     """
 
     token: str
-    """The secret that a client must show. Raises ValueError if it is empty, which everybody would know."""
+    """The secret of the home's owner. Raises ValueError if it is empty, which everybody would know."""
+    tokens: TokenBook = attrs.field(factory=TokenBook)
+    """The tokens of other clients, with what each of them may do."""
+    read_methods: Collection[str] = ()
+    """Names of the methods that only show something: a token with the scope "read" may call them. All others need "control"."""
     agent: str = "Pegasus"
     """The agent's name in `welcome`."""
     origins: frozenset[str] = frozenset()
@@ -81,9 +86,27 @@ def connections_within(descriptors: int) -> int:
 
 Params: TypeAlias = Mapping[str, Json]
 """The parameters of a call, as they came. A method checks what it uses."""
-Caller: TypeAlias = ClientChannel
-"""The client that calls a method: the channel that it has named in its hello. A method may decide by its type, as "cli",
-whether the caller is the owner."""
+
+
+@attrs.frozen
+class Caller(ClientChannel):
+    """The client that calls a method: the channel of its hello, and the rights of its token.
+
+    Example: `Caller("cli", "main").is_owner(settings.agent.owners)` is True.
+    """
+
+    grant: TokenGrant = OWNER_GRANT
+    """Rights of the token that the client has shown."""
+
+    def is_owner(self, owners: Iterable[str]) -> bool:
+        """Return whether the caller counts as an owner. owners: the setting `agent.owners`.
+
+        The command line of this machine (type "cli" with the token of the home) does in any case: whoever runs it holds the home.
+        """
+        if self.grant.is_home and self.type == "cli":
+            return True
+        channel = ChannelInfo(self.type, self.channel_id or "", self.user_id)
+        return self.grant.vouches_for(self.type) and is_owner(channel, owners)
 
 
 class BadParams(Exception):

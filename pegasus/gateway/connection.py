@@ -28,6 +28,7 @@ from pegasus.gateway.requests import Requests, error_frame, read_hello
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import Denied, Intake
 from pegasus.observe import get_logger
+from pegasus.policy import MESSAGE, OWNER_GRANT, TokenGrant
 from pegasus.protocol import (
     BAD_HELLO,
     GOING_AWAY,
@@ -293,53 +294,98 @@ class Connection:
         except BadFrame as error:
             self._refuse(error.code, error.message, UNAUTHORIZED if error.code == "unauthorized" else BAD_HELLO)
             return
-        objection = self._objection_to(hello)
-        if objection:
+        grant = self._grant_of(hello)
+        objection = self._objection_to(hello) if grant is None else self._refusal_of(grant, hello)
+        if grant is None or objection:
             self._refuse("unauthorized", objection, UNAUTHORIZED)
             return
+        hello = _as_granted(hello, grant)
         self._requests = Requests(
-            hello.channel, self._services.intake, self._services.methods, self._queue, self._nursery
+            hello.channel,
+            self._services.intake,
+            self._services.methods,
+            self._queue,
+            self._nursery,
+            grant=grant,
+            read_methods=self._config.read_methods,
         )
+        self._nursery.start_soon(self._end_when_revoked, grant)
         self._queue.client = str(hello.channel)
         self._socket.allow(self._config.max_frame_bytes)
         self._place.leave()
         self._settled.set()
         try:
-            await self._welcome(hello)
+            await self._welcome(hello, grant)
         except (ActorError, StorageError) as error:
             _log.error("a client could not be greeted: the journal does not answer", error=str(error))
             self._refuse("internal", "the journal does not answer; try again", SERVER_ERROR)
 
-    async def _welcome(self, hello: HelloFrame) -> None:
+    async def _welcome(self, hello: HelloFrame, grant: TokenGrant) -> None:
         """Queue the welcome, then start the tasks that a greeted client has. Raises ActorError, StorageError."""
-        self._feed = await self._services.hub.join(hello, self._queue)
+        self._feed = await self._services.hub.join(hello, self._queue, grant)
         seq = await self._feed.look_up_seqs()
         self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.agent, hello.channel, seq)))
-        self._nursery.start_soon(self._feed.run)
-        if not hello.calls_only:
+        if grant.hears:
+            self._nursery.start_soon(self._feed.run)
+        if grant.hears and not hello.calls_only:
             self._nursery.start_soon(self._services.hub.show_what_is_open, self._feed)
         self._nursery.start_soon(self._keep_alive)
 
-    def _objection_to(self, hello: HelloFrame) -> str:
-        """Return why this hello is not enough, "" if it is.
+    def _grant_of(self, hello: HelloFrame) -> TokenGrant | None:
+        """Return the rights of the token that a client shows; None without one that counts.
 
         The token in the hello counts more than that of the handshake. It is compared in constant time, so that its characters
-        cannot be guessed one by one. A bridge is not looked up in `allow_from`; each of its messages is.
+        cannot be guessed one by one.
         """
         token = self._bearer if hello.token is None else hello.token
         if token is None:
+            return None
+        if hmac.compare_digest(token.encode("utf-8", "replace"), self._config.token.encode()):
+            return OWNER_GRANT
+        return self._config.tokens.find(token)
+
+    def _objection_to(self, hello: HelloFrame) -> str:
+        """Return why a hello without a good token is refused."""
+        if self._bearer is None and hello.token is None:
             return "no token, neither in hello nor as Authorization: Bearer"
-        if not hmac.compare_digest(token.encode("utf-8", "replace"), self._config.token.encode()):
-            return "wrong token; the right one is in the file `token` of the agent's home directory"
-        if hello.channel.info is not None:
+        return (
+            "wrong token; the owner's is in the file `token` of the agent's home directory, and "
+            "`pegasus token add` makes one for another client"
+        )
+
+    def _refusal_of(self, grant: TokenGrant, hello: HelloFrame) -> str:
+        """Return why a client with a good token may not greet as this channel, "" if it may.
+
+        A bridge is not looked up in the rules of access; each of its messages is.
+        """
+        refusal = grant.refusal(hello.channel.type, hello.channel.channel_id)
+        channel = _as_granted(hello, grant).channel.info
+        if not refusal and channel is not None:
             try:
-                self._services.intake.check_access(hello.channel.info)
+                self._services.intake.check_access(channel, is_vouched=grant.vouches_for(channel.type))
             except Denied as error:
                 return str(error)
-        return ""
+        return refusal
+
+    async def _end_when_revoked(self, grant: TokenGrant) -> None:
+        """End the connection when its token counts no more."""
+        await grant.revoked.wait()
+        message = f"the token {grant.name!r} was revoked; ask the owner for another one"
+        self._refuse("unauthorized", message, UNAUTHORIZED)
 
     def _refuse(self, code: str, message: str, close_code: int) -> None:
         """Send an error and end the connection. The close frame's reason may have 123 bytes, so a long message is not repeated."""
         self._services.refusals.log(self._queue.client, code, message)
         self._queue.put(error_frame(code, message))
         self.close(close_code, message if len(message) < 100 else code)
+
+
+def _as_granted(hello: HelloFrame, grant: TokenGrant) -> HelloFrame:
+    """Return the hello with the conversation that the token is bound to.
+
+    A client that may only read acknowledges nothing: what it says about the replies it has would count as an acknowledgement.
+    """
+    channel = hello.channel
+    if channel.channel_id is None and grant.token.channel_id:
+        hello = attrs.evolve(hello, channel=attrs.evolve(channel, channel_id=grant.token.channel_id))
+    return hello if grant.allows(MESSAGE) else attrs.evolve(hello, last_seq=None, last_seqs={})

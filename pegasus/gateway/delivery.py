@@ -26,7 +26,7 @@ from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
-from pegasus.policy import is_owner
+from pegasus.policy import OWNER_GRANT, TokenGrant, is_owner
 from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
 from pegasus.storage import Connected, Disconnected, JournalMessage, LastSeq, StorageError, Unacknowledged
 
@@ -78,16 +78,20 @@ class Hub:
         self._open_approvals = open_approvals or _no_approvals
         self._owners = owners
 
-    async def join(self, hello: HelloFrame, queue: SendQueue) -> ReplyFeed:
+    async def join(self, hello: HelloFrame, queue: SendQueue, grant: TokenGrant = OWNER_GRANT) -> ReplyFeed:
         """Return a new feed for a client that has greeted. From now on it is given what is for its channel.
+
+        grant: rights of its token. A client that may not get replies only makes calls.
 
         The journal gets Connected, so that the agent may write to the channel, unless the client only makes calls.
         Raises ActorError. Cancelled, nobody has joined.
         """
+        hello = hello if grant.hears else attrs.evolve(hello, calls_only=True)
         if not hello.calls_only:
             await self._journal.tell(Connected(hello.channel.type, hello.channel.channel_id))
-        feed = ReplyFeed(hello, queue, self._journal, self._routes)
-        self._routes.add(feed)
+        feed = ReplyFeed(hello, queue, self._journal, self._routes, grant)
+        if grant.hears:
+            self._routes.add(feed)
         return feed
 
     async def leave(self, feed: ReplyFeed) -> None:
@@ -172,6 +176,8 @@ class Routes:
     def remove(self, feed: ReplyFeed) -> Collection[ReplyFeed]:
         """Forget a feed. Return the bridges that its address falls to, if it was the last one there."""
         key = (feed.channel.type, feed.channel.channel_id)
+        if feed not in self._feeds.get(key, ()):
+            return ()
         self._feeds[key].remove(feed)
         if self._feeds[key]:
             return ()
@@ -206,7 +212,16 @@ class ReplyFeed:
     welcome.
     """
 
-    def __init__(self, hello: HelloFrame, queue: SendQueue, journal: Ref[JournalMessage], routes: Routes) -> None:
+    def __init__(
+        self,
+        hello: HelloFrame,
+        queue: SendQueue,
+        journal: Ref[JournalMessage],
+        routes: Routes,
+        grant: TokenGrant = OWNER_GRANT,
+    ) -> None:
+        self._grant = grant
+        """Rights of the client's token."""
         self.channel = hello.channel
         """The address, or the type, whose replies these are."""
         self.calls_only = hello.calls_only
@@ -266,7 +281,8 @@ class ReplyFeed:
     def is_owners(self, owners: Collection[str]) -> bool:
         """Return whether an owner sits at this client. A bridge speaks for many people, and a program that only calls sees nothing."""
         channel = self.channel.info
-        return channel is not None and not self.calls_only and is_owner(channel, owners)
+        may_see = channel is not None and not self.calls_only and self._grant.vouches_for(channel.type)
+        return channel is not None and may_see and is_owner(channel, owners)
 
     def catch_up(self, channel_id: str | None = None) -> None:
         """Read what may have been missed at this address; None: at all addresses that were seen here."""

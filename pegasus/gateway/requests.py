@@ -13,7 +13,7 @@ through the queue; answers to messages keep their order, and results of calls co
 from __future__ import annotations
 
 import binascii
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -21,11 +21,12 @@ import attrs
 import trio
 
 from actors import ActorError, Answer
-from pegasus.gateway.config import BadParams, EventStream, Methods, Params
+from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
 from pegasus.gateway.send_queue import Entry, SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT, NAME_RULE, Denied, Intake, InvalidMessage, is_attachment_label, is_name
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
 from pegasus.observe import get_logger
+from pegasus.policy import CONTROL, MESSAGE, OWNER_GRANT, READ, TokenGrant
 from pegasus.protocol import (
     AcceptedFrame,
     AckFrame,
@@ -67,10 +68,23 @@ class Requests:
     """
 
     def __init__(
-        self, own: ClientChannel, intake: Intake, methods: Methods, queue: SendQueue, nursery: trio.Nursery
+        self,
+        own: ClientChannel,
+        intake: Intake,
+        methods: Methods,
+        queue: SendQueue,
+        nursery: trio.Nursery,
+        *,
+        grant: TokenGrant = OWNER_GRANT,
+        read_methods: Collection[str] = (),
     ) -> None:
         self._own = own
         """The channel of the hello."""
+        self._grant = grant
+        """Rights of the client's token."""
+        self._caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, grant)
+        self._read_methods = read_methods
+        """Methods for which the scope "read" is enough."""
         self._intake = intake
         self._methods = methods
         self._queue = queue
@@ -87,6 +101,12 @@ class Requests:
         except BadFrame as error:
             await self._queue.answer(error_frame(error.code, error.message, error.id))
             return
+        scope = self._scope_of(frame)
+        if not self._grant.allows(scope):
+            message = f"the token {self._grant.name!r} has not the scope {scope!r}, which this needs; its owner can add another token"
+            id = None if isinstance(frame, Acknowledge) else frame.id
+            await self._queue.answer(error_frame("bad_frame", message, id))
+            return
         match frame:
             case InboundMessage():
                 await self._queue.answer(await self._submit(frame))
@@ -99,13 +119,19 @@ class Requests:
                 self._calls += 1
                 self._nursery.start_soon(self._run_call, frame)
 
+    def _scope_of(self, frame: Incoming) -> str:
+        """Return the scope that a frame needs. A method that does not exist needs the lowest, so that everybody is told so."""
+        if not isinstance(frame, CallFrame):
+            return MESSAGE
+        return READ if frame.method in self._read_methods or frame.method not in self._methods else CONTROL
+
     async def _submit(self, message: InboundMessage) -> Entry:
         """Hand the message to the intake, and return its answer as far as it is known.
 
         The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
         """
         try:
-            answer = await self._intake.send(message)
+            answer = await self._intake.send(message, is_vouched=self._grant.vouches_for(self._own.type))
         except InvalidMessage as error:
             return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
         except Denied as error:
@@ -144,7 +170,7 @@ class Requests:
             return error_frame("unknown_method", f"method: found {call.method!r}, allowed: {allowed}", call.id)
         try:
             with trio.move_on_after(CALL_TIMEOUT):
-                result = await method(self._own, call.params)
+                result = await method(self._caller, call.params)
                 stream = result if isinstance(result, EventStream) else None
                 result = stream.result if stream is not None else result
                 if not isinstance(result, Mapping):

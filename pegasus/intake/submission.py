@@ -29,9 +29,9 @@ import trio
 
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.intake.access import Access, Priority, priority_of
+from pegasus.intake.access import Access, Priority
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.policy import Role, with_role
+from pegasus.policy import MESSAGE, Role, TokenBook, TokenRefused, sender_of, with_role
 from pegasus.storage import (
     INTERNAL_ID_PREFIX,
     Accept,
@@ -88,12 +88,14 @@ class Intake:
     owners: Collection[str] = ()
     """The entries of `agent.owners`: senders whose messages go first."""
 
-    def check_access(self, channel: ChannelInfo) -> None:
+    def check_access(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
         """Raise Denied unless this channel may write: for a client that connects, before it has sent a message."""
         self.access.check(channel)
 
-    async def send(self, message: InboundMessage) -> Answer[Accepted | Overloaded]:
+    async def send(self, message: InboundMessage, *, is_vouched: bool = True) -> Answer[Accepted | Overloaded]:
         """Put the message into the journal's mailbox, and return the answer to wait for.
+
+        is_vouched: False if the client may not speak for an owner, whatever channel it names (`TokenGrant.vouches_for`).
 
         The answer is Accepted once the message is on disk. It raises StorageError if the disk refused, and ActorError if the
         journal has gone or does not answer in time.
@@ -104,8 +106,9 @@ class Intake:
         check_message(message)
         lane = lane_of(message.text)
         self.access.check(message.channel)
-        message = with_role(message, Role.OWNER)
-        return await self.journal.request(Accept, message, lane, priority_of(message.channel, self.owners))
+        message = with_role(message, Role.OWNER if is_vouched else Role.GUEST)
+        priority = Priority.OWNER if sender_of(message, self.owners).is_owner else Priority.PERSON
+        return await self.journal.request(Accept, message, lane, priority)
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:
         """Give the agent a message. When this returns Accepted, the message is on disk and will be answered, come what may.
@@ -197,3 +200,18 @@ def check_message(message: InboundMessage) -> None:
     for field, value in names.items():
         if value is not None and not is_name(value):
             raise InvalidMessage(f"{field}: found {value!a:.80}, allowed: {NAME_RULE}; percent-encode all others")
+
+
+async def add_token(
+    book: TokenBook, name: str, *, scope: str = "", type: str = "", channel: str = "", bridge: bool = False
+) -> str:
+    """Make a token for a client as a person asks for it, and return it.
+
+    scope: with commas between; "" = "message". type, channel: what its client must name, "" = anything. Raises TokenRefused, and
+    StorageError, ActorError if it may not be on disk.
+    """
+    for key, value in (("type", type), ("channel", channel)):
+        if value and not is_name(value):
+            raise TokenRefused(f"{key}: found {value!a:.80}, allowed: {NAME_RULE}")
+    scopes = [word.strip() for word in (scope or MESSAGE).split(",")]
+    return await book.add(name, scopes=scopes, type=type, channel_id=channel, bridge=bridge)

@@ -1,0 +1,60 @@
+"""The control plane's methods about who may come in: tokens of clients, and people who have written and are not known yet.
+
+`pegasus token …` and `pegasus pair …` call them while a daemon runs.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from pegasus.app.params import bad_params_for, require_text
+from pegasus.gateway import BadParams, Caller, Method, Params
+from pegasus.intake import add_token
+from pegasus.messages import Json
+from pegasus.policy import TokenBook, TokenRefused, tokens_view
+
+
+@attrs.frozen(eq=False)
+class TokenMethods:
+    """The tokens of clients: `tokens.list`, `tokens.add`, `tokens.revoke`.
+
+    Only the token of the home may call them: a client that could make tokens would give itself more rights than it has.
+
+        tokens = TokenMethods(book)
+        await tokens.add(caller, {"name": "phone", "type": "web", "scope": "message,read"})
+    """
+
+    book: TokenBook
+    """The tokens."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {"tokens.list": self.list, "tokens.add": self.add, "tokens.revoke": self.revoke}
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return all tokens, without the secrets."""
+        _check_home(caller)
+        return tokens_view(self.book.view())
+
+    async def add(self, caller: Caller, params: Params) -> Json:
+        """Make the token `name`, and return it. Nobody can show it again."""
+        _check_home(caller)
+        name, is_bridge = require_text(params, "name"), params.get("bridge") is True
+        scope, type, channel = (str(params.get(key) or "") for key in ("scope", "type", "channel"))
+        with bad_params_for(TokenRefused):
+            token = await add_token(self.book, name, scope=scope, type=type, channel=channel, bridge=is_bridge)
+        return {"name": name, "token": token}
+
+    async def revoke(self, caller: Caller, params: Params) -> Json:
+        """Make the token `name` count no more. Its connections end."""
+        _check_home(caller)
+        name = require_text(params, "name")
+        with bad_params_for(TokenRefused):
+            await self.book.revoke(name)
+        return {"name": name}
+
+
+def _check_home(caller: Caller) -> None:
+    """Raise BadParams unless the client has shown the token of the home."""
+    if not caller.grant.is_home:
+        raise BadParams("only the owner's token, which is in the home directory, may do this")

@@ -1,0 +1,274 @@
+"""Tokens of clients: what each may do, under which name it may speak, and whether it still counts.
+
+The token in the home is the owner's and may all. Every other client gets a token of its own, which can be taken back without touching
+the others. It is bound to a channel type, to one address, or to a bridge of a type, as far as its owner has fixed them, and has
+scopes:
+
+* "message": it sends messages, and gets the replies to them.
+* "read": it gets replies, and calls methods that only show something.
+* "control": it calls all methods, and what an owner's channel says through it counts as said by the owner.
+
+Only a hash of a token is stored, in `data/tokens.json`. A token is 256 random bits, so nobody can find it by trying, and a hash made
+for passwords would only slow down each hello. A change is on disk before it takes effect. A revoked token's connections end at once
+(`TokenGrant.revoked`).
+
+    book = TokenBook()
+    await book.load(journal, clock)
+    token = await book.add("phone", scopes=("message",), type="web", channel_id="phone")
+    book.find(token).name           # "phone"
+    await book.revoke("phone")
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from hashlib import sha256
+from typing import Final
+
+import attrs
+import trio
+
+from actors import ActorError, Ref
+from pegasus.messages import Json
+from pegasus.observe import get_logger
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wire
+
+TOKENS_FILE: Final = "tokens.json"
+"""File of the tokens, below data/: `{"tokens": [{"name", "hash", "scopes", "type", "channelId", "bridge", "created"}]}`."""
+MESSAGE: Final = "message"
+READ: Final = "read"
+CONTROL: Final = "control"
+SCOPES: Final = (MESSAGE, READ, CONTROL)
+"""All scopes, in the order in which they are shown."""
+OWN_TYPES: Final = ("cli", "web", "api")
+"""Channel types whose users count as owners by their token, not by a name that a service has checked."""
+MOST_TOKENS: Final = 1000
+"""Tokens that may exist. Each hello is compared with all of them."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_log = get_logger("tokens")
+
+
+class TokenRefused(ValueError):
+    """A token cannot be added or revoked. str() says what was found and what to do."""
+
+
+@attrs.frozen
+class StoredToken:
+    """A token as it stands in the file."""
+
+    name: str
+    """Name by which its owner revokes it."""
+    hash: str = attrs.field(repr=False)
+    """SHA-256 of the token, in hexadecimal digits."""
+    scopes: tuple[str, ...]
+    """Some of SCOPES."""
+    type: str = ""
+    """Channel type that its client must name; "" = any."""
+    channel_id: str = ""
+    """Conversation that its client must name; "" = any, or none for a bridge."""
+    bridge: bool = False
+    """The client serves all conversations of its type."""
+    created: int = 0
+    """Wall clock, ms."""
+
+
+@attrs.frozen(eq=False)
+class TokenGrant:
+    """Rights that come with a token.
+
+    Example: `OWNER_GRANT.allows("control")` is True.
+    """
+
+    token: StoredToken
+    is_home: bool = False
+    """The token is that of the home, and may all."""
+    revoked: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the token counts no more."""
+
+    @property
+    def name(self) -> str:
+        """Name of the token, for people."""
+        return self.token.name
+
+    def allows(self, scope: str) -> bool:
+        """Return whether the token has a scope."""
+        return self.is_home or scope in self.token.scopes
+
+    @property
+    def hears(self) -> bool:
+        """Whether its client gets replies."""
+        return self.allows(MESSAGE) or self.allows(READ)
+
+    def vouches_for(self, type: str) -> bool:
+        """Return whether its client may speak for an owner on channels of this type.
+
+        One with the scope "control" may. So may a bridge that is bound to the type of a service, because the service has checked who
+        writes. A client that merely may send messages is a guest, whatever it says about itself.
+        """
+        if self.is_home or self.allows(CONTROL):
+            return True
+        return self.token.bridge and self.token.type == type and type not in OWN_TYPES
+
+    def refusal(self, type: str, channel_id: str | None) -> str:
+        """Return why a client with this token may not greet as this channel, "" if it may. channel_id: None for a bridge."""
+        if self.is_home:
+            return ""
+        fixed, who = self.token, f"the token {self.name!r}"
+        if fixed.type and type != fixed.type:
+            return f"{who} is for channel type {fixed.type!r}, and the hello names {type!r}"
+        if fixed.channel_id and channel_id not in (None, fixed.channel_id):
+            return f"{who} is for channelId {fixed.channel_id!r}, and the hello names {channel_id!r}"
+        if fixed.bridge and channel_id is not None:
+            return f"{who} is that of a bridge; leave channelId out of the hello"
+        if not fixed.bridge and not fixed.channel_id and channel_id is None:
+            return f"{who} is not that of a bridge; name a channelId in the hello, or add a token with --bridge"
+        return ""
+
+
+OWNER_GRANT: Final = TokenGrant(StoredToken("home", "", SCOPES), is_home=True)
+"""Rights of the token of the home."""
+
+
+class TokenBook:
+    """The tokens beside that of the home. All changes go through the journal, one after the other.
+
+    Example: see the top of this file.
+    """
+
+    def __init__(self) -> None:
+        self._grants: dict[str, TokenGrant] = {}
+        """By name, oldest first."""
+        self._journal: Ref[JournalMessage] | None = None
+        """Writes the file; None before `load`."""
+        self._clock: Callable[[], int] = lambda: 0
+        self._lock = trio.Lock()
+        """Held during a change, so that an older state never replaces a newer one."""
+
+    async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
+        """Read the tokens, and write changes to this journal from now on. clock: wall clock, ms.
+
+        Entries that cannot be understood do not count; the file is then kept beside its place, which is logged. A file that cannot be
+        read means that no token counts but that of the home. Never raises.
+        """
+        self._journal, self._clock = journal, clock
+        try:
+            content = await journal.ask(ReadFile, TOKENS_FILE)
+            tokens, problems = parse_tokens(content)
+            self._grants = {token.name: TokenGrant(token) for token in tokens}
+            if problems:
+                aside = f"{TOKENS_FILE}.bad-{clock()}"
+                _log.warning("set the file of tokens aside: it is damaged", file=aside, problems="; ".join(problems))
+                await journal.ask(ReplaceFile, aside, content)
+                await self._write(self._grants.values())
+        except (StorageError, ActorError) as error:
+            _log.error("the file of tokens cannot be read: only the token of the home counts", error=str(error))
+
+    def find(self, token: str) -> TokenGrant | None:
+        """Return the rights of a token, None if it is none of these.
+
+        All hashes are compared, each in constant time, so that the time tells nothing about them.
+        """
+        found, digest = None, hash_token(token)
+        for grant in self._grants.values():
+            if hmac.compare_digest(digest, grant.token.hash):
+                found = grant
+        return found
+
+    def view(self) -> Sequence[StoredToken]:
+        """Return all tokens, oldest first."""
+        return [grant.token for grant in self._grants.values()]
+
+    async def add(
+        self,
+        name: str,
+        *,
+        scopes: Collection[str] = (MESSAGE,),
+        type: str = "",
+        channel_id: str = "",
+        bridge: bool = False,
+    ) -> str:
+        """Make a token; return it. It is not stored, so nobody can show it again.
+
+        Raises TokenRefused, and StorageError, ActorError if it may not be on disk; then it does not count.
+        """
+        if not _NAME.fullmatch(name):
+            raise TokenRefused(f"found the name {name!r:.80}; allowed: 1 to 64 letters, digits, '.', '_' and '-'")
+        unknown = sorted(set(scopes) - set(SCOPES))
+        if unknown or not scopes:
+            raise TokenRefused(f"found the scope {', '.join(unknown) or 'none'}; allowed: {', '.join(SCOPES)}")
+        if bridge and channel_id:
+            raise TokenRefused("a bridge serves all conversations of its type; leave out --channel or --bridge")
+        async with self._lock:
+            if name in self._grants:
+                raise TokenRefused(f"there is a token {name!r} already; revoke it, or choose another name")
+            if len(self._grants) >= MOST_TOKENS:
+                raise TokenRefused(f"there are {MOST_TOKENS} tokens already; revoke those that are not used")
+            token = secrets.token_urlsafe(32)
+            ordered = tuple(scope for scope in SCOPES if scope in scopes)
+            stored = StoredToken(name, hash_token(token), ordered, type, channel_id, bridge, self._clock())
+            await self._write([*self._grants.values(), TokenGrant(stored)])
+            self._grants[name] = TokenGrant(stored)
+        _log.info("token added", name=name, scopes=",".join(ordered))
+        return token
+
+    async def revoke(self, name: str) -> None:
+        """Make a token count no more. Its connections end.
+
+        Raises TokenRefused if there is none of this name, and StorageError, ActorError; then it still counts.
+        """
+        async with self._lock:
+            grant = self._grants.get(name)
+            if grant is None:
+                raise TokenRefused(f"there is no token {name!r:.80}; `token list` shows all")
+            await self._write(other for other in self._grants.values() if other is not grant)
+            del self._grants[name]
+        grant.revoked.set()
+        _log.info("token revoked", name=name)
+
+    async def _write(self, grants: Iterable[TokenGrant]) -> None:
+        """Replace the file. Raises StorageError and ActorError."""
+        if self._journal is not None:
+            tokens: list[Json] = [to_wire(grant.token) for grant in grants]
+            await self._journal.ask(ReplaceFile, TOKENS_FILE, f"{encode_json({'tokens': tokens}, indent=2)}\n".encode())
+
+
+def hash_token(token: str) -> str:
+    """Return the SHA-256 of a token, in hexadecimal digits."""
+    return sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def parse_tokens(content: bytes) -> tuple[list[StoredToken], list[str]]:
+    """Return the tokens in the content of the file, and what is wrong with other entries. Of two with one name the first counts."""
+    tokens: dict[str, StoredToken] = {}
+    problems: list[str] = []
+    if not content:
+        return [], []
+    try:
+        entries = decode_object(content).get("tokens")
+        if not isinstance(entries, list):
+            raise ValueError("there is no list of tokens")
+    except ValueError as error:
+        return [], [str(error)]
+    for number, entry in enumerate(entries, start=1):
+        try:
+            token = from_wire(entry, StoredToken)
+        except WireError as error:
+            problems.append(f"entry {number}: {error}")
+            continue
+        if not _NAME.fullmatch(token.name) or not re.fullmatch("[0-9a-f]{64}", token.hash):
+            problems.append(f"entry {number}: name or hash is none")
+        elif not set(token.scopes) <= set(SCOPES) or token.name in tokens:
+            problems.append(f"entry {number}: a scope that does not exist, or a name that was there before")
+        else:
+            tokens[token.name] = token
+    return list(tokens.values()), problems
+
+
+def tokens_view(tokens: Collection[StoredToken]) -> dict[str, Json]:
+    """Return tokens as the control plane and the command line show them, without their hashes."""
+    return {"tokens": [{key: value for key, value in to_wire(token).items() if key != "hash"} for token in tokens]}

@@ -1,0 +1,298 @@
+"""A token for each client: what it is bound to, what it may do, and its end."""
+
+from __future__ import annotations
+
+import json
+import stat
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+import trio
+from trio_websocket import ConnectionClosed
+
+from tests.blackbox.support import Book, Closed, connect, running, serving
+
+STAND_IN = {"models.default": "offline/stand-in"}
+WEB = {"type": "web", "channelId": "c1"}
+
+
+async def add(daemon, name, *options):
+    """Make a token with the command line; the token."""
+    done = await daemon.command("token", "add", name, *options)
+    assert done.code == 0, done
+    [token] = done.out.split()
+    return token
+
+
+@asynccontextmanager
+async def greeted(daemon, token, type="web", channel_id="c1", **more):
+    async with connect(daemon.url) as peer:
+        await peer.hello(token, type, channel_id, **more)
+        yield peer
+
+
+async def assert_refused(daemon, token, channel, says):
+    async with connect(daemon.url) as peer:
+        await peer.send({"type": "hello", "token": token, "channel": channel})
+        assert says in (await peer.error("unauthorized"))["message"]
+        assert await peer.closed() == 4401
+
+
+async def refused(peer, frame, says):
+    """Send a frame that is refused; the connection goes on."""
+    await peer.send(frame)
+    error = await peer.error("bad_frame")
+    assert says in error["message"]
+    return error
+
+
+async def test_a_client_with_a_token_of_its_own_talks_as_what_it_is_bound_to(tmp_path):
+    async with serving(tmp_path, Book()) as daemon:
+        token = await add(daemon, "phone", "--type", "web", "--channel", "phone")
+        async with greeted(daemon, token, channel_id="phone") as peer:
+            assert await peer.ask("hello") == "echo: hello"
+        async with greeted(daemon, token, channel_id=None) as peer:  # what is fixed need not be said
+            assert peer.welcome["channel"]["channelId"] == "phone"
+            assert await peer.ask("again") == "echo: again"
+        await assert_refused(daemon, token, {"type": "web", "channelId": "c1"}, "is for channelId 'phone'")
+        await assert_refused(daemon, token, {"type": "cli", "channelId": "phone"}, "is for channel type 'web'")
+        async with greeted(daemon, token, channel_id="phone") as peer:
+            await refused(
+                peer,
+                {"type": "message", "id": "m", "text": "hi", "channel": {"type": "cli", "channelId": "main"}},
+                "message.channel",
+            )
+
+
+async def test_a_token_of_a_bridge(tmp_path):
+    async with serving(tmp_path, Book()) as daemon:
+        token = await add(daemon, "slack", "--type", "slack", "--bridge")
+        async with greeted(daemon, token, "slack", None) as bridge:
+            await bridge.say("hello", channel={"type": "slack", "channelId": "#a", "userId": "u1"})
+            assert (await bridge.reply())["text"] == "echo: hello"
+            await refused(
+                bridge,
+                {"type": "message", "id": "m", "text": "hi", "channel": {"type": "cli", "channelId": "main"}},
+                "message.channel",
+            )
+        await assert_refused(daemon, token, {"type": "sms"}, "is for channel type 'slack'")
+        other = await add(daemon, "plain", "--type", "slack")
+        await assert_refused(daemon, other, {"type": "slack"}, "not that of a bridge")
+
+
+async def test_scopes(tmp_path):
+    async with serving(tmp_path, Book()) as daemon:
+        tokens = {scope: await add(daemon, scope, "--scope", scope) for scope in ("message", "read", "control")}
+        async with greeted(daemon, tokens["message"]) as peer:
+            assert await peer.ask("hello") == "echo: hello"
+            for method in ("status", "stop", "tokens.list"):
+                await refused(peer, {"type": "call", "id": "1", "method": method, "params": {}}, "has not the scope")
+            await peer.send({"type": "call", "id": "2", "method": "nonsense", "params": {}})
+            assert (await peer.get("error"))["code"] in ("unknown_method", "bad_frame")
+        async with greeted(daemon, tokens["read"], channel_id="c2") as peer:
+            assert "waiting" in await peer.call("status")
+            await refused(peer, {"type": "call", "id": "1", "method": "stop", "params": {}}, "'control'")
+            await refused(peer, {"type": "message", "id": "m", "text": "hi"}, "'message'")
+            await refused(peer, {"type": "ack", "seq": 1}, "'message'")
+        async with greeted(daemon, tokens["control"], channel_id="c3") as peer:
+            assert await peer.call("stop") == {"ended": []}
+            await refused(
+                peer, {"type": "call", "id": "1", "method": "tokens.list", "params": {}}, "only the owner's token"
+            )
+            await refused(
+                peer,
+                {"type": "call", "id": "2", "method": "tokens.add", "params": {"name": "x"}},
+                "only the owner's token",
+            )
+
+
+async def test_a_reader_takes_no_reply_from_its_client(tmp_path):
+    """It hears them too, and what it claims to have counts for nobody."""
+    async with serving(tmp_path, Book()) as daemon:
+        token = await add(daemon, "board", "--scope", "read", "--type", "web", "--channel", "c1")
+        async with daemon.client("web", "c1") as client:
+            await client.say("hello")
+            assert (await client.reply())["seq"] == 1
+        async with greeted(daemon, token, lastSeq=1_000) as reader:
+            assert (await reader.reply())["text"] == "echo: hello"
+        async with daemon.client("web", "c1") as client:
+            assert (await client.reply())["seq"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "hello", "is_owner"),
+    [
+        (["--type", "web"], ("web", "c1"), False),
+        (["--type", "web", "--scope", "message,read"], ("web", "c1"), False),
+        (["--scope", "message"], ("cli", "main"), False),
+        (["--type", "web", "--scope", "message,control"], ("web", "c1"), True),
+        (["--type", "sms", "--scope", "message,control"], ("sms", "+1"), False),
+    ],
+)
+async def test_only_a_token_that_may_control_makes_its_channel_the_owners(tmp_path, options, hello, is_owner):
+    async with serving(tmp_path, Book()) as daemon:
+        token = await add(daemon, "client", *options)
+        async with greeted(daemon, token, *hello) as peer:
+            told = await peer.ask("/new")
+            assert ("fresh conversation." in told) == is_owner
+            assert ("only my owner" in told.lower()) != is_owner
+
+
+async def test_a_client_that_claims_the_owners_name_is_not_the_owner_but_a_bridge_vouches_for_its_users(tmp_path):
+    owners = {"agent.owners": ["cli:*", "telegram:42", "web:ann"]}
+    async with serving(tmp_path, Book(), owners) as daemon:
+        client = await add(daemon, "client", "--type", "telegram", "--channel", "77")
+        async with greeted(daemon, client, "telegram", "77", userId="42") as peer:
+            assert "only my owner" in (await peer.ask("/new")).lower()
+        bridge = await add(daemon, "bridge", "--type", "telegram", "--bridge")
+        async with greeted(daemon, bridge, "telegram", None) as peer:
+            await peer.say("/new", channel={"type": "telegram", "channelId": "42", "userId": "42"})
+            assert "fresh conversation." in (await peer.reply())["text"]
+        page = await add(daemon, "page", "--type", "web", "--bridge")
+        async with greeted(daemon, page, "web", None) as peer:
+            await peer.say("/new", channel={"type": "web", "channelId": "x", "userId": "ann"})
+            assert "only my owner" in (await peer.reply())["text"].lower()
+
+
+async def test_what_is_stored_is_private_and_no_token(tmp_path):
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        token = await add(daemon, "phone")
+        path = daemon.home / "data" / "tokens.json"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert token not in path.read_text()
+        [stored] = json.loads(path.read_text())["tokens"]
+        assert (stored["name"], len(stored["hash"])) == ("phone", 64)
+        assert token not in daemon.stderr
+        listed = await daemon.command("token", "list")
+        assert "phone" in listed.out
+        assert token not in listed.out
+        assert stored["hash"] not in listed.out + (await daemon.command("token", "list", "--json")).out
+        await assert_refused(daemon, stored["hash"], WEB, "wrong token")
+
+
+async def test_a_token_survives_kill_9_and_the_owners_goes_on_counting(tmp_path):
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        token = await add(daemon, "phone", "--scope", "read")
+        await daemon.restart()
+        async with greeted(daemon, token) as peer:
+            await peer.fence()
+        async with daemon.client() as client:
+            await client.fence()
+
+
+async def test_a_revoked_token_ends_its_connections_at_once_and_counts_no_more(tmp_path):
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        token, other = (
+            await add(daemon, "phone", "--scope", "message,read"),
+            await add(daemon, "other", "--scope", "read"),
+        )
+        async with (
+            greeted(daemon, token) as first,
+            greeted(daemon, token, channel_id="c2") as second,
+            greeted(daemon, other) as stays,
+        ):
+            assert (await daemon.command("token", "revoke", "phone")).code == 0
+            for peer in (first, second):
+                assert "was revoked" in (await peer.error("unauthorized"))["message"]
+                assert await peer.closed() == 4401
+            await stays.fence()
+        await assert_refused(daemon, token, WEB, "wrong token")
+        await daemon.restart()
+        await assert_refused(daemon, token, WEB, "wrong token")
+        again = await daemon.command("token", "revoke", "phone")
+        assert (again.code, "there is no token 'phone'" in again.err) == (1, True)
+
+
+async def test_a_name_counts_once_also_for_two_commands_at_the_same_time(tmp_path):
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        codes = []
+
+        async def make():
+            codes.append((await daemon.command("token", "add", "phone")).code)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(make)
+            nursery.start_soon(make)
+        assert sorted(codes) == [0, 1]
+
+
+async def test_tokens_without_a_daemon(tmp_path):
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        daemon.kill()
+        token = await add(daemon, "phone", "--type", "web", "--scope", "read")
+        assert "web" in (await daemon.command("token", "list")).out
+        gone = await add(daemon, "gone")
+        assert (await daemon.command("token", "revoke", "gone")).code == 0
+        await daemon.start()
+        async with greeted(daemon, token) as peer:
+            await peer.fence()
+        await assert_refused(daemon, gone, WEB, "wrong token")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["add", "no/name"], 1),
+        (["add", "x", "--scope", "all"], 1),
+        (["add", "x", "--type", "cli\u200b"], 1),
+        (["add", "x", "--channel", "c", "--bridge"], 1),
+        (["add"], 2),
+        (["revoke", "nobody"], 1),
+    ],
+)
+async def test_mistakes_are_named(shared, arguments, code):
+    done = await shared.command("token", *arguments)
+    assert (done.code, bool(done.err.strip())) == (code, True)
+    assert "Traceback" not in done.err
+    assert (await shared.command("token", "list", "--json")).out.strip() == '{"tokens": []}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "garbage",
+        "[]",
+        '{"tokens": 5}',
+        '{"tokens": [{"name": "x", "hash": "short", "scopes": ["message"]}, 7]}',
+        "\x00",
+    ],
+)
+async def test_a_damaged_file_lets_nobody_in_and_is_kept_aside(tmp_path, content):
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        token = await add(daemon, "phone")
+        daemon.kill()
+        path = daemon.home / "data" / "tokens.json"
+        path.write_text(content)
+        await daemon.start()
+        await assert_refused(daemon, token, WEB, "wrong token")
+        await assert_refused(daemon, "", WEB, "wrong token")
+        assert [kept.read_text() for kept in path.parent.glob("tokens.json.bad-*")] == [content]
+        async with daemon.client() as client:
+            await client.fence()
+        assert (await daemon.command("token", "add", "phone")).code == 0
+
+
+async def test_a_good_entry_beside_a_damaged_one_counts(tmp_path):
+    async with running(tmp_path / "home", STAND_IN) as daemon:
+        token = await add(daemon, "phone", "--scope", "read")
+        daemon.kill()
+        path = daemon.home / "data" / "tokens.json"
+        path.write_text(json.dumps({"tokens": [{"name": 5}, *json.loads(path.read_text())["tokens"]]}))
+        await daemon.start()
+        async with greeted(daemon, token) as peer:
+            await peer.fence()
+
+
+async def test_a_revoked_client_is_heard_no_more(tmp_path):
+    """What it sends behind the revocation is not accepted, whatever it has under way."""
+    async with serving(tmp_path, book := Book()) as daemon:
+        token = await add(daemon, "phone")
+        async with greeted(daemon, token) as peer:
+            await peer.ask("before")
+            assert (await daemon.command("token", "revoke", "phone")).code == 0
+            await peer.error("unauthorized")
+            with suppress(Closed, ConnectionClosed):
+                await peer.post("after")
+        async with daemon.client() as client:
+            await client.ask("fence")
+        assert "after" not in [view.question.text for view in book.asked]
