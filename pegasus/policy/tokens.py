@@ -101,7 +101,7 @@ class TokenGrant:
 
     @property
     def hears(self) -> bool:
-        """Whether its client gets replies."""
+        """True if its client gets replies."""
         return self.allows(MESSAGE) or self.allows(READ)
 
     def vouches_for(self, type: str) -> bool:
