@@ -9,7 +9,7 @@ import attrs
 
 from pegasus.app.params import bad_params_for, require_text
 from pegasus.gateway import BadParams, Caller, Method, Params
-from pegasus.intake import add_token
+from pegasus.intake import PairingBook, PairingRefused, access_view, add_token
 from pegasus.messages import Json
 from pegasus.policy import TokenBook, TokenRefused, tokens_view
 
@@ -52,6 +52,50 @@ class TokenMethods:
         with bad_params_for(TokenRefused):
             await self.book.revoke(name)
         return {"name": name}
+
+
+@attrs.frozen(eq=False)
+class PairingMethods:
+    """People who have written and are not known yet: `pair.list`, `pair.approve`, `pair.revoke`.
+
+    Only owners let people in.
+
+        pairing = PairingMethods(book, owners=("cli:*",))
+        await pairing.approve(caller, {"code": "7KQ2MX4P"})
+    """
+
+    book: PairingBook
+    """The people and the codes."""
+    owners: tuple[str, ...]
+    """The setting `agent.owners`."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {"pair.list": self.list, "pair.approve": self.approve, "pair.revoke": self.revoke}
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return the people who were let in, and the open codes."""
+        self._check_owner(caller)
+        return access_view(*self.book.view())
+
+    async def approve(self, caller: Caller, params: Params) -> Json:
+        """Let in the person who has `code`; return who that is."""
+        self._check_owner(caller)
+        code = require_text(params, "code")
+        with bad_params_for(PairingRefused):
+            return {"who": await self.book.approve(code, f"{caller.type}:{caller.channel_id or ''}")}
+
+    async def revoke(self, caller: Caller, params: Params) -> Json:
+        """Let in `who` no more."""
+        self._check_owner(caller)
+        who = require_text(params, "who")
+        with bad_params_for(PairingRefused):
+            await self.book.revoke(who)
+        return {"who": who}
+
+    def _check_owner(self, caller: Caller) -> None:
+        if not caller.is_owner(self.owners):
+            raise BadParams("only an owner lets people in (agent.owners of the settings)")
 
 
 def _check_home(caller: Caller) -> None:

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from pegasus.app.services import Services
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import truncate
+from pegasus.intake import PairingRefused, access_text, access_view
 from pegasus.main_agent import SKILLS, TASKS, TaskCommand, describe_speech, persona_answer, skills_answer
 from pegasus.messages import InboundMessage
 from pegasus.models import SPEECHES, ModelClient, ModelError, model_command
@@ -69,7 +70,31 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
         listed = owners if sender_of(message, owners).is_owner else ()
         return await persona_answer(services.evolution, environment.persona, listed, message.text, message.channel)
 
-    answers: dict[str, CommandAnswer] = {"/usage": usage, "/model": model, "/speech": speech, "/persona": persona}
+    async def pair(message: InboundMessage) -> str:
+        """Show who wants to be let in or, by a code, let somebody in."""
+        if not sender_of(message, owners).is_owner:
+            return "Only my owner lets people in."
+        book, by = environment.pairing, f"{message.channel.type}:{message.channel.channel_id}"
+        try:
+            match argument_of(message).split():
+                case [] | ["list"]:
+                    return access_text(access_view(*book.view()), "/pair")
+                case ["revoke", *who] if who:
+                    await book.revoke(" ".join(who))
+                    return f"{truncate(' '.join(who), 80)} is not let in any more."
+                case [code]:
+                    return f"{await book.approve(code, by)} may write to me from now on."
+        except PairingRefused as error:
+            return f"{str(error)[:1].upper()}{str(error)[1:]}."
+        return "/pair, /pair CODE, or /pair revoke WHO, where WHO is as /pair shows it."
+
+    answers: dict[str, CommandAnswer] = {
+        "/usage": usage,
+        "/model": model,
+        "/speech": speech,
+        "/persona": persona,
+        "/pair": pair,
+    }
     answers[SKILLS] = lambda message: skills_answer(environment.skills, owners, environment.clock, message)
     answers |= dict.fromkeys((APPROVE, DENY), services.approvals.answer_command)
     if services.agent.work is not None:

@@ -65,6 +65,7 @@ READ_METHODS = frozenset(
         "memory.log",
         "memory.search",
         "persona.list",
+        "pair.list",
         "mcp.list",
     }
 )

@@ -31,7 +31,7 @@ import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
-from pegasus.app.access_control import TokenMethods
+from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
@@ -60,7 +60,7 @@ from pegasus.host import (
     wall_clock,
 )
 from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
-from pegasus.intake import Access, Intake
+from pegasus.intake import Access, Intake, rules_of
 from pegasus.main_agent import FolderArchives
 from pegasus.mcp import McpServers, files_context
 from pegasus.memory import memory_in
@@ -255,11 +255,13 @@ def _gateway_child(
     methods = {
         **control.methods(),
         **TokenMethods(tokens).methods(),
+        **PairingMethods(services.environment.pairing, world.settings.agent.owners).methods(),
         "config.reload": reloader.call,
         "completions": completions.call,
     }
-    access = Access({"cli": world.settings.channels.cli.allow_from})
-    intake = Intake(tree.journal, access, world.settings.agent.owners)
+    sections = world.settings.channels.items()
+    access = Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
+    intake = Intake(tree.journal, access, world.settings.agent.owners, services.environment.pairing)
     gateway = world.settings.gateway
     config = GatewayConfig(
         token=world.token,

@@ -34,6 +34,7 @@ from pegasus.app.task_signs import TaskSigns
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, EventMaker, RecentEvents
 from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, WorkspaceFiles
+from pegasus.intake import PairingBook
 from pegasus.main_agent import (
     SPAWN_ALIAS,
     AgentServices,
@@ -175,6 +176,8 @@ class Environment:
     """The last events, for programs that follow them."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. Simulations make it from their seed; nobody else may be able to guess it."""
+    pairing: PairingBook = attrs.field(factory=PairingBook)
+    """People whom the owner has let in. The tree loads them when the journal runs."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
 
@@ -383,7 +386,7 @@ def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[Channe
     no plain name is left out: strangers choose their ids, and one that is a sentence would read as ours. Programs that call
     over the terminal's channel are not listed.
     """
-    configured = [ChannelNote("cli", "main")] if settings.channels.cli.enabled else []
+    configured = [ChannelNote("cli", "main")] if settings.channels["cli"].enabled else []
     plain = sorted(
         (address.type, address.channel_id) for address in known if address.type != "cli" and _is_plain(address)
     )

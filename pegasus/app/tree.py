@@ -105,6 +105,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     journal = await root.start_child(
         Child("journal", partial(run_journal, clock=environment.clock), environment.disk, mailbox=JOURNAL_MAILBOX)
     )
+    await environment.pairing.load(journal, environment.clock)
     if (usage := environment.models.usage) is not None:
         keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))

@@ -83,6 +83,7 @@ MODULES: Final[Mapping[str, str]] = {
     "skills": "files",
     "sessions": "files",
     "persona": "persona",
+    "pair": "pair",
     "token": "tokens",
     "mcp": "mcp",
     "approvals": "approvals",
@@ -344,7 +345,7 @@ def run_agent(options: Options, *, no_cli: bool = False, joins: bool = False) ->
     # For commands that the stand-in shows; it knows nothing of command lines.
     os.environ["PEGASUS_COMMAND"] = program_name()
     check_settings_in_use(home, settings)
-    if not no_cli and settings.channels.cli.enabled and os.isatty(0):
+    if not no_cli and settings.channels["cli"].enabled and os.isatty(0):
         from pegasus.cli.chat import run_with_chat
 
         if not joins and (daemon := read_daemon(home)) is not None:

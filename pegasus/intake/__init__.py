@@ -4,7 +4,7 @@ The gateway calls `Intake.send` for each message frame, an adapter of a service 
 HTTP requests will do the same. The package decides, in this order:
 
 1. Are all names usable (`check_message`)? Ids and channel names are echoed in frames, shown to the model and stored.
-2. May this sender talk to the agent (`Access`, from `channels.<type>.allow_from`)?
+2. May this sender talk to the agent (`Access`, from `[channels.<type>]` of the settings; `PairingBook`, people whom the owner let in)?
 3. Which lane: is the text a command that must not wait behind other messages (`command_of`, `lane_of`)?
 4. Which priority: does the owner write, or somebody else (`Priority`)?
 
@@ -12,8 +12,16 @@ It stands above `storage`, to which it hands the message, and below `main_agent`
 priorities for the queue items that it makes itself.
 """
 
-from pegasus.intake.access import Access, Denied, Priority, priority_of
+from pegasus.intake.access import Access, ChannelRules, Denied, Priority, Unknown, is_group, priority_of, rules_of
 from pegasus.intake.commands import describe_unknown, find_unknown
+from pegasus.intake.pairing import (
+    ACCESS_FILE,
+    PairingBook,
+    PairingRefused,
+    access_text,
+    access_view,
+    parse_access,
+)
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
     JOURNAL_TIMEOUT,
@@ -31,23 +39,33 @@ from pegasus.intake.submission import (
 )
 
 __all__ = [
+    "ACCESS_FILE",
     "CONTROL_COMMANDS",
     "JOURNAL_TIMEOUT",
     "NAME_RULE",
     "Access",
+    "ChannelRules",
     "Denied",
     "Intake",
     "InvalidMessage",
+    "PairingBook",
+    "PairingRefused",
     "Priority",
+    "Unknown",
+    "access_text",
+    "access_view",
     "add_token",
     "check_message",
     "command_of",
     "describe_unknown",
     "find_unknown",
     "is_attachment_label",
+    "is_group",
     "is_internal",
     "is_name",
     "lane_of",
+    "parse_access",
     "priority_of",
     "report_undelivered",
+    "rules_of",
 ]

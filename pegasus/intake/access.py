@@ -1,19 +1,40 @@
 """Senders: who may talk to the agent, and whose messages go first.
 
-Both questions are answered from the settings alone, by comparing names. An entry of `channels.<type>.allow_from` is a userId
-or a channelId of that type. Who is an owner is decided by `pegasus.policy`. Names are compared as they are: lower and upper case
-differ, and there are no patterns. What a sender says about itself is believed here; a client has shown the gateway's token before.
+Who may write is decided by the settings `[channels.<type>]` and by the people whom the owner has let in (`pairing`), before a message
+is accepted. Names are compared as they are: lower and upper case differ, and there are no patterns. The name of a person is believed
+here; the client has shown the gateway a token that lets it speak for this channel.
+
+    access    somebody unknown who writes
+    pairing   gets one short answer with a code, which the owner approves (never in a group)
+    allow_list   gets no answer
+    open      is heard
+
+Owners are let in without being listed. A channel type without a section in the settings is open.
+
+A bridge says in the metadata of a message what only it can know: `group` (true or false) whether several people read the
+conversation, and `mentioned` (false) that the message is not meant for the agent. Without `group`, the ids of Telegram and Slack
+show it; a conversation of another type counts as a direct one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
+from typing import Final
 
 import attrs
 
-from pegasus.messages import ChannelInfo
+from pegasus.messages import ChannelInfo, Metadata
 from pegasus.policy import is_owner
+
+GROUP: Final = "group"
+"""Key of a message's metadata: whether several people read the conversation."""
+MENTIONED: Final = "mentioned"
+"""Key of a message's metadata: False if it is not meant for the agent."""
+
+_NOTHING: Final[Metadata] = {}
+_OWN_TYPES: Final = ("cli", "web", "api")
+"""Channel types that are open by their token, unless the settings say something else."""
 
 
 class Priority(IntEnum):
@@ -35,7 +56,44 @@ class Priority(IntEnum):
 
 
 class Denied(Exception):
-    """The sender is not in `allow_from` of its channel type. str() is one line for the sender."""
+    """The sender may not write. str() is one line for the program that has sent the message."""
+
+
+class Unknown(Denied):
+    """The sender is not known yet, and may ask the owner to be let in."""
+
+
+@attrs.frozen
+class ChannelRules:
+    """The rules of one channel type.
+
+    Example: `ChannelRules("allow_list", frozenset({"+8613800138000"}))`.
+    """
+
+    access: str = "open"
+    """"pairing", "allow_list" or "open"."""
+    allow_from: Collection[str] = frozenset()
+    """UserIds and channelIds that may write."""
+    groups: str = "all"
+    """What is heard in groups: "mention", "all" or "off"."""
+
+
+def rules_of(type: str, access: str, allow_from: Collection[str], groups: str) -> ChannelRules:
+    """Return the rules of a section `[channels.<type>]`. access: "" = the usual one of the type."""
+    if not access:
+        usual = "allow_list" if allow_from else "open"
+        access = usual if type in _OWN_TYPES else "pairing"
+    return ChannelRules(access, frozenset(allow_from), groups)
+
+
+def _as_rules(given: Mapping[str, ChannelRules | Collection[str]]) -> Mapping[str, ChannelRules]:
+    """Return the rules by type. A list of ids stands for an allow list, an empty one for a type that is open."""
+    return {
+        type: rules
+        if isinstance(rules, ChannelRules)
+        else ChannelRules("allow_list" if rules else "open", frozenset(rules))
+        for type, rules in given.items()
+    }
 
 
 @attrs.frozen
@@ -49,14 +107,58 @@ class Access:
         access.check(ChannelInfo("sms", "+1"))              # raises Denied
     """
 
-    allow_from: Mapping[str, Collection[str]] = attrs.field(factory=dict)
-    """The userIds and channelIds that may write, by channel type. A type that is absent or empty is open to everybody."""
+    rules: Mapping[str, ChannelRules] = attrs.field(factory=dict, converter=_as_rules)
+    """By channel type: its rules, or the ids of those who may write. A type that is absent is open to everybody."""
 
-    def check(self, channel: ChannelInfo) -> None:
-        """Raise Denied unless the user or the space of this channel may write."""
-        allowed = self.allow_from.get(channel.type)
-        if allowed and channel.user_id not in allowed and channel.channel_id not in allowed:
-            raise Denied(f"channels.{channel.type}.allow_from of the settings names neither this user nor this channel")
+    def check(
+        self,
+        channel: ChannelInfo,
+        metadata: Metadata = _NOTHING,
+        *,
+        owners: Iterable[str] = (),
+        is_known: bool = False,
+    ) -> None:
+        """Raise Denied unless the person on this channel may write; Unknown if they may ask the owner to be let in.
+
+        metadata: that of the message. owners: the setting `agent.owners`; () if the client may not speak for an owner. is_known: the
+        owner has let this person in.
+        """
+        rules = self.rules.get(channel.type)
+        if rules is None:
+            return
+        key, in_group = f"channels.{channel.type}", is_group(channel, metadata)
+        if in_group and (rules.groups == "off" or (rules.groups == "mention" and metadata.get(MENTIONED) is False)):
+            raise Denied(f"{key}.groups = {rules.groups!r} of the settings: this is not heard in groups")
+        if rules.access == "open" or is_known or channel.user_id in rules.allow_from:
+            return
+        if channel.channel_id in rules.allow_from or _is_let_in_as_owner(channel, owners, rules):
+            return
+        if rules.access == "pairing" and not in_group:
+            raise Unknown(f"{key}.access = 'pairing' of the settings: the owner has to let this person in first")
+        raise Denied(f"{key}.allow_from of the settings names neither this user nor this channel")
+
+
+def _is_let_in_as_owner(channel: ChannelInfo, owners: Iterable[str], rules: ChannelRules) -> bool:
+    """Return whether an owner writes. Where the settings list people, an entry for a whole type, as "cli:*", names nobody."""
+    named = [entry for entry in owners if entry.partition(":")[2] not in ("", "*") or not rules.allow_from]
+    return is_owner(channel, named)
+
+
+def is_group(channel: ChannelInfo, metadata: Metadata = _NOTHING) -> bool:
+    """Return whether several people read this conversation, as far as that is known. metadata: that of a message there."""
+    said = metadata.get(GROUP)
+    if isinstance(said, bool):
+        return said
+    if channel.user_id is None or channel.user_id == channel.channel_id:
+        return False
+    if channel.type == "telegram":
+        return channel.channel_id.startswith("-")
+    return channel.type == "slack" and not channel.channel_id.startswith(("D", "@", "U"))
+
+
+def person_of(channel: ChannelInfo) -> str:
+    """Return the id of the person on a channel within its type: the user, or the conversation where no user is named."""
+    return channel.user_id or channel.channel_id
 
 
 def priority_of(channel: ChannelInfo, owners: Iterable[str]) -> Priority:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -29,8 +30,9 @@ import trio
 
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.intake.access import Access, Priority
-from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
+from pegasus.intake.access import Access, Priority, Unknown
+from pegasus.intake.pairing import PairingBook
+from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenRefused, sender_of, with_role
 from pegasus.storage import (
     INTERNAL_ID_PREFIX,
@@ -45,7 +47,20 @@ from pegasus.storage import (
 JOURNAL_TIMEOUT: Final = 30.0
 """Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
 CONTROL_COMMANDS: Final = frozenset(
-    {"/stop", "/help", "/status", "/tasks", "/usage", "/model", "/speech", "/persona", "/skills", "/approve", "/deny"}
+    {
+        "/stop",
+        "/help",
+        "/status",
+        "/tasks",
+        "/usage",
+        "/model",
+        "/speech",
+        "/persona",
+        "/pair",
+        "/skills",
+        "/approve",
+        "/deny",
+    }
 )
 """Commands that wait in the control lane."""
 NAME_LENGTH: Final = 256
@@ -87,10 +102,21 @@ class Intake:
     """The rules about who may write; open to everybody by default."""
     owners: Collection[str] = ()
     """The entries of `agent.owners`: senders whose messages go first."""
+    pairing: PairingBook = attrs.field(factory=PairingBook)
+    """The people whom the owner has let in."""
 
     def check_access(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
-        """Raise Denied unless this channel may write: for a client that connects, before it has sent a message."""
-        self.access.check(channel)
+        """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
+
+        Somebody unknown may connect where they get a code when they write.
+        """
+        with suppress(Unknown):
+            self._check(channel, {}, is_vouched=is_vouched)
+
+    def _check(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool) -> None:
+        """Raise Denied unless this channel may write, Unknown where somebody may ask to be let in."""
+        owners = self.owners if is_vouched else ()
+        self.access.check(channel, metadata, owners=owners, is_known=self.pairing.knows(channel))
 
     async def send(self, message: InboundMessage, *, is_vouched: bool = True) -> Answer[Accepted | Overloaded]:
         """Put the message into the journal's mailbox, and return the answer to wait for.
@@ -100,12 +126,19 @@ class Intake:
         The answer is Accepted once the message is on disk. It raises StorageError if the disk refused, and ActorError if the
         journal has gone or does not answer in time.
 
-        Raises InvalidMessage, Denied, and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
+        Somebody unknown may get an answer with a code (see `pairing`); nothing of the message is kept then.
+
+        Raises InvalidMessage, Denied, StorageError if a code cannot be kept, and ActorError if the mailbox cannot be reached. Waits
+        while the mailbox is full.
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
         check_message(message)
         lane = lane_of(message.text)
-        self.access.check(message.channel)
+        try:
+            self._check(message.channel, message.metadata, is_vouched=is_vouched)
+        except Unknown:
+            await self.pairing.request(message.channel)
+            raise
         message = with_role(message, Role.OWNER if is_vouched else Role.GUEST)
         priority = Priority.OWNER if sender_of(message, self.owners).is_owner else Priority.PERSON
         return await self.journal.request(Accept, message, lane, priority)

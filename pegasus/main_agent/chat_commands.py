@@ -52,6 +52,7 @@ _HELP: Final = {
     "/approve": "which of my calls wait for my owner's yes; /approve ID allows one, /approve ID always for ever",
     "/deny": "for my owner: /deny ID and a reason refuses a call that waits",
     PERSONA: "who I am, and what I propose to change about that (for my owner to accept or reject)",
+    "/pair": "who wants to write to me; /pair CODE lets them in (for my owner)",
     "/help": "this list",
 }
 """By command, its line in /help, in the order of the list. Commands that nobody answers in this installation are left out."""

@@ -12,6 +12,7 @@ where it is used.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from ipaddress import ip_address, ip_network
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
@@ -37,19 +38,22 @@ NOT_DEFAULT: Final = object()
 
 LONGEST_SERVER_NAME: Final = 32
 """Characters of the name of an MCP server: half of the name of its tools."""
+_NEARLY: Final = 0.85
+"""Share of letters that a mistyped name has in common with the right one: telegarm, but not teams, is telegram."""
 _OWN_HEADERS: Final = ("content-length", "content-type", "host", "transfer-encoding")
 """Headers that depend on the request."""
 OWN_FIELDS: Final = ("messages", "input", "stream", "tools")
 """Fields of a request's body that make up the conversation or decide how the answer is read."""
 
 _LATER_CHANNELS: Final = ("telegram", "slack", "sms", "web", "api")
-"""Channel types without an adapter. They have a section, so that a file written for a later version says which key is early."""
+"""Channel types whose adapter is not in this version."""
+_CHANNELS: Final = ("cli", *_LATER_CHANNELS)
+"""Channel types that a mistyped one is compared with."""
 
 NOT_YET: Final = (
     # key path (* = any name), the values that need a later version, what to write instead
     ("agent.scope", ("chat",), '"global"'),
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
-    *((f"channels.{name}.allow_from", (ANY_VALUE,), "[]") for name in _LATER_CHANNELS),
     ("mcp.servers.*.auth", ("oauth", "client_credentials"), '""'),
     ("session.memory_window", (NOT_DEFAULT,), "50"),
     ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
@@ -78,6 +82,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_models(settings, report)
     _check_origins(settings, report)
     _check_owners(settings, report)
+    _check_channels(settings, report)
     _check_tools(settings, report)
     _check_policy(settings, report)
     for name, server in settings.mcp.servers.items():
@@ -158,6 +163,14 @@ def _check_owners(settings: Settings, report: Report) -> None:
         if not kind or kind != kind.strip() or (colon and not name):
             allowed = 'a channel type, as "cli", or one with a channelId or userId behind a colon, as "telegram:12345"'
             report("agent.owners", f'"{entry}"', allowed, "")
+
+
+def _check_channels(settings: Settings, report: Report) -> None:
+    """Refuse a channel type that is nearly spelled as a known one: the known one would be open to everybody."""
+    for name in settings.channels:
+        near = get_close_matches(name.lower(), _CHANNELS, n=1, cutoff=_NEARLY)
+        if near and name not in _CHANNELS and name.isalpha():
+            report(f"channels.{name}", "a channel type", f'"{near[0]}", or a name that is less like it', "")
 
 
 # ------------------------------------------------------------------ models

@@ -57,6 +57,8 @@ class Key:
     """Limits of a value that has the type."""
     secret: bool = False
     """The value is never shown."""
+    has_ids: bool = False
+    """The list may hold whole numbers too, which become texts."""
     each: Key | None = None
     """Of a table with names of the user's own: the description of each of its values."""
 
@@ -65,7 +67,7 @@ class Key:
 
         The error has no message for people: the caller makes one of `allowed`.
         """
-        typed = _typed(value, self.type)
+        typed = _typed(value, self.type, has_ids=self.has_ids)
         if not self.is_allowed(typed):
             raise ValueError("outside of the limits")
         return typed
@@ -128,8 +130,15 @@ _ACCEPTED: Final[Mapping[type, Any]] = {
 """Types of TOML values that each type of key takes: numbers without a fraction are floats too."""
 
 
-def _typed(value: object, type_: type) -> Any:
+def _id_text(value: object) -> object:
+    """Return an id as text: services number people, and a person writes such an id with or without quotes."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _typed(value: object, type_: type, *, has_ids: bool = False) -> Any:
     """Return the value in the type. Raises ValueError for a value of another type, and for what no key holds.
+
+    has_ids: a list may hold whole numbers too, which become texts.
 
     In Python true is a whole number as well, in a settings file it is a mistake. inf and nan, which TOML has, would pass most
     comparisons with limits. A line break in a text is the mark of a file that was read into a variable.
@@ -141,7 +150,7 @@ def _typed(value: object, type_: type) -> Any:
     if type_ is str and not is_clean(value):
         raise ValueError("not one line of text")
     if type_ is tuple:
-        return tuple(_typed(item, str) for item in value)
+        return tuple(_typed(_id_text(item) if has_ids else item, str) for item in value)
     if type_ is list:  # a tuple, since settings are never changed
         return tuple({name: _typed(text, str) for name, text in _typed(item, dict).items()} for item in value)
     return type_(value)
@@ -229,6 +238,11 @@ def text_tables(doc: str, *names: str) -> tuple[Mapping[str, str], ...]:
     """Declare a list of tables with texts under these names, `[[section.key]]`. A later source replaces it as a whole."""
     allowed = f"a list of tables with the keys {', '.join(names)}, each one line of text"
     return _key(Key(doc, allowed, list, lambda tables: all(set(table) <= set(names) for table in tables)), ())
+
+
+def ids(doc: str) -> tuple[str, ...]:
+    """Declare a key that holds a list of ids, empty by default. They are texts; in a file they may be whole numbers."""
+    return _key(Key(doc, 'a list of ids, as ["a", 123]', tuple, has_ids=True), ())
 
 
 def seconds_by_name(doc: str) -> Mapping[str, float]:

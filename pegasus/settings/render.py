@@ -150,6 +150,8 @@ def _section(section: Any, path: str) -> Iterator[str]:
             for provider in ("anthropic", "openai"):
                 yield from _provider_table(provider)
         elif isinstance(inner, Section) and inner.named:
+            for standard, values in getattr(section, name).items():  # those that exist without being written
+                yield from _commented_table(inner.cls, f"{below}.{standard}", values)
             yield from _commented_table(
                 inner.cls, below + ('."PROVIDER/MODEL"' if inner.models else ".NAME"), inner.cls()
             )

@@ -26,6 +26,7 @@ import attrs
 from pegasus.settings.keys import (
     choice,
     flag,
+    ids,
     json_table,
     number,
     section,
@@ -300,24 +301,32 @@ class HttpSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class ChannelSettings:
-    """A way to reach people."""
+    """A way to reach people; NAME is a channel type, also that of your own bridge. A type without a section is open to everybody."""
 
-    # Every channel type has the same two keys for now; an adapter with settings of its own gets a class of its own.
-    enabled: bool = flag(False, "whether this channel is open")
-    allow_from: tuple[str, ...] = texts("user ids whose messages are accepted; [] = everybody who has the token")
+    # One class for all types: a bridge has a type of its own, and the keys about access are the same for all.
+    enabled: bool = flag(False, "whether the adapter of this type runs; a bridge does not need it")
+    access: str = choice(
+        "",
+        '"pairing": somebody unknown gets a code, which the owner approves; "allow_list": only those in allow_from, nobody else is '
+        'answered; "open": everybody; "" = "pairing", but for cli, web and api: "allow_list" with allow_from, else "open"',
+        "",
+        "pairing",
+        "allow_list",
+        "open",
+    )
+    allow_from: tuple[str, ...] = ids("userIds and channelIds that may write; owners need not be among them")
+    groups: str = choice(
+        "mention",
+        'what is heard in groups: "mention": what is meant for the agent; "all": everything; "off": nothing',
+        "mention",
+        "all",
+        "off",
+    )
 
 
-@attrs.frozen(eq=False, repr=False)
-class ChannelsSettings:
-    """The ways to reach people."""
-
-    # The terminal is the only channel that is open without being configured.
-    cli: ChannelSettings = section(ChannelSettings, lambda: ChannelSettings(enabled=True))
-    telegram: ChannelSettings = section(ChannelSettings)
-    slack: ChannelSettings = section(ChannelSettings)
-    sms: ChannelSettings = section(ChannelSettings)
-    web: ChannelSettings = section(ChannelSettings)
-    api: ChannelSettings = section(ChannelSettings)
+def _standard_channels() -> Mapping[str, ChannelSettings]:
+    """Return the sections that exist without being written. The terminal is the only channel that is open then."""
+    return {"cli": ChannelSettings(enabled=True)}
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -378,7 +387,7 @@ class Settings:
     session: SessionSettings = section(SessionSettings)
     gateway: GatewaySettings = section(GatewaySettings)
     http: HttpSettings = section(HttpSettings)
-    channels: ChannelsSettings = section(ChannelsSettings)
+    channels: Mapping[str, ChannelSettings] = sections(ChannelSettings, _standard_channels)
     mcp: McpSettings = section(McpSettings)
     log: LogSettings = section(LogSettings)
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)

@@ -146,6 +146,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "skills",
         "sessions",
         "persona",
+        "pair",
         "token",
         "mcp",
         "approvals",
@@ -154,9 +155,9 @@ def test_help_lists_the_commands_that_are_there(pegasus):
 
 def test_help_fits_a_screen_and_cuts_no_sentence(pegasus):
     out = pegasus("--help")[1]
-    assert out.partition("Options:")[0].count("\n") <= 20, "the commands are on the first screen"
+    assert out.partition("Options:")[0].count("\n") <= 23, "the commands are on the first screen"
     assert "..." not in out.partition("Commands:")[2]
-    for group in ("tasks", "config", "memory", "skills", "sessions", "persona", "approvals", "token"):
+    for group in ("tasks", "config", "memory", "skills", "sessions", "persona", "approvals", "token", "pair"):
         assert "..." not in pegasus(group, "--help")[1].partition("Commands:")[2], group
 
 

@@ -11,7 +11,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.app import ApprovalDesk, ControlPlane, EventMethods, MemoryMethods, PersonaMethods, TaskMethods
-from pegasus.app.access_control import TokenMethods
+from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.control import READ_METHODS
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
@@ -120,7 +120,7 @@ def test_every_method_is_named():
         ApprovalDesk(*[None] * 6),
         EventMethods(None, None),
     ).methods()
-    methods |= TokenMethods(None).methods()
+    methods |= TokenMethods(None).methods() | PairingMethods(None, ()).methods()
     assert named == {*methods, "config.reload", "usage", "completions"}
 
 

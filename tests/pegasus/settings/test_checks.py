@@ -144,10 +144,6 @@ def test_the_name_of_an_mcp_server_begins_those_of_its_tools(mistakes, name):
             "channels.telegram.enabled: found true, which is not in this version yet; allowed: false",
         ),
         (
-            '[channels.slack]\nallow_from = ["u"]\n',
-            "channels.slack.allow_from: found a list, which is not in this version yet; allowed: []",
-        ),
-        (
             '[mcp.servers.x]\nurl = "http://a"\nauth = "oauth"\n',
             'mcp.servers.x.auth: found "oauth", which is not in this version yet; allowed: ""',
         ),

@@ -98,8 +98,8 @@ def test_a_byte_order_mark_is_no_mistake(load):
             f"zzz: found an unknown key; allowed: {SECTIONS}",
         ),
         (
-            "[channels.telegarm]\n",
-            'channels.telegarm: found an unknown key; allowed: cli, telegram, slack, sms, web, api. Did you mean "telegram"?',
+            '[channels.telegarm]\naccess = "open"\n',
+            'channels.telegarm: found a channel type; allowed: "telegram", or a name that is less like it',
         ),
         ('[gateway]\nport = "7717"\n', 'gateway.port: found "7717"; allowed: a whole number from 0 to 65535'),
         ("[gateway]\nport = 65536\n", "gateway.port: found 65536; allowed: a whole number from 0 to 65535"),
