@@ -62,7 +62,7 @@ from pegasus.host import (
 from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
 from pegasus.intake import Access, Intake, rules_of
 from pegasus.main_agent import FolderArchives
-from pegasus.mcp import McpServers, files_context
+from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, stop_logging
@@ -171,7 +171,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         sandbox=world.sandbox,
         make_tools=partial(standard_tools, settings.tools, clock=wall_clock, sandbox=world.sandbox),
         archives=FolderArchives(home.data / "main"),
-        mcp=McpServers(settings.mcp.servers, files_context(home.workspace)),
+        mcp=McpServers(settings.mcp.servers, files_context(home.workspace), home.path / TOKENS_FOLDER),
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
         switch=reloader,

@@ -6,6 +6,8 @@ same programs and asks for their tools, so that a mistake in the settings is fou
 
 from __future__ import annotations
 
+import importlib
+
 import attrs
 import click
 import trio
@@ -50,14 +52,14 @@ def run_list(home: Home, settings: Settings) -> Answer:
 @MCP.declare("check", _NAME, JSON)
 def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool) -> int:
     """Connect to every server, or to NAME, and count its tools."""
-    from pegasus.mcp import check_servers, files_context
+    from pegasus.mcp import TOKENS_FOLDER, check_servers, files_context
 
     known = settings.mcp.servers
     if name is not None and name not in known:
         return report_failure(f"there is no server {name!r} in the settings; there are: {', '.join(known) or 'none'}")
     chosen = [(key, server) for key, server in known.items() if (server.enabled if name is None else key == name)]
     home.workspace.mkdir(parents=True, exist_ok=True)
-    results = trio.run(check_servers, chosen, files_context(home.workspace))
+    results = trio.run(check_servers, chosen, files_context(home.workspace), home.path / TOKENS_FOLDER)
     if as_json:
         print_text(json_line({"servers": [attrs.asdict(result) for result in results]}), always=False)
     for result in () if as_json else results:
@@ -69,3 +71,29 @@ def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool
     if not results and not as_json:
         print_text("No MCP servers: see [mcp.servers.NAME].")
     return 1 if any(result.problem for result in results) else 0
+
+
+@MCP.declare(
+    "login",
+    click.Argument(["name"], metavar="NAME"),
+    click.Option(["--device"], is_flag=True, help="With a code, for a browser on another machine."),
+)
+def run_login(home: Home, settings: Settings, *, name: str, device: bool) -> int:
+    """Sign in to a server with auth = "oauth".
+
+    The agent uses the token from its next attempt to connect on.
+    """
+    from pegasus.mcp import TOKENS_FOLDER, ServerDown, TokenFile
+
+    server = settings.mcp.servers.get(name)
+    if server is None or server.auth != "oauth":
+        known = [key for key, one in settings.mcp.servers.items() if one.auth == "oauth"]
+        return report_failure(f'{name!r} is no server with auth = "oauth"; there are: {", ".join(known) or "none"}')
+    module = importlib.import_module("pegasus.mcp.sign_in")
+    file = TokenFile(home.path / TOKENS_FOLDER / f"{name}.json")
+    try:
+        count = trio.run(module.sign_in_by_code if device else module.sign_in, server, file, print_text)
+    except ServerDown as error:
+        return report_failure(f"{name}: {error}")
+    print_text(f"{name}  signed in, {plural(count, 'tool')}")
+    return 0

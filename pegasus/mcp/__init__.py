@@ -1,9 +1,10 @@
 """MCP: tools of servers that speak the Model Context Protocol.
 
 `servers` has all servers of the settings; it is a source of tools for executors, and gives a supervisor for each server. `server` is
-one server with its actor. `connection` and the transport `stdio` use the official SDK, which is imported when the first server is
-connected. `listing` and `results` make what servers send harmless, `faults` has the limits, `names` makes names of tools, `check`
-connects to servers without an agent.
+one server with its actor. `connection` and the transports `stdio` and `remote` use the official SDK, which is imported when the first
+server is connected; so do `oauth` and `sign_in`, by which requests get access tokens, kept in `tokens`. `listing`, `extras` and
+`results` make what servers send harmless, `faults` has the limits, `names` makes names of tools, `check` connects to servers without
+an agent.
 
 A server is not trusted: it may hang, flood, lie, or put instructions into descriptions. Whatever it does costs its own tools only.
 """
@@ -12,5 +13,17 @@ from pegasus.mcp.check import CheckResult, check_servers
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.server import ServerState
 from pegasus.mcp.servers import McpServers, files_context, servers_json
+from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
+from pegasus.mcp.tokens import TokenFile
 
-__all__ = ["CheckResult", "McpServers", "ServerDown", "ServerState", "check_servers", "files_context", "servers_json"]
+__all__ = [
+    "TOKENS_FOLDER",
+    "CheckResult",
+    "McpServers",
+    "ServerDown",
+    "ServerState",
+    "TokenFile",
+    "check_servers",
+    "files_context",
+    "servers_json",
+]

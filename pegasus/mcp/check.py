@@ -6,6 +6,7 @@ All are checked at the same time, and each has its own `timeout`, so the check e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -37,19 +38,23 @@ class CheckResult:
     """Why it cannot be used; "" = it answers."""
 
 
-async def check_servers(servers: Sequence[tuple[str, McpServerSettings]], files: ToolContext) -> list[CheckResult]:
-    """Return the outcome for each server, in their order. files: context with the workspace."""
+async def check_servers(
+    servers: Sequence[tuple[str, McpServerSettings]], files: ToolContext, tokens: Path
+) -> list[CheckResult]:
+    """Return the outcome for each server, in their order. files: context with the workspace. tokens: folder of access tokens."""
     results: dict[str, CheckResult] = {}
     async with trio.open_nursery() as nursery:
         for name, settings in servers:
-            nursery.start_soon(_check, name, settings, files, results)
+            nursery.start_soon(_check, name, settings, files, tokens, results)
     return [results[name] for name, _ in servers]
 
 
-async def _check(name: str, settings: McpServerSettings, files: ToolContext, results: dict[str, CheckResult]) -> None:
+async def _check(
+    name: str, settings: McpServerSettings, files: ToolContext, tokens: Path, results: dict[str, CheckResult]
+) -> None:
     # A program that ignores requests to end takes a while after its deadline; the check as a whole keeps to the timeout.
     patience = settings.timeout - min(GRACE, settings.timeout * GRACE_SHARE)
-    server, begun = McpServer(name, attrs.evolve(settings, timeout=patience), files), trio.current_time()
+    server, begun = McpServer(name, attrs.evolve(settings, timeout=patience), files, tokens), trio.current_time()
     with trio.CancelScope() as scope:
         server.on_up = scope.cancel
         try:

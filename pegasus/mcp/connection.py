@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import httpx2
 import trio
 from mcp.client import Client
+from mcp.client.auth import OAuthFlowError
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -37,9 +38,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from pegasus import __version__
-from pegasus.formatting import first_cause
-from pegasus.mcp.faults import ServerDown
+from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import clean
+from pegasus.mcp.oauth import make_auth
 from pegasus.mcp.remote import RemoteServer, open_remote
 from pegasus.mcp.stdio import ServerProgram, Streams, open_program
 from pegasus.messages import Metadata
@@ -54,6 +55,7 @@ __all__ = [
     "McpConnection",
     "RemoteServer",
     "ServerProgram",
+    "make_auth",
     "open_connection",
     "open_program",
     "open_remote",
@@ -213,8 +215,7 @@ async def open_connection(
                 yield connection
                 nursery.cancel_scope.cancel()
     except Exception as error:  # groups of nurseries too; a cancel is none of these
-        downs = error.split(ServerDown)[0] if isinstance(error, ExceptionGroup) else None
-        cause = first_cause(downs or error)  # what has ended the connection says more than what follows from it
+        cause = first_fault(error)
         reason = explain(cause)
         if reason is None:
             raise
@@ -226,6 +227,8 @@ def explain(error: BaseException) -> str | None:
     match error:
         case ServerDown():
             return str(error)
+        case OAuthFlowError():
+            return f"signing in failed: {clean(str(error), LONGEST_REASON)}"
         case MCPError() if error.code == CONNECTION_CLOSED:
             return "it closed the connection"
         case MCPError() if error.code == REQUEST_TIMEOUT:

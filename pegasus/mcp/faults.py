@@ -12,6 +12,8 @@ from typing import Final
 import attrs
 import trio
 
+from pegasus.formatting import first_cause
+
 LARGEST_MESSAGE: Final = 8 << 20
 """Bytes of one message. A picture of a page has about one million."""
 MOST_UNASKED: Final = 1_000
@@ -33,6 +35,12 @@ class ServerDown(Exception):
         super().__init__(reason)
         self.is_refusal = is_refusal
         """It was reached and has answered that it does not speak so."""
+
+
+def first_fault(error: Exception) -> BaseException:
+    """Return what has ended a connection, out of the groups of nurseries: a ServerDown says more than what follows from it."""
+    downs = error.split(ServerDown)[0] if isinstance(error, ExceptionGroup) else None
+    return first_cause(downs or error)
 
 
 @attrs.define(eq=False)

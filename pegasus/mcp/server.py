@@ -17,17 +17,18 @@ import importlib
 import os
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import attrs
 import trio
 
 from actors import Inbox
-from pegasus.formatting import first_cause
 from pegasus.mcp.extras import GET_PROMPT, READ_RESOURCE, extra_tools, read_listing
-from pegasus.mcp.faults import ServerDown
+from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import ListedTool, clean, read_tools
 from pegasus.mcp.results import ResultReader
+from pegasus.mcp.tokens import TokenFile
 from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside
@@ -67,9 +68,18 @@ class McpServer:
     """A server of the settings: `McpServer("time", settings.mcp.servers["time"], workspace, on_change)`."""
 
     def __init__(
-        self, name: str, settings: McpServerSettings, files: ToolContext, on_change: Callable[[], None] = lambda: None
+        self,
+        name: str,
+        settings: McpServerSettings,
+        files: ToolContext,
+        tokens: Path,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare; nothing is started. files: context with the workspace. on_change: called when the tools have changed."""
+        """Prepare; nothing is started.
+
+        files: context with the workspace. tokens: folder of the files with access tokens. on_change: called when the tools have
+        changed.
+        """
         self.name = name
         self.settings = settings
         self.tools: tuple[Tool, ...] = ()
@@ -80,6 +90,7 @@ class McpServer:
         self.on_up: Callable[[], None] = lambda: None
         """Called when it is connected and its tools are known."""
         self._files = files
+        self._token_file = TokenFile(tokens / f"{name}.json")
         self._results = ResultReader(name, files)
         self._on_change = on_change
         self._connection: McpConnection | None = None
@@ -102,7 +113,7 @@ class McpServer:
             with trio.CancelScope(deadline=trio.current_time() + self.settings.timeout) as scope:
                 await self._connect(scope)
         except Exception as error:
-            cause = first_cause(error)
+            cause = first_fault(error)
             if not isinstance(cause, ServerDown | trio.TooSlowError):
                 self.state = attrs.evolve(
                     self.state, state="down", reason="a defect; the log has the details", protocol=""
@@ -130,7 +141,9 @@ class McpServer:
             self._legacy = not legacy
             await self._converse(module, module.open_program(program), scope, legacy=legacy)
             return
-        remote = module.RemoteServer(self.settings.url, self.settings.headers)
+        remote = module.RemoteServer(
+            self.settings.url, self.settings.headers, module.make_auth(self.settings, self._token_file)
+        )
         try:
             await self._converse(module, module.open_remote(remote, sse=self._sse), scope, legacy=False)
         except ServerDown as error:
@@ -232,7 +245,7 @@ class McpServer:
 
 def _with_status(error: ServerDown, status: int) -> ServerDown:
     """Return the reason with the HTTP status of the last refusal, which says more than the SDK's words for it."""
-    if status in (401, 403):
+    if error.is_refusal and status in (401, 403):
         return ServerDown(f"it refuses the access (status {status}); see headers and auth in its settings")
     return ServerDown(f"{error} (status {status})") if status and error.is_refusal else error
 

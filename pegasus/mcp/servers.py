@@ -70,10 +70,18 @@ class McpServers:
     """
 
     def __init__(
-        self, settings: Mapping[str, McpServerSettings] | None = None, files: ToolContext = ToolContext()
+        self,
+        settings: Mapping[str, McpServerSettings] | None = None,
+        files: ToolContext = ToolContext(),
+        tokens: Path = Path(),
     ) -> None:
-        """Prepare; nothing is started. files: context with the workspace, where files of results are kept."""
-        self.servers = tuple(McpServer(name, server, files, self._refresh) for name, server in (settings or {}).items())
+        """Prepare; nothing is started.
+
+        files: context with the workspace, where files of results are kept. tokens: folder of the files with access tokens.
+        """
+        self.servers = tuple(
+            McpServer(name, server, files, tokens, self._refresh) for name, server in (settings or {}).items()
+        )
         """Servers in the order of the settings, those included that are not enabled."""
         self._version = 0
         self._tools: Mapping[str, _KnownTool] = {}

@@ -54,7 +54,6 @@ NOT_YET: Final = (
     # key path (* = any name), the values that need a later version, what to write instead
     ("agent.scope", ("chat",), '"global"'),
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
-    ("mcp.servers.*.auth", ("oauth", "client_credentials"), '""'),
     ("session.memory_window", (NOT_DEFAULT,), "50"),
     ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
 )
@@ -325,10 +324,15 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
     if server.command and server.url:
         report(f"{path}.url", "a value", "nothing, since there is a command", "")
         return
-    for key in ("args", "env", "cwd") if server.url else ("headers", "auth"):
+    for key in ("args", "env", "cwd") if server.url else ("headers", "auth", "client_id", "client_secret", "scopes"):
         if getattr(server, key):
             kind = "url" if server.url else "command"
             report(f"{path}.{key}", "a value", f"nothing, since the server has a {kind}", "")
+    for key in ("client_id", "client_secret"):
+        if server.auth == "client_credentials" and not getattr(server, key):
+            report(f"{path}.{key}", "nothing", 'a value, since auth = "client_credentials"', "")
+    if server.issuer and not _is_web_address(server.issuer):
+        report(f"{path}.issuer", f'"{server.issuer}"', "an http:// or https:// address", "")
     if server.url and not _is_web_address(server.url):
         report(f"{path}.url", f'"{server.url}"', "an http:// or https:// address", "")
     _check_headers(path, server.headers, report)

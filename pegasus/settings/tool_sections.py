@@ -139,6 +139,10 @@ class McpServerSettings:
         "oauth",
         "client_credentials",
     )
+    client_id: str = text("", 'name of this program at that service; "" = it registers itself')
+    client_secret: str = text("", "secret of this program at that service", secret=True)
+    scopes: str = text("", 'what the token is to allow, with blanks between; "" = as the server says')
+    issuer: str = text("", 'the service that may be given client_secret; "" = the one that the server names')
     tools: tuple[str, ...] = texts('names or patterns of its tools that exist here, as "read_*"', "*")
     timeout: float = number(60.0, "seconds for one call, and for connecting", above=0, most=86400)
 

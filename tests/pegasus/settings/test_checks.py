@@ -118,6 +118,8 @@ def test_a_base_url_that_is_no_web_address(mistakes, url):
         ('command = "x"\nheaders = { A = "b" }', "headers"),
         ('url = "http://a"\nargs = ["x"]', "args"),
         ('url = "ftp://a"', "url"),
+        ('url = "http://a"\nauth = "client_credentials"\nclient_id = "c"', "client_secret"),
+        ('url = "http://a"\nissuer = "a"', "issuer"),
         ('command = "x"\ntimeout = 0', "timeout"),
     ],
 )
@@ -142,10 +144,6 @@ def test_the_name_of_an_mcp_server_begins_those_of_its_tools(mistakes, name):
         (
             "[channels.telegram]\nenabled = true\n",
             "channels.telegram.enabled: found true, which is not in this version yet; allowed: false",
-        ),
-        (
-            '[mcp.servers.x]\nurl = "http://a"\nauth = "oauth"\n',
-            'mcp.servers.x.auth: found "oauth", which is not in this version yet; allowed: ""',
         ),
         (
             "[session]\nmemory_window = 7\n",

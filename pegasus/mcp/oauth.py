@@ -1,0 +1,206 @@
+"""OAuth 2.1 for servers at an address: how a request gets its access token.
+
+The flows are the SDK's: discovery of the authorization server, registration, authorization code with PKCE, client credentials, and
+refreshing. Here they get a memory: tokens, the registration and the discovered addresses are in a file of the home, so that they are
+used and refreshed after a restart without a person. A token is refreshed a minute early, so that none expires on its way.
+
+A person signs in with `pegasus mcp login` (`sign_in`). The daemon never asks: where a person is needed, it says so.
+
+Imports the SDK, so it is imported late (see `server`).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any, Final, TypeVar
+
+import httpx2
+from mcp.client.auth import OAuthClientProvider
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel, ValidationError
+
+from pegasus.mcp.faults import ServerDown
+from pegasus.mcp.tokens import TokenFile
+from pegasus.settings import McpServerSettings
+
+EARLY: Final = 60.0
+"""Seconds before its end from which a token is refreshed."""
+CLIENT_NAME: Final = "Pegasus"
+"""Name under which this program registers."""
+BASIC: Final = "client_secret_basic"
+"""Way of a secret to the service that every service takes, unless it says otherwise."""
+SIGN_IN: Final = "a person must sign in first: pegasus mcp login"
+"""Reason of a server that the daemon cannot use yet."""
+
+
+class StoredTokens:
+    """The SDK's storage of tokens, in a file: `StoredTokens(file, settings)`."""
+
+    def __init__(self, file: TokenFile, settings: McpServerSettings) -> None:
+        self.file = file
+        self._settings = settings
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens of the file."""
+        return _parse(OAuthToken, self.file.read().get("tokens"))
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Keep tokens, with the time when they should be refreshed."""
+        life = tokens.expires_in
+        refresh = time.time() + life - early(life) if life is not None else 0
+        self.file.update(tokens=tokens.model_dump(mode="json", exclude_none=True), refreshAt=round(refresh))
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the registration: that of the settings, else the one of the file."""
+        if self._settings.client_id and not is_address(self._settings.client_id):
+            secret = self._settings.client_secret or None
+            method = BASIC if secret else "none"
+            return OAuthClientInformationFull(
+                client_id=self._settings.client_id, client_secret=secret, token_endpoint_auth_method=method
+            )
+        return _parse(OAuthClientInformationFull, self.file.read().get("client"))
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Keep a registration."""
+        self.file.update(client=client_info.model_dump(mode="json", exclude_none=True))
+
+    def restore(self, context: OAuthContext) -> None:
+        """Give a flow what was found out before a restart."""
+        found = self.file.read()
+        refresh = found.get("refreshAt")
+        if isinstance(refresh, int | float) and refresh:
+            context.token_expiry_time = refresh
+        context.oauth_metadata = context.oauth_metadata or _parse(OAuthMetadata, found.get("authorization"))
+        context.protected_resource_metadata = context.protected_resource_metadata or _parse(
+            ProtectedResourceMetadata, found.get("resource")
+        )
+
+    def keep(self, context: OAuthContext) -> None:
+        """Keep what a flow has found out, and let the token end early."""
+        if context.token_expiry_time is not None and context.current_tokens is not None:
+            context.token_expiry_time -= early(context.current_tokens.expires_in or 0)
+        facts = {"authorization": context.oauth_metadata, "resource": context.protected_resource_metadata}
+        known = {key: value.model_dump(mode="json", exclude_none=True) for key, value in facts.items() if value}
+        self.file.update(**known)
+
+
+def early(life: float) -> float:
+    """Return how many seconds before its end a token that lives so long is refreshed."""
+    return min(EARLY, life / 2)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def is_address(client_id: str) -> bool:
+    """Return whether a client id is the address of a document about this program, which some services read to know it."""
+    return client_id.startswith("https://")
+
+
+def _parse(model: type[Model], value: object) -> Model | None:
+    """Return a value of the file as the SDK's model, None if it is none."""
+    try:
+        return model.model_validate(value) if value is not None else None
+    except ValidationError:
+        return None
+
+
+async def _refuse_redirect(url: str) -> None:
+    """Say that a person is needed; the daemon opens no browser."""
+    raise ServerDown(SIGN_IN)
+
+
+async def _refuse_callback() -> AuthorizationCodeResult:
+    raise ServerDown(SIGN_IN)
+
+
+class PersonAuth(OAuthClientProvider):
+    """Tokens for a person who has signed in: `PersonAuth(settings, tokens)`."""
+
+    def __init__(
+        self,
+        settings: McpServerSettings,
+        tokens: StoredTokens,
+        redirect_uri: str = "http://127.0.0.1/callback",
+        **handlers: Any,
+    ) -> None:
+        """Prepare. redirect_uri and handlers: of a sign-in; without them nobody can be asked."""
+        metadata = OAuthClientMetadata(
+            client_name=CLIENT_NAME, redirect_uris=[AnyUrl(redirect_uri)], scope=settings.scopes or None
+        )
+        handlers["client_metadata_url"] = settings.client_id if is_address(settings.client_id) else None
+        handlers = {"redirect_handler": _refuse_redirect, "callback_handler": _refuse_callback, **handlers}
+        super().__init__(settings.url, metadata, tokens, **handlers)
+        self._tokens = tokens
+
+    async def _perform_authorization(self) -> httpx2.Request:
+        known, client = self.context.oauth_metadata, self.context.client_info
+        methods = known.token_endpoint_auth_methods_supported if known is not None else None
+        if client is not None and client.token_endpoint_auth_method == BASIC and methods and BASIC not in methods:
+            client.token_endpoint_auth_method = "client_secret_post"  # noqa: S105
+        return await super()._perform_authorization()
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        self._tokens.restore(self.context)
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        await super()._handle_token_response(response)
+        self._tokens.keep(self.context)
+
+    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        refreshed = await super()._handle_refresh_response(response)
+        if refreshed:
+            self._tokens.keep(self.context)
+        return refreshed
+
+
+class ProgramAuth(ClientCredentialsOAuthProvider):
+    """Tokens by a secret of this program: `ProgramAuth(settings, tokens)`."""
+
+    def __init__(self, settings: McpServerSettings, tokens: StoredTokens) -> None:
+        with warnings.catch_warnings():  # the SDK warns without an issuer; the settings explain it
+            warnings.simplefilter("ignore")
+            super().__init__(
+                settings.url,
+                tokens,
+                settings.client_id,
+                settings.client_secret,
+                scope=settings.scopes or None,
+                issuer=settings.issuer or None,
+            )
+        self._tokens = tokens
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        self._tokens.restore(self.context)
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        await super()._handle_token_response(response)
+        self._tokens.keep(self.context)
+
+
+def make_auth(settings: McpServerSettings, file: TokenFile) -> httpx2.Auth | None:
+    """Return what adds access tokens to requests, None for a server without."""
+    tokens = StoredTokens(file, settings)
+    match settings.auth:
+        case "oauth":
+            return PersonAuth(settings, tokens)
+        case "client_credentials":
+            return ProgramAuth(settings, tokens)
+    return None
+
+
+def metadata_of(model: BaseModel) -> dict[str, Any]:
+    """Return a model of the SDK as JSON for the file."""
+    return model.model_dump(mode="json", exclude_none=True)

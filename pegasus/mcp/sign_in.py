@@ -1,0 +1,242 @@
+"""Signing in to a server: `pegasus mcp login NAME`.
+
+The person opens an address in a browser and says yes there; the browser is sent back to a port of this machine, which this process
+listens on, with a code for a token (authorization code with PKCE). Where the browser is on another machine, the service may offer a
+short code to type in there instead (device code, RFC 8628).
+
+Imports the SDK, so it is imported late.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import httpx2
+import trio
+from mcp.client.auth.utils import (
+    build_oauth_authorization_server_metadata_discovery_urls,
+    build_protected_resource_metadata_discovery_urls,
+    create_client_registration_request,
+    handle_registration_response,
+)
+from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from pydantic import AnyUrl, ValidationError
+
+from pegasus.mcp.connection import McpConnection, open_connection
+from pegasus.mcp.faults import ServerDown, first_fault
+from pegasus.mcp.listing import clean
+from pegasus.mcp.oauth import CLIENT_NAME, PersonAuth, StoredTokens, metadata_of
+from pegasus.mcp.remote import RemoteServer, open_remote
+from pegasus.mcp.tokens import TokenFile
+from pegasus.settings import McpServerSettings
+
+PATIENCE: Final = 600.0
+"""Seconds that a person may take."""
+DEVICE_GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
+"""Name of the grant in requests."""
+_PAGE: Final = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\nconnection: close\r\n\r\n"
+    b"<!doctype html><title>Pegasus</title><p>You can close this page and go back to the terminal.</p>"
+)
+_NOT_THAT: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+async def count_tools(connection: McpConnection) -> int:
+    """Return the number of a server's tools."""
+    return len(await connection.list_tools())
+
+
+async def sign_in(
+    settings: McpServerSettings,
+    file: TokenFile,
+    show: Callable[[str], None],
+    work: Callable[[McpConnection], Awaitable[int]] = count_tools,
+) -> int:
+    """Let a person sign in in a browser on this machine; return the number of the server's tools.
+
+    show: shows a line to the person. work: what to do with the connection. Raises ServerDown. What was kept for the server before is
+    dropped.
+    """
+    file.remove()
+    try:
+        return await _sign_in(settings, file, show, work)
+    except Exception as error:
+        fault = first_fault(error)
+        raise (fault if isinstance(fault, ServerDown) else error) from None
+
+
+async def _sign_in(
+    settings: McpServerSettings,
+    file: TokenFile,
+    show: Callable[[str], None],
+    work: Callable[[McpConnection], Awaitable[int]],
+) -> int:
+    async with _callback() as (address, result):
+
+        async def redirect(url: str) -> None:
+            show("Open this address in a browser on this machine, and agree there:")
+            show(url)
+
+        auth = PersonAuth(
+            settings,
+            StoredTokens(file, settings),
+            address,
+            redirect_handler=redirect,
+            callback_handler=result,
+        )
+        return await _connect(settings, auth, work)
+
+
+async def _connect(
+    settings: McpServerSettings, auth: httpx2.Auth, work: Callable[[McpConnection], Awaitable[int]]
+) -> int:
+    """Connect with these tokens, and return what `work` returns. Raises ServerDown."""
+    remote = RemoteServer(settings.url, settings.headers, auth)
+    with trio.move_on_after(PATIENCE):
+        async with open_connection(open_remote(remote, sse=False), lambda: None, legacy=False) as connection:
+            return await work(connection)
+    raise ServerDown(f"nobody has signed in within {PATIENCE / 60:g} minutes")
+
+
+@asynccontextmanager
+async def _callback() -> AsyncIterator[tuple[str, Callable[[], Any]]]:
+    """Listen on a free port of this machine; yield the address for the browser, and the function that waits for its visit."""
+    visits, visited = trio.open_memory_channel[AuthorizationCodeResult](1)
+
+    async def visit(stream: trio.SocketStream) -> None:
+        with trio.move_on_after(10):
+            line = (await stream.receive_some(16_384)).split(b"\r\n", 1)[0].decode("latin-1")
+            _, _, rest = line.partition(" ")
+            parts = urlsplit(rest.partition(" ")[0])
+            query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+            fits = parts.path == "/callback" and ("code" in query or "error" in query)
+            if fits:
+                with suppress(trio.WouldBlock):
+                    visits.send_nowait(
+                        AuthorizationCodeResult(
+                            code=query.get("code", ""), state=query.get("state"), iss=query.get("iss")
+                        )
+                    )
+            await stream.send_all(_PAGE if fits else _NOT_THAT)
+        await trio.aclose_forcefully(stream)
+
+    async def result() -> AuthorizationCodeResult:
+        return await visited.receive()
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, visit, [listener])
+        yield f"http://127.0.0.1:{port}/callback", result
+        nursery.cancel_scope.cancel()
+
+
+# ------------------------------------------------------------------ device code
+
+
+async def sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: Callable[[str], None]) -> int:
+    """Let a person sign in on any machine with a short code; return the number of the server's tools. As `sign_in`."""
+    file.remove()
+    tokens = StoredTokens(file, settings)
+    async with RemoteServer(settings.url, settings.headers).open_client() as client:
+        authorization, resource = await _discover(client, settings.url)
+        endpoint = authorization.get("device_authorization_endpoint")
+        if not isinstance(endpoint, str):
+            raise ServerDown("its service offers no codes for devices; sign in without --device")
+        metadata = OAuthMetadata.model_validate(authorization)
+        registered = await tokens.get_client_info() or await _register(client, metadata, settings, tokens)
+        data = {"client_id": registered.client_id, "resource": resource}
+        if settings.scopes:
+            data["scope"] = settings.scopes
+        if registered.client_secret:
+            data["client_secret"] = registered.client_secret
+        begun = await _post(client, endpoint, data)
+        show(f"Open {clean(str(begun.get('verification_uri')), 300)} on any machine, and enter the code:")
+        show(clean(str(begun.get("user_code")), 40))
+        data |= {"grant_type": DEVICE_GRANT, "device_code": str(begun.get("device_code"))}
+        token = await _poll(client, str(metadata.token_endpoint), data, begun)
+    file.update(authorization=metadata_of(metadata))
+    await tokens.set_tokens(token)
+    return await _connect(settings, PersonAuth(settings, tokens), count_tools)
+
+
+async def _discover(client: httpx2.AsyncClient, url: str) -> tuple[dict[str, Any], str]:
+    """Return the metadata of the authorization server, and the name of the resource. Raises ServerDown."""
+    server, resource = "", url
+    for place in build_protected_resource_metadata_discovery_urls(None, url):
+        if found := await _get(client, place):
+            servers = found.get("authorization_servers")
+            server = str(servers[0]) if isinstance(servers, list) and servers else ""
+            resource = str(found.get("resource") or url)
+            break
+    for place in build_oauth_authorization_server_metadata_discovery_urls(server or None, url):
+        if found := await _get(client, place):
+            return found, resource
+    raise ServerDown("it names no service to sign in to")
+
+
+async def _get(client: httpx2.AsyncClient, url: str) -> dict[str, Any]:
+    """Return a JSON object, {} if there is none."""
+    try:
+        answer = await client.get(url)
+        found = json.loads(answer.content) if answer.status_code == 200 else {}
+    except (httpx2.HTTPError, ValueError) as error:
+        raise ServerDown(f"its service cannot be reached ({type(error).__name__})") from None
+    return found if isinstance(found, dict) else {}
+
+
+async def _register(
+    client: httpx2.AsyncClient, metadata: OAuthMetadata, settings: McpServerSettings, tokens: StoredTokens
+) -> Any:
+    """Register this program, and keep the registration."""
+    wanted = OAuthClientMetadata(
+        client_name=CLIENT_NAME,
+        redirect_uris=[AnyUrl("http://127.0.0.1/callback")],
+        grant_types=[DEVICE_GRANT, "refresh_token"],
+        token_endpoint_auth_method="none",  # noqa: S106
+        scope=settings.scopes or None,
+    )
+    parts = urlsplit(settings.url)
+    request = create_client_registration_request(metadata, wanted, f"{parts.scheme}://{parts.netloc}")
+    registered = await handle_registration_response(await client.send(request))
+    registered.issuer = str(metadata.issuer)
+    await tokens.set_client_info(registered)
+    return registered
+
+
+async def _post(client: httpx2.AsyncClient, url: str, data: dict[str, str]) -> dict[str, Any]:
+    """Return the JSON object that answers a form, whatever its status."""
+    try:
+        found = json.loads((await client.post(url, data=data, headers={"accept": "application/json"})).content)
+    except (httpx2.HTTPError, ValueError) as error:
+        raise ServerDown(f"its service cannot be used ({type(error).__name__})") from None
+    return found if isinstance(found, dict) else {}
+
+
+async def _poll(client: httpx2.AsyncClient, url: str, data: dict[str, str], begun: dict[str, Any]) -> OAuthToken:
+    """Ask for the token until the person has entered the code. Raises ServerDown."""
+    pause, patience = _seconds(begun.get("interval"), 5.0), min(_seconds(begun.get("expires_in"), PATIENCE), PATIENCE)
+    with trio.move_on_after(patience):
+        while True:
+            await trio.sleep(pause)
+            answer = await _post(client, url, data)
+            error = answer.get("error")
+            if error == "slow_down":
+                pause += 5
+            elif error is not None and error != "authorization_pending":
+                raise ServerDown(f"its service refuses: {clean(str(error), 100)}")
+            elif error is None:
+                try:
+                    return OAuthToken.model_validate(answer)
+                except ValidationError:
+                    raise ServerDown("its service answers with no token") from None
+    raise ServerDown("the code was not entered in time")
+
+
+def _seconds(value: object, default: float) -> float:
+    """Return a time that a service names, within bounds."""
+    return min(max(float(value), 1.0), PATIENCE) if isinstance(value, int | float) else default

@@ -1,0 +1,64 @@
+"""Access tokens of MCP servers, a file for each below `mcp/` in the home, readable by its owner only (0600).
+
+A file is replaced as a whole, so that it is never half written. Whoever holds it may act on the person's behalf at that service, as
+with the token of the home; so it is among the files that tools and commands never see.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final
+
+import attrs
+
+from pegasus.messages import Json
+from pegasus.wire import decode_object, encode_json
+
+FOLDER: Final = "mcp"
+"""Folder of the home."""
+
+
+@attrs.frozen(eq=False)
+class TokenFile:
+    """The file of one server.
+
+    Example: `TokenFile(home.path / "mcp" / "tracker.json").write({"tokens": {...}})`.
+    """
+
+    path: Path
+
+    def read(self) -> dict[str, Any]:
+        """Return what is in it, {} if there is none or it cannot be read as JSON."""
+        try:
+            return dict(decode_object(self.path.read_bytes()))
+        except (OSError, ValueError):
+            return {}
+
+    def write(self, content: Mapping[str, Json]) -> None:
+        """Replace it. Raises OSError."""
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = self.path.with_name(f".{self.path.name}.{token_hex(4)}")
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(encode_json(content).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self.path)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+    def update(self, **facts: Json) -> None:
+        """Replace some facts of it. Raises OSError."""
+        self.write({**self.read(), **facts})
+
+    def remove(self) -> None:
+        """Remove it, if it is there."""
+        with suppress(FileNotFoundError):
+            self.path.unlink()
