@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from hashlib import sha256
 from random import Random
 from typing import Final
 
@@ -171,12 +172,23 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         sandbox=world.sandbox,
         make_tools=partial(standard_tools, settings.tools, clock=wall_clock, sandbox=world.sandbox),
         archives=FolderArchives(home.data / "main"),
-        mcp=McpServers(settings.mcp.servers, files_context(home.workspace), home.path / TOKENS_FOLDER),
+        mcp=McpServers(
+            settings.mcp.servers,
+            files_context(home.workspace),
+            home.path / TOKENS_FOLDER,
+            _fence_of(world.token),
+            world.sandbox,
+        ),
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
         switch=reloader,
         policy=lambda: policy_of(reloader.settings.policy),
     )
+
+
+def _fence_of(token: str) -> str:
+    """Return an id for the fence around the words of MCP servers in prompts: the same at each start, and nobody can guess it."""
+    return sha256(f"mcp {token}".encode()).hexdigest()[:10]
 
 
 async def _daemon(world: _World) -> int:

@@ -105,6 +105,8 @@ class AgentToolset:
                     *(tool.spec for tool in offered if tool.category == "mcp"),
                 )
             text = self.prompts.text(direct=direct, lean=lean, tools=tuple(spec.name for spec in specs))
+            if tools and not lean and (notes := self.executor.notes()):
+                text = f"{text}\n\n{notes}"
             self._profiles[key] = AgentProfile(text, specs)
         return self._profiles[key]
 

@@ -33,6 +33,7 @@ from pegasus.messages import Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside
 from pegasus.redaction import Redactor
+from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import McpServerSettings
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, command_environment
 
@@ -73,12 +74,13 @@ class McpServer:
         settings: McpServerSettings,
         files: ToolContext,
         tokens: Path,
+        sandbox: Sandbox = NO_SANDBOX,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare; nothing is started.
 
-        files: context with the workspace. tokens: folder of the files with access tokens. on_change: called when the tools have
-        changed.
+        files: context with the workspace. tokens: folder of the files with access tokens. sandbox: walls around programs.
+        on_change: called when the tools have changed.
         """
         self.name = name
         self.settings = settings
@@ -90,6 +92,8 @@ class McpServer:
         self.on_up: Callable[[], None] = lambda: None
         """Called when it is connected and its tools are known."""
         self._files = files
+        # What a server does is mostly elsewhere, so it has a network, as far as commands may have one at all.
+        self._sandbox = attrs.evolve(sandbox, network="all")
         self._token_file = TokenFile(tokens / f"{name}.json")
         self._results = ResultReader(name, files)
         self._on_change = on_change
@@ -135,6 +139,7 @@ class McpServer:
                 (self.settings.command, *self.settings.args),
                 self.settings.cwd or str(self._files.workspace),
                 command_environment(os.environ, self.settings.env),
+                self._sandbox if self.settings.sandbox else NO_SANDBOX,
                 self._log_line,
             )
             legacy = self._legacy
@@ -159,8 +164,8 @@ class McpServer:
         async with module.open_connection(streams, self._note_change, legacy=legacy) as connection:
             self._legacy = legacy
             self._sse = legacy and bool(self.settings.url)
-            await self._read_lists(connection)
-            self.instructions = clean(connection.instructions, LONGEST_INSTRUCTIONS)
+            words, self.instructions = self.instructions, clean(connection.instructions, LONGEST_INSTRUCTIONS)
+            await self._read_lists(connection, is_changed=words != self.instructions)
             self._connection = connection
             self.state = ServerState(self.name, "up", len(self.tools), "", connection.protocol)
             _log.info("MCP server connected", server=self.name, tools=len(self.tools), protocol=connection.protocol)
@@ -183,8 +188,8 @@ class McpServer:
                 raise ServerDown(f"it did not answer within {self.settings.timeout:g} s")
             self.state = attrs.evolve(self.state, tools=len(self.tools))
 
-    async def _read_lists(self, connection: McpConnection) -> None:
-        """Read the lists of tools and prompts, and make tools of them."""
+    async def _read_lists(self, connection: McpConnection, *, is_changed: bool = False) -> None:
+        """Read the lists of tools and prompts, and make tools of them. is_changed: something else about the server has changed."""
         listed = list(await read_tools(self.name, await connection.list_tools()))
         names = {tool.spec.name for tool in listed}
         extras = extra_tools(self.name, has_resources=connection.has_resources, prompts=await connection.list_prompts())
@@ -192,7 +197,7 @@ class McpServer:
         wanted = [tool for tool in listed if any(fnmatchcase(tool.own_name, name) for name in self.settings.tools)]
         before = {tool.name: tool for tool in self.tools}
         made = tuple(self._make_tool(tool, before) for tool in wanted)
-        if made != self.tools:
+        if is_changed or made != self.tools:
             self.tools = made
             self._on_change()
 

@@ -23,7 +23,7 @@ from mcp_types import JSONRPCError, JSONRPCRequest, JSONRPCResponse, jsonrpc_mes
 
 from pegasus.mcp.faults import LARGEST_MESSAGE, MOST_GARBAGE, FloodGuard, ServerDown
 from pegasus.mcp.listing import clean
-from pegasus.sandbox import CommandLimits, GuardedProcess, ProcessError, open_process
+from pegasus.sandbox import CommandLimits, GuardedProcess, ProcessError, Sandbox, open_process
 
 QUEUED: Final = 256
 """Messages that may wait for a program that does not read its stdin."""
@@ -47,7 +47,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 @attrs.frozen(eq=False)
 class ServerProgram:
-    """A program to run: `ServerProgram(("npx", "-y", "some-server"), "/home/me/work", environment, log_line)`."""
+    """A program to run: `ServerProgram(("npx", "-y", "some-server"), "/home/me/work", environment, sandbox, log_line)`."""
 
     command: tuple[str, ...]
     """The program and its arguments."""
@@ -55,6 +55,8 @@ class ServerProgram:
     """Its working directory."""
     env: Mapping[str, str]
     """Its environment, all of it."""
+    sandbox: Sandbox
+    """Walls around it."""
     log_line: Callable[[str], None]
     """Gets lines of its stderr, cleaned and bounded."""
 
@@ -68,7 +70,7 @@ async def open_program(program: ServerProgram) -> AsyncIterator[Streams]:
     limits = CommandLimits(grace=GRACE)
     try:
         async with open_process(
-            program.command, cwd=program.cwd, env=program.env, limits=limits, stdin=True
+            program.command, cwd=program.cwd, env=program.env, limits=limits, stdin=True, sandbox=program.sandbox
         ) as process:
             pipe = _Pipe(process, program)
             with pipe.closing():

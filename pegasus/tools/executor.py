@@ -103,6 +103,9 @@ class ToolSource(Protocol):
         known.
         """
 
+    def notes(self, allows: Callable[[str], bool]) -> str:
+        """Return the section of a prompt about these tools; "" if there is nothing to say. It changes with `version` only."""
+
 
 class ToolExecutor:
     """The tools of an installation by name, and running them under the deadlines of the settings.
@@ -174,6 +177,12 @@ class ToolExecutor:
             return own
         others = self._source.offered(caller, lambda name: self._allows(name) and allows(name), window)
         return (*own, *(tool for tool in others if tool.name not in self._tools))
+
+    def notes(self, allows: Callable[[str], bool] = lambda name: True) -> str:
+        """Return the section of a prompt about the tools of the source; "" if there is nothing to say."""
+        if self._source is None:
+            return ""
+        return self._source.notes(lambda name: self._allows(name) and allows(name))
 
     async def run(self, tool: Tool, arguments: Metadata, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
         """Run a tool as `run_tool` does if the gate lets it pass, mask secrets in its result or error, and cut it.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+
+import pytest
 
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Book, Thought, reply, say, serving
@@ -48,6 +51,17 @@ async def test_the_agent_itself_uses_them(tmp_path):
     async with serving(tmp_path, book, server("lab")) as daemon, daemon.client() as client:
         await reached(daemon, "lab")
         assert await client.ask("use it") == "hello"
+        words = r'<untrusted source="mcp" id="\w+">\nlab: Be kind. Use echo.\n</untrusted id="\w+">$'
+        [end] = re.findall(words, book.asked[0].system)
+        await daemon.restart()
+        await reached(daemon, "lab")
+        await client_says(daemon, "hello again")
+        assert book.asked[-1].system.endswith(end), "the provider's cache stays valid over a restart"
+
+
+async def client_says(daemon, text):
+    async with daemon.client("web", "another") as client:
+        assert await client.ask(text) == f"echo: {text}"
 
 
 async def test_the_state_of_each_server_is_shown_without_its_secrets(tmp_path):
@@ -58,11 +72,11 @@ async def test_the_state_of_each_server_is_shown_without_its_secrets(tmp_path):
         await reached(daemon, "lab")
         await reached(daemon, "dead", "down")
         listed = (await daemon.command("mcp", "list")).out
-        assert "lab  up, 11 tools (2025-11-25)" in listed
+        assert "lab  up, 12 tools (2025-11-25)" in listed
         assert "dead  down: the program ended with exit code 9; cannot work: ***" in listed
         assert "off  off" in listed
         status = (await daemon.command("status")).out
-        assert "lab  up, 11 tools" in status
+        assert "lab  up, 12 tools" in status
         tree = (await daemon.command("tree")).out
         assert "mcp:dead" in tree
         assert "waiting" in tree
@@ -91,6 +105,24 @@ async def test_a_program_gets_its_own_environment_alone(tmp_path):
         async with daemon.client() as client:
             assert await client.ask("look") == "looked"
     assert seen == ["***", "None", str(tmp_path)], "values of the settings are secrets"
+
+
+@pytest.mark.parametrize("is_walled", [True, False])
+async def test_a_program_runs_within_walls_unless_the_owner_says_otherwise(tmp_path, is_walled):
+    """It sees nothing of the agent's home."""
+    settings = server("lab") | {"mcp.servers.lab.sandbox": is_walled}
+    book = Book()
+    async with serving(tmp_path, book, settings) as daemon:
+        path = str(daemon.home / "token")
+        book.pages["read"] = [Thought(calls=(Call("lab__read", {"path": path}),)), lambda view: say(view.results[0])]
+        await reached(daemon, "lab")
+        status = json.loads((await daemon.command("status", "--json")).out)
+        async with daemon.client() as client:
+            said = await client.ask("read")
+        if is_walled and not status["sandbox"]["walled"]:
+            pytest.skip(f"no walls here: {status['sandbox']}")
+        assert ("Error" in said) == is_walled
+        assert daemon.token not in said
 
 
 async def test_stop_cancels_a_call_on_the_wire(tmp_path):
@@ -134,7 +166,7 @@ async def test_check_needs_no_daemon(tmp_path):
         checked = await daemon.command("mcp", "check")
         assert checked.code == 1
         lab, mute, gone = checked.out.splitlines()
-        assert lab.startswith("lab  answers, 11 tools (2025-11-25, ")
+        assert lab.startswith("lab  answers, 12 tools (2025-11-25, ")
         assert mute.startswith("mute  failed: it did not answer within ")
         assert gone == "gone  failed: cannot run no-such-program: No such file or directory"
         alone = await daemon.command("mcp", "check", "lab")

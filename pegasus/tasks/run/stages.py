@@ -229,9 +229,12 @@ class Stages:
         tools = self._tools(window)
         if lean:
             tools = lean_task_specs(tools)  # the others can still be called
+        about = "" if lean else deps.toolbox.notes(self._type.allows)
         lost = {name: line for name, line in lost_commands(context.messages).items() if name in self._lost}
         note = lost_commands_message(lost, deps.clock()) if lost else None
-        think = partial(deps.thinker.think, context, model, self._type, tools, index, note=note, lean=lean)
+        think = partial(
+            deps.thinker.think, context, model, self._type, tools, index, note=note, lean=lean, about_tools=about
+        )
         if not deps.traits.get(model.name).refuses_tools:
             try:
                 return await think()

@@ -126,6 +126,7 @@ class Thinker:
         note: Entry | None = None,
         lean: bool = False,
         has_tools: bool = True,
+        about_tools: str = "",
     ) -> Thought:
         """Make exactly one model call and return its outcome. Raises ModelError.
 
@@ -133,6 +134,7 @@ class Thinker:
         user message to put behind the conversation so far, "" = none. note: a further message behind that.
         lean: whether the model's window is small. has_tools: False
         for a model whose server refuses tools; what was done with tools is then told as text, and the answer is the result.
+        about_tools: a section about tools for the end of the prompt, "" = none.
 
         Cancelled: the request is given up.
         """
@@ -142,6 +144,7 @@ class Thinker:
         turns = _turns_of((*context.messages, *index), self._clock())
         prompt, label = self.prompt(task_type, lean=lean), label_of(context)
         if has_tools:
+            prompt = f"{prompt}\n\n{about_tools}" if about_tools else prompt
             response = await model.generate(ModelRequest(prompt, turns, (*tools, *OWN_TOOLS), label=label))
         else:
             request = ModelRequest(f"{prompt}\n\n{WITHOUT_TOOLS}", without_calls(turns), (), label=label)

@@ -64,6 +64,7 @@ def tools() -> list[dict[str, object]]:
         tool("picture", "Draw a dot."),
         tool("structured", "Count."),
         tool("environment", "Say what a variable is.", name=text),
+        tool("read", "Read a file.", path=text),
         tool("wait", "Never answer."),
         tool("late", "Answer when it was cancelled."),
         tool("twice", "Answer twice."),
@@ -120,6 +121,12 @@ def call(request: dict[str, object]) -> None:
             return
         case "environment":
             content = [{"type": "text", "text": str(os.environ.get(str(arguments.get("name"))))}]
+        case "read":
+            try:
+                with open(str(arguments["path"])) as file:
+                    content = [{"type": "text", "text": file.read()}]
+            except OSError as error:
+                content = [{"type": "text", "text": type(error).__name__}]
         case "wait" | "late":
             OPEN[request["id"]] = name
             return
