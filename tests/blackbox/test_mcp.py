@@ -64,6 +64,31 @@ async def client_says(daemon, text):
         assert await client.ask(text) == f"echo: {text}"
 
 
+async def test_a_call_by_work_that_has_read_words_of_a_server_needs_an_owners_yes(tmp_path):
+    """Unless a rule of the settings allows it."""
+    twice = [
+        act(Call("lab__echo", {"text": "one"})),
+        act(Call("lab__echo", {"text": "two"})),
+        lambda view: answer(view.last),
+    ]
+    settings = {**server("lab"), "policy.rules": []}
+    async with serving(tmp_path, Office({"twice": twice}), settings) as daemon:
+        await reached(daemon, "lab")
+        async with daemon.client("cli", "main") as client:
+            await client.say("do twice")
+            asked = await client.get("approval", state="open")
+            assert (asked["tool"], asked["arguments"]) == ("lab__echo", {"text": "two"})
+            await client.call("approvals.answer", id=asked["id"], decision="allow")
+            assert await heard(client) == ['completed: {"text":"two"}']
+        await daemon.stop()
+        daemon.configure(policy__rules=[{"tool": "lab__*", "decision": "allow"}])
+        await daemon.start()
+        await reached(daemon, "lab")
+        async with daemon.client("cli", "other") as client:
+            await client.say("do twice")
+            assert await heard(client) == ['completed: {"text":"two"}']
+
+
 async def test_the_state_of_each_server_is_shown_without_its_secrets(tmp_path):
     """In `mcp list`, `status`, the tree and the log."""
     dead = server("dead", "dies_at_start", env={"SECRET_WORD": SECRET})
