@@ -86,6 +86,8 @@ _BEFORE: Final = (
     *(rf"\[{colour}m" for colour in ("", r"\d", r"\d\d", r"\d;\d", r"\d;\d\d", r"\d\d;\d")),
 )
 """What ends in a letter or digit, but is no part of the word behind it. Each has a fixed length, as a lookbehind needs it."""
+_LETTER: Final = "[A-Za-z0-9]"
+"""Letters and digits."""
 _GAP: Final = r"""\\{0,3}["']?\s{0,4}[:=]\s{0,4}\\{0,3}["']?"""
 """Between a name and its value in headers, JSON, TOML and Python, the quotation marks perhaps escaped."""
 _LOOKS_RANDOM: Final = r"(?=[^\s\"']{0,64}?(?:[0-9]|(?-i:[a-z][A-Z])|=)|[A-Za-z0-9._~+/=-]{20})"
@@ -96,7 +98,7 @@ _LOOKS_RANDOM: Final = r"(?=[^\s\"']{0,64}?(?:[0-9]|(?-i:[a-z][A-Z])|=)|[A-Za-z0
 class SecretFormat:
     """A format by which secrets are recognised.
 
-    Example: `SecretFormat("npm", ("npm_",), _word("npm_", "[A-Za-z0-9]{36}")).apply(text)`.
+    Example: `SecretFormat("npm", ("npm_",), _word("npm_", "[A-Za-z0-9]{36}", _LETTER)).apply(text)`.
     """
 
     name: str
@@ -128,12 +130,13 @@ class SecretFormat:
         return f"{match[1]}{mask}{match[2] if match.re.groups > 1 else ''}"
 
 
-def _word(prefix: str, rest: str) -> str:
+def _word(prefix: str, rest: str, letters: str = _KEY_LETTER) -> str:
     """Return the expression of a word: a prefix (an expression of fixed length), which is kept, and the rest, which is not.
 
+    letters: what does not stand before a word; a prefix that never comes by chance may follow a dash, as in `keys-ghp_….txt`.
     The prefix comes first and what stands before it is looked at afterwards, so that the search can jump from one prefix to the next.
     """
-    begins = "|".join((f"(?<!{_KEY_LETTER}{prefix})", *(f"(?<={before}{prefix})" for before in _BEFORE)))
+    begins = "|".join((f"(?<!{letters}{prefix})", *(f"(?<={before}{prefix})" for before in _BEFORE)))
     return f"({prefix})(?:{begins}){rest}"
 
 
@@ -153,18 +156,18 @@ FORMATS: Final = (
         rf"((?:secret_?access_?key|aws_session_token){_GAP})[A-Za-z0-9/+=]{{40,}}",
         fold=True,
     ),
-    SecretFormat("GitHub", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _word("gh[pousr]_", "[A-Za-z0-9_]{36,}")),
-    SecretFormat("GitHub", ("github_pat_",), _word("github_pat_", "[A-Za-z0-9_]{22,}")),
-    SecretFormat("GitLab", ("glpat-",), _word("glpat-", f"{_KEY_LETTER}{{20,}}")),
-    SecretFormat("Slack", ("xox",), _word("xox[abcdeoprs]-", "[A-Za-z0-9-]{10,}")),
-    SecretFormat("Slack", ("xapp-",), _word("xapp-", "[0-9]-[A-Za-z0-9-]{10,}")),
+    SecretFormat("GitHub", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _word("gh[pousr]_", "[A-Za-z0-9_]{36,}", _LETTER)),
+    SecretFormat("GitHub", ("github_pat_",), _word("github_pat_", "[A-Za-z0-9_]{22,}", _LETTER)),
+    SecretFormat("GitLab", ("glpat-",), _word("glpat-", f"{_KEY_LETTER}{{20,}}", _LETTER)),
+    SecretFormat("Slack", ("xox",), _word("xox[abcdeoprs]-", "[A-Za-z0-9-]{10,}", _LETTER)),
+    SecretFormat("Slack", ("xapp-",), _word("xapp-", "[0-9]-[A-Za-z0-9-]{10,}", _LETTER)),
     SecretFormat("Slack", ("hooks.slack.com/",), r"(hooks\.slack\.com/[a-z]{1,20}/)[A-Za-z0-9/_-]{20,}"),
-    SecretFormat("Anthropic", ("sk-ant-",), _word("sk-ant-", f"{_KEY_LETTER}{{16,}}")),
+    SecretFormat("Anthropic", ("sk-ant-",), _word("sk-ant-", f"{_KEY_LETTER}{{16,}}", _LETTER)),
     SecretFormat("OpenAI", ("sk-",), _word("sk-", f"(?!ant-){_KEY_LETTER}{{20,}}"), accept=_has_long_part),
     SecretFormat("Google", ("aiza",), _word("AIza", f"(?<![+/]AIza){_KEY_LETTER}{{35}}(?![A-Za-z0-9_+/=-])")),
     SecretFormat("Google", ("ya29.",), _word(r"ya29\.", f"{_KEY_LETTER}{{20,}}")),
     SecretFormat("Google", ("gocspx-",), _word("GOCSPX-", f"{_KEY_LETTER}{{20,}}")),
-    SecretFormat("Stripe", ("k_live_", "k_test_"), _word("[sr]k_(?:live|test)_", "[A-Za-z0-9]{16,}")),
+    SecretFormat("Stripe", ("k_live_", "k_test_"), _word("[sr]k_(?:live|test)_", "[A-Za-z0-9]{16,}", _LETTER)),
     SecretFormat("Stripe", ("whsec_",), _word("whsec_", "[A-Za-z0-9+/=]{24,}")),
     SecretFormat(
         "Telegram",

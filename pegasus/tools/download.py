@@ -60,6 +60,8 @@ def download_tool(guard: AddressGuard, max_bytes: int) -> Tool:
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:
+        # The policy asks about calls that change something outside of the workspace; this one cannot.
+        context = attrs.evolve(context, allowed_paths=(context.workspace,))
         path, replace = arguments.get("path", _FOLDER), arguments.get("overwrite", False)
         if not path.endswith("/"):  # what is known before is refused before
             await trio.to_thread.run_sync(partial(IncomingFile, context, path, "x", replace=replace))

@@ -71,6 +71,13 @@ def test_a_key_is_found_wherever_it_stands(name, data):
         assert redact_formats(found) == found
 
 
+@pytest.mark.parametrize("name", ["github", "github fine", "gitlab", "slack", "anthropic", "stripe"])
+@given(data=st.data())
+def test_a_key_in_the_name_of_a_file_is_found(name, data):
+    text, secret = data.draw(KEYS[name])
+    assert secret not in redact_formats(f"keys-{text}.txt and my_{text}.txt")
+
+
 PEM = """-----BEGIN {kind}PRIVATE KEY-----
 MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDb
 c2VjcmV0c2VjcmV0c2VjcmV0

@@ -129,6 +129,15 @@ async def test_outside_of_the_workspace_nothing_is_saved(web, get, workspace, tm
     assert files(workspace) == []
 
 
+async def test_other_allowed_folders_are_not_for_downloads(web, workspace, tmp_path):
+    (tmp_path / "other").mkdir()
+    context = base_context(workspace, [str(tmp_path / "other"), str(workspace)], 128_000)
+    arguments = {"url": web.url("/a.bin"), "path": str(tmp_path / "other/x")}
+    outcome = await run_tool(download_tool(web.guard(), MIB), arguments, 60.0, context)
+    assert "is outside of what tools may touch" in outcome.content
+    assert files(tmp_path / "other") == []
+
+
 async def test_a_folder_that_is_exchanged_for_a_link_during_the_download_leads_nowhere(web, get, workspace, tmp_path):
     (tmp_path / "outside").mkdir()
 
