@@ -143,6 +143,7 @@ def _probe(home: Home, settings: Settings) -> Sandbox:
         settings.tools.allowed_paths,
         settings_file=settings.source.file,
     )
+    found.remove_leftovers()  # the home is locked, so that no command runs
     return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)))
 
 

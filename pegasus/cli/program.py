@@ -77,6 +77,7 @@ MODULES: Final[Mapping[str, str]] = {
     "init": "init",
     "status": "status",
     "tree": "status",
+    "doctor": "doctor",
     "tasks": "tasks",
     "config": "config",
     "memory": "memory",

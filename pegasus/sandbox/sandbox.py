@@ -126,6 +126,11 @@ class Sandbox:
             return ""
         return f"walls around commands: {self.description}; install bubblewrap, or allow it to make user namespaces"
 
+    def remove_leftovers(self) -> None:
+        """Remove the temporary files that commands of a killed daemon have left. To be called when no command runs."""
+        if self.folders.temporary:
+            remove_folder(self.folders.temporary)
+
     def walls(self, env: Mapping[str, str], name: str, *, has_terminal: bool) -> Walls:
         """Return the walls around a command, and make its folder for temporary files. Raises OSError.
 
@@ -191,14 +196,13 @@ def probe_sandbox(
     """Find out which walls work here, by running a trivial program within them; return the sandbox for the whole run.
 
     home: Pegasus's own, which must exist, as must the workspace. Blocks for some hundredths of a second, for `PROBE_SECONDS` at most
-    for each way to start bubblewrap. Removes what commands of a daemon that was killed have left in the folder for temporary files.
+    for each way to start bubblewrap. Changes nothing.
 
     Raises SandboxError if the settings require walls and there are none.
     """
     folders = plan_folders(
         home, workspace, allowed_paths=allowed_paths, writable=settings.writable, settings_file=settings_file
     )
-    remove_folder(folders.temporary)
     found = Sandbox(
         mode=settings.mode,
         folders=folders,

@@ -219,3 +219,11 @@ async def test_weaker_walls_are_told_at_the_start_and_in_status(tmp_path, no_bub
         assert "Walls" in (await daemon.command("status")).out
         async with daemon.client() as client:
             assert "Note: walls around commands" in await client.ask("/status")
+
+
+async def test_the_doctor_finds_a_running_agent_and_its_walls(tmp_path):
+    async with serving(tmp_path, Office()) as daemon:
+        found = json.loads((await daemon.command("doctor", "--json")).out)["findings"]
+        by_check = {finding["check"]: finding for finding in found}
+        assert "answers at" in by_check["ports"]["text"]
+        assert by_check["sandbox"]["text"].startswith("walls around commands: ")

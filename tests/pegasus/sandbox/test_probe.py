@@ -80,7 +80,7 @@ def test_without_walls_by_choice_nobody_is_warned(probe):
 def test_leftovers_of_a_killed_daemon_are_removed(probe, home):
     (home / "run/commands/old/tmp").mkdir(parents=True)
     (home / "run/commands/old/tmp/file").touch()
-    probe(None, 0)
+    probe(None, 0).remove_leftovers()
     assert not (home / "run/commands").exists()
 
 

@@ -1,0 +1,317 @@
+"""`pegasus doctor`: what may keep the agent from working, or make it less safe, on this machine; each finding with what to do.
+
+It works with a home that does not exist, settings with mistakes, and whether or not an agent runs. It changes nothing. A check is a
+function that yields findings; one that fails unexpectedly is a finding too, so that the others are still made.
+
+`broken` means that the agent will not start or not answer, or that somebody else can read its keys; then the exit code is 1. A
+`note` is something that works less well than it could.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from pegasus import __version__
+from pegasus.cli.control import STATE_SECONDS, ask_daemon, describe_refusal, find_daemon, json_line, print_text
+from pegasus.cli.files import doubts_about, skills_of
+from pegasus.cli.program import JSON, Options, check_settings_in_use, pegasus, program_name
+from pegasus.client import ClientError
+from pegasus.formatting import plural
+from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
+from pegasus.models import OFFLINE, find_providers, role_spec
+from pegasus.sandbox import SandboxError, probe_sandbox
+from pegasus.settings import Settings, SettingsError
+
+OK: Final = "ok"
+NOTE: Final = "note"
+BROKEN: Final = "broken"
+"""Severities of findings."""
+LITTLE_SPACE: Final = 1 << 30
+"""Bytes free on the disk below which it is noted."""
+NO_SPACE: Final = 50 << 20
+"""Bytes free below which messages may soon not be accepted any more."""
+_PACKAGE: Final = "pegasus-agent"
+
+
+@attrs.frozen
+class Finding:
+    """The outcome of one check: `Finding("ports", BROKEN, "127.0.0.1:7717 is taken", "choose another: config set gateway.port")`."""
+
+    check: str
+    """Name of the check."""
+    severity: str
+    """"ok", "note" or "broken"."""
+    text: str
+    """What was found."""
+    fix: str = ""
+    """What to do; "" if there is nothing to do."""
+
+
+@attrs.frozen(eq=False)
+class Examined:
+    """The installation that the checks look at."""
+
+    home: Home
+    """The home, which may not exist."""
+    options: Options
+    """The options of the command line."""
+    settings: Settings | None
+    """The settings; None if they have mistakes."""
+    problem: SettingsError | None
+    """The mistakes in the settings."""
+
+
+@pegasus.declare("doctor", JSON, options_only=True)
+def run_doctor(options: Options, *, as_json: bool = False) -> int:
+    """Check the installation, and say how to mend what is wrong.
+
+    The exit code is 1 if something is broken.
+    """
+    findings = examine(options)
+    if as_json:
+        print_text(
+            json_line({"findings": [attrs.asdict(finding) for finding in findings], "ok": not _broken(findings)})
+        )
+    else:
+        print_text(findings_text(findings))
+    return 1 if _broken(findings) else 0
+
+
+def examine(options: Options) -> list[Finding]:
+    """Return the findings of all checks, in their order. Raises HomeError for a home that no name leads to."""
+    home = options.home()
+    settings, problem = None, None
+    try:
+        settings = options.load()[1]
+        check_settings_in_use(home, settings)
+    except SettingsError as error:
+        problem = error
+    examined = Examined(home, options, settings, problem)
+    findings: list[Finding] = []
+    for name, check in CHECKS:
+        try:
+            findings += check(examined)
+        except Exception as error:  # a check that cannot be made must not hide the others
+            findings.append(Finding(name, BROKEN, f"the check failed: {type(error).__name__}: {error}", "report this"))
+    return findings
+
+
+def findings_text(findings: Sequence[Finding]) -> str:
+    """Return the findings for people: a line each, and below it what to do."""
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.severity:<7} {finding.check:<13} {finding.text}")
+        if finding.fix:
+            lines.append(f"{'':<22}→ {finding.fix}")
+    broken = len(_broken(findings))
+    noted = sum(finding.severity == NOTE for finding in findings)
+    return "\n".join([*lines, "", f"{broken} broken, {plural(noted, 'note')}" if broken or noted else "All is well."])
+
+
+def _broken(findings: Sequence[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.severity == BROKEN]
+
+
+# ------------------------------------------------------------------ checks
+
+
+def _installation(examined: Examined) -> Iterator[Finding]:
+    """Check that the packages are there that this version asks for."""
+    python = ".".join(map(str, sys.version_info[:3]))
+    missing = [name for name in _required_packages() if not _is_installed(name)]
+    if missing:
+        fix = f"install them: {sys.executable} -m pip install {' '.join(missing)}"
+        yield Finding("installation", BROKEN, f"missing packages: {', '.join(missing)}", fix)
+    else:
+        yield Finding("installation", OK, f"Pegasus {__version__}, Python {python}, {sys.platform}")
+
+
+def _required_packages() -> list[str]:
+    """Return the names of the packages that are asked for on every machine."""
+    try:
+        wanted = metadata.requires(_PACKAGE) or []
+    except metadata.PackageNotFoundError:  # run from a folder, without an installation
+        return []
+    always = (line for line in wanted if ";" not in line)
+    return ["".join(c if c.isalnum() or c in "-_." else " " for c in line).split()[0] for line in always]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _settings(examined: Examined) -> Iterator[Finding]:
+    """Check the settings as a start does."""
+    if examined.problem is not None:
+        for line in str(examined.problem).splitlines():
+            yield Finding("settings", BROKEN, line, f"correct it; {program_name()} config keys explains every key")
+        return
+    assert examined.settings is not None  # noqa: S101  there is a problem otherwise
+    file = examined.settings.source.file
+    there = file is not None and file.exists()
+    yield Finding("settings", OK, f"{file}" if there else "there is no settings file, so that all defaults count")
+
+
+def _models(examined: Examined) -> Iterator[Finding]:
+    """Check that a model will answer. No model is called."""
+    if examined.settings is None or examined.problem is not None:
+        return
+    settings = examined.settings
+    spec = role_spec("default", settings.models, find_providers(settings.providers))
+    if spec == OFFLINE:
+        text = "neither a model nor a key is set: a local server answers if there is one, else the stand-in"
+        yield Finding("keys", NOTE, text, f"choose a model: {program_name()} init")
+    else:
+        yield Finding("keys", OK, f"{spec} answers; {program_name()} init tries a call")
+
+
+def _home(examined: Examined) -> Iterator[Finding]:
+    """Check that the home is the user's alone."""
+    path = examined.home.path
+    if not path.exists():
+        yield Finding("home", NOTE, f"{path} is not there yet", "the first start makes it")
+        return
+    problems = list(_private(path, "home", 0o700))
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        problems.append(Finding("home", BROKEN, f"{path} cannot be written", f"give it back: chown -R $USER {path}"))
+    yield from problems or [Finding("home", OK, str(path))]
+
+
+def _private(path: Path, check: str, mode: int) -> Iterator[Finding]:
+    """Check that nobody else may use a file or folder."""
+    status = path.stat()
+    if status.st_uid != os.geteuid():
+        yield Finding(check, BROKEN, f"{path} belongs to user {status.st_uid}", f"chown {os.geteuid()} {path}")
+    elif stat.S_IMODE(status.st_mode) & 0o077:
+        found = f"{path} is open to others (mode {stat.S_IMODE(status.st_mode):o})"
+        yield Finding(check, BROKEN, found, f"chmod {mode:o} {path}")
+
+
+def _token(examined: Examined) -> Iterator[Finding]:
+    """Check the token that clients show."""
+    token = examined.home.token
+    if not token.exists():
+        yield Finding("token", OK, "it is made at the next start")
+        return
+    problems = list(_private(token, "token", 0o600))
+    fix = f"delete it; the next start makes a new one: rm {token}"
+    try:
+        length = len(read_token(examined.home))
+    except HomeError as error:
+        problems.append(Finding("token", BROKEN, str(error), fix))
+    else:
+        if length < SHORTEST_TOKEN:
+            found = f"{token} has {length} characters, allowed: {SHORTEST_TOKEN} or more"
+            problems.append(Finding("token", BROKEN, found, fix))
+    yield from problems or [Finding("token", OK, str(token))]
+
+
+def _files(examined: Examined) -> Iterator[Finding]:
+    """Check the disk, the rights on what is written, and the files of users."""
+    home = examined.home
+    place = next(path for path in (home.path, *home.path.parents) if path.exists())
+    free = shutil.disk_usage(place).free
+    if free < LITTLE_SPACE:
+        severity = BROKEN if free < NO_SPACE else NOTE
+        yield Finding("files", severity, f"{free >> 20} MB are free on the disk of {place}", "make room")
+    for folder in (home.data, home.workspace, home.log.parent):
+        if folder.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            yield Finding("files", BROKEN, f"{folder} cannot be written", f"give it back: chown -R $USER {folder}")
+    if examined.settings is not None:
+        skills = skills_of(home)
+        problems = [*map(str, skills.problems)]
+        for skill in skills.all():
+            problems += doubts_about(skill, home, examined.settings)
+        if problems:
+            found = f"{plural(len(problems), 'problem')} with skills"
+            yield Finding("files", NOTE, found, f"{program_name()} skills check names them")
+    yield Finding("files", OK, f"{free >> 30} GB free")
+
+
+def _ports(examined: Examined) -> Iterator[Finding]:
+    """Check that the agent answers or, if none runs, that it could listen."""
+    if examined.settings is None:
+        return
+    host, port = examined.settings.gateway.host, examined.settings.gateway.port
+    daemon = read_daemon(examined.home)
+    if daemon is not None:
+        try:
+            trio.run(ask_daemon, find_daemon(examined.home, examined.settings), "status", {}, STATE_SECONDS)
+        except ClientError as error:
+            found = f"process {daemon.pid} does not answer at {daemon.ws}: {describe_refusal(error, 'status')}"
+            yield Finding("ports", BROKEN, found, f"end it (kill {daemon.pid}), and start it again: {program_name()}")
+        else:
+            yield Finding("ports", OK, f"an agent runs (process {daemon.pid}) and answers at {daemon.ws}")
+    elif reason := _why_not_listening(host, port):
+        fix = f"choose another port, or 0 for any: {program_name()} config set gateway.port 0"
+        yield Finding("ports", BROKEN, f"{host}:{port} cannot be listened at: {reason}", fix)
+    else:
+        yield Finding("ports", OK, f"no agent runs; {host}:{port} is free")
+
+
+def _why_not_listening(host: str, port: int) -> str:
+    """Return why nothing can listen there, "" if something can."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+def _sandbox(examined: Examined) -> Iterator[Finding]:
+    """Check which walls there are around commands, by building some."""
+    if examined.settings is None:
+        return
+    settings, home = examined.settings, examined.home
+    with tempfile.TemporaryDirectory(prefix="pegasus-doctor-") as temporary:
+        path, workspace = home.path, home.workspace
+        if not workspace.exists():  # walls need a workspace to stand around
+            path, workspace = Path(temporary), Path(temporary, "workspace")
+            workspace.mkdir()
+        try:
+            allowed = settings.tools.allowed_paths
+            found = probe_sandbox(settings.sandbox, path, workspace, allowed, settings_file=settings.source.file)
+        except SandboxError as error:
+            fix = "install bubblewrap (apt install bubblewrap), or allow user namespaces"
+            yield Finding("sandbox", BROKEN, str(error), fix)
+            return
+    fix = ""
+    if found.mode == "off":
+        fix = f"{program_name()} config set sandbox.mode auto"
+    elif not found.bubblewrap:
+        fix = "install bubblewrap (apt install bubblewrap), or allow it to make user namespaces"
+    severity = NOTE if fix else OK
+    yield Finding("sandbox", severity, f"walls around commands: {found.description}", fix)
+
+
+CHECKS: Final[tuple[tuple[str, Callable[[Examined], Iterator[Finding]]], ...]] = (
+    ("installation", _installation),
+    ("settings", _settings),
+    ("keys", _models),
+    ("home", _home),
+    ("token", _token),
+    ("files", _files),
+    ("ports", _ports),
+    ("sandbox", _sandbox),
+)
+"""The checks with their names, in the order in which findings are shown."""

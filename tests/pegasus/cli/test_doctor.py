@@ -1,0 +1,150 @@
+"""`pegasus doctor`: each thing that can be wrong is found, named with its remedy, and does not hide the others."""
+
+import json
+import os
+import shutil
+import socket
+from collections import namedtuple
+
+import pytest
+
+from pegasus.cli import doctor
+from pegasus.sandbox import landlock
+from pegasus.sandbox import sandbox as sandbox_module
+
+
+@pytest.fixture
+def home(user):
+    home = user / ".pegasus"
+    (home / "workspace").mkdir(parents=True, mode=0o700)
+    home.chmod(0o700)
+    return home
+
+
+@pytest.fixture
+def findings(pegasus):
+    """Runs the command with --json; returns exit code and findings by check."""
+
+    def findings(*args):
+        code, out, err = pegasus("doctor", "--json", "--set", "gateway.port=0", *args)
+        assert err == ""
+        answer = json.loads(out)
+        assert answer["ok"] == (code == 0)
+        found = {}
+        for finding in answer["findings"]:
+            found.setdefault(finding["check"], []).append(finding)
+        return code, found
+
+    return findings
+
+
+def broken(found, check):
+    """The findings of a check that are broken; each has a remedy."""
+    bad = [finding for finding in found[check] if finding["severity"] == "broken"]
+    assert all(finding["fix"] for finding in bad)
+    return [finding["text"] for finding in bad]
+
+
+def test_a_new_home_is_well_and_nothing_is_made(pegasus, user):
+    code, out, err = pegasus("doctor", "--set", "gateway.port=0")
+    assert (code, err) == (0, "")
+    assert "0 broken" in out
+    assert [line.split()[1] for line in out.splitlines() if line[:1] not in ("", " ", "0")] == [
+        "installation", "settings", "keys", "home", "token", "files", "ports", "sandbox"
+    ]  # fmt: skip
+    assert not (user / ".pegasus").exists()
+
+
+def test_mistakes_in_the_settings(findings, home):
+    (home / "pegasus.toml").write_text("[gateway]\nhots = 'x'\n[tools]\ntimeout = 0\n")
+    code, found = findings()
+    assert code == 1
+    assert len(broken(found, "settings")) == 2
+    assert {"home", "files", "installation"} <= set(found), "the others are made all the same"
+
+
+def test_a_model_without_its_key(findings, home):
+    code, found = findings("--set", "models.fallback=['openai/x']")
+    assert (code, "keys" in found) == (1, False)
+    assert "models.fallback" in broken(found, "settings")[0]
+
+
+def test_a_home_and_a_token_that_others_can_read(findings, home):
+    (home / "token").write_text("x" * 43)
+    home.chmod(0o755)
+    (home / "token").chmod(0o644)
+    code, found = findings()
+    assert code == 1
+    assert "open to others (mode 755)" in broken(found, "home")[0]
+    assert "open to others (mode 644)" in broken(found, "token")[0]
+
+
+def test_a_token_that_is_too_short(findings, home):
+    (home / "token").write_text("short")
+    (home / "token").chmod(0o600)
+    assert "has 5 characters" in broken(findings()[1], "token")[0]
+
+
+def test_a_port_that_is_taken(findings, home):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code, found = findings("--set", f"gateway.port={server.getsockname()[1]}")
+    assert code == 1
+    assert "Address already in use" in broken(found, "ports")[0]
+
+
+def test_a_daemon_that_does_not_answer(findings, home):
+    (home / "run").mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"ws://127.0.0.1:{server.getsockname()[1]}"
+    text = json.dumps({"pid": os.getpid(), "ws": address, "http": "", "version": "0", "startedAt": 1})
+    (home / "run" / "daemon.json").write_text(text)
+    (home / "token").write_text("x" * 43)
+    (home / "token").chmod(0o600)
+    assert f"process {os.getpid()} does not answer" in broken(findings()[1], "ports")[0]
+
+
+@pytest.mark.parametrize(("free", "severity"), [(10 << 20, "broken"), (500 << 20, "note"), (5 << 30, "ok")])
+def test_little_room_on_the_disk(findings, home, monkeypatch, free, severity):
+    usage = namedtuple("usage", "total used free")(0, 0, free)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
+    assert findings()[1]["files"][0]["severity"] == severity
+
+
+def test_a_skill_with_mistakes(findings, home):
+    (home / "skills" / "bad").mkdir(parents=True)
+    (home / "skills" / "bad" / "SKILL.md").write_text("no front matter")
+    found = findings()[1]["files"][0]
+    assert (found["severity"], "1 problem with skills" in found["text"]) == ("note", True)
+
+
+def test_packages_that_are_missing(findings, home, monkeypatch):
+    monkeypatch.setattr(
+        doctor.metadata, "requires", lambda name: ["attrs>=1", "no-such-package<2", "other; extra == 'x'"]
+    )
+    assert broken(findings()[1], "installation") == ["missing packages: no-such-package"]
+
+
+def test_walls(findings, home, monkeypatch):
+    assert "none" in findings("--set", "sandbox.mode=off")[1]["sandbox"][0]["text"]
+    monkeypatch.setattr(sandbox_module.shutil, "which", lambda name: None)
+    monkeypatch.setattr(landlock, "version", lambda: 0)
+    found = findings()[1]["sandbox"][0]
+    assert (found["severity"], "install bubblewrap" in found["fix"]) == ("note", True)
+    code, found = findings("--set", "sandbox.mode=require")
+    assert code == 1
+    assert "sandbox.mode" in broken(found, "sandbox")[0]
+
+
+def test_a_check_that_fails_hides_no_other(findings, home, monkeypatch):
+    monkeypatch.setattr(doctor, "skills_of", lambda home: 1 / 0)
+    code, found = findings()
+    assert code == 1
+    assert "ZeroDivisionError" in broken(found, "files")[0]
+    assert "sandbox" in found
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_look_leaves_the_files_of_running_commands(findings, home):
+    (home / "run/commands/one").mkdir(parents=True)
+    assert findings()[1]["sandbox"][0]["text"] == "walls around commands: bubblewrap"
+    assert (home / "run/commands/one").exists()
