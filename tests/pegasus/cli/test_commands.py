@@ -140,6 +140,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "init",
         "status",
         "tree",
+        "doctor",
         "tasks",
         "config",
         "memory",
