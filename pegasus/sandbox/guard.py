@@ -1,7 +1,7 @@
 """The guard of one command: a small process between the daemon and the command, which makes sure that all of it ends.
 
-`pegasus.sandbox.process` runs this file as a script with the bare interpreter (`-I -S`). Starting it
-is a part of every command, so it imports nothing of Pegasus, and of the standard library only
+`pegasus.sandbox.guarded` runs this file with the bare interpreter (`-I -S`), as a module, since a script would be compiled anew
+each time (5 ms). Starting it is a part of every command, so it imports nothing of Pegasus, and of the standard library only
 modules that are already loaded or built in.
 
 Where the command has walls, the guard builds those of Landlock around it (`pegasus.sandbox.landlock`), or runs within those of
@@ -349,8 +349,7 @@ def _offer_to_killer() -> None:
 
 
 def _load_landlock() -> Any:
-    """Return the module `pegasus.sandbox.landlock`, which lies beside this file. It imports nothing of Pegasus either."""
-    sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+    """Return the module `pegasus.sandbox.landlock`, whose folder is in the path here. It imports nothing of Pegasus either."""
     import landlock  # type: ignore[import-not-found]
 
     return landlock
@@ -449,5 +448,6 @@ def main() -> bool:
     return guard.adopts
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Guard one command, and end the process."""
     os._exit(0 if main() else 1)

@@ -43,7 +43,9 @@ from pegasus.sandbox.proxy import serve_proxy
 from pegasus.sandbox.sandbox import Sandbox, Walls, remove_folder
 
 _GUARD: Final = str(Path(__file__).with_name("guard.py"))
-"""Path of the script that guards each command."""
+"""Path of the module that guards each command."""
+_RUN_GUARD: Final = "import sys; sys.path.append(sys.argv.pop(1).rpartition('/')[0]); import guard; guard.run()"
+"""Program that runs it. Its first argument is the path above, the others are those of the guard."""
 _GUARD_LIMIT: Final = 5.0
 """Seconds after which the guard is taken for stopped or stuck: at the start, and beyond the grace at the end."""
 _LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -256,10 +258,11 @@ async def _start_guard(
             open_pipes.callback(conduit.close)
             inherited.callback(other.close)
             guards_end = other.fileno()
+        numbers = (report, *streams, guards_end)
         passed = (report, *streams, *([guards_end] if conduit is not None else []))
         with trio.CancelScope(shield=True):
             guard = await trio.lowlevel.open_process(
-                [*walls.prefix, sys.executable, "-I", "-S", _GUARD, *map(str, (report, *streams, guards_end))],
+                [*walls.prefix, sys.executable, *("-I", "-S", "-c", _RUN_GUARD, _GUARD), *map(str, numbers)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=report,
