@@ -24,21 +24,34 @@ NAMESPACES: Final = ("--unshare-pid", "--unshare-net", "--unshare-ipc")
 """Options that are always given. `--unshare-user` is among the options of the probe: it may be refused, and root can do without."""
 
 
+_OF_THE_KERNEL: Final = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi")
+"""Files by which the kernel is set."""
+PRIVATE: Final = ("tmp", "home", "shm")
+"""Folders of one command: for temporary files, in place of homes, and for shared memory."""
+
+
 def bubblewrap_arguments(program: Sequence[str], folders: Folders, temporary: str, *, new_session: bool) -> list[str]:
     """Return the beginning of a command line; the program to run in the walls follows.
 
-    program: bwrap with the options that work on this machine. temporary: folder of this command alone, with the folders `tmp`
-    and `home` in it. new_session: it gets no terminal, so that it need not stay in the session of one.
+    program: bwrap with the options that work on this machine. temporary: folder of this command alone, with the folders
+    `PRIVATE` in it. new_session: it gets no terminal, so that it need not stay in the session of one.
     """
     arguments = [*program, *NAMESPACES, "--cap-drop", "ALL", "--as-pid-1"]
     if new_session:
         arguments.append("--new-session")
     arguments += ["--ro-bind", "/", "/"] if "/" not in folders.writable else ["--bind", "/", "/"]
     arguments += ["--dev", "/dev", "--proc", "/proc"]
+    # The kernel lets root write to these without any capability, also within a namespace: core_pattern names a program to run outside.
+    for name in _OF_THE_KERNEL:
+        arguments += ["--ro-bind-try", name, name]
+    # Memory that programs share is files here; on the disk it does not pass by the limit of memory.
+    arguments += ["--bind", os.path.join(temporary, "shm"), "/dev/shm"]  # noqa: S108
     emptied: list[str] = []
     for path, kind in folders.entries():
         if path == "/":
             continue
+        for upper in folders.ways_to(path):
+            arguments += ["--bind", upper, upper]
         if kind == "write":
             arguments += ["--bind-try", path, path]
         elif kind == "read":

@@ -75,6 +75,21 @@ class Folders:
                 found.append((path, kind))
         return found
 
+    def ways_to(self, path: str) -> list[str]:
+        """Return the folders between what can be written and a hidden path in it, upper ones first.
+
+        Whoever may write could rename them, with the hidden path below, and find it under its new name. So each becomes a mount of
+        its own, which cannot be renamed.
+        """
+        if path not in self.hidden:
+            return []
+        above = [folder for folder in self.writable if is_within(path, folder) and folder != path]
+        top = max(above, key=len, default=path)
+        uppers: list[str] = []
+        while is_within(path := os.path.dirname(path), top) and path != top:
+            uppers.insert(0, path)
+        return uppers
+
     def granted(self) -> tuple[list[str], list[str]]:
         """Return what may be read, and what may be written, for a wall that can only grant, never hide within what is granted."""
         kinds = dict(self.entries())

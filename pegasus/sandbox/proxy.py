@@ -31,11 +31,13 @@ Dial: TypeAlias = Callable[[str, int], Awaitable[trio.abc.Stream]]
 
 MAX_HEAD: Final = 64 * 1024
 """Bytes of the beginning of a request, up to its empty line."""
-MAX_CONNECTIONS: Final = 128
-"""Connections of one command at the same time; more wait."""
+MAX_CONNECTIONS: Final = 32
+"""Connections of one command at the same time; more wait. Each costs the daemon two descriptors."""
 HEAD_SECONDS: Final = 30.0
 """Seconds that a client has for the beginning of a request."""
 _PIECE: Final = 64 * 1024
+_PAUSE: Final = 0.1
+"""Seconds until it is tried again to accept a connection after that has failed."""
 _USER: Final = "command"
 _NOT_PASSED_ON: Final = ("proxy-authorization", "proxy-connection", "connection", "keep-alive")
 """Headers that are about the connection to the proxy."""
@@ -79,22 +81,37 @@ async def serve_proxy(conduit: socket.socket, order: ProxyOrder, dial: Dial) -> 
     Leaving the block ends all its connections. An exception of the block leaves as it is.
     """
     listener = await _receive_listener(conduit)
-    room = trio.CapacityLimiter(MAX_CONNECTIONS)
-
-    async def handle(stream: trio.SocketStream) -> None:
-        async with stream, room:
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await _Exchange(stream, order, dial).run()
-
     try:
         async with listener, trio.open_nursery() as nursery:
-            nursery.start_soon(trio.serve_listeners, handle, [listener])
+            nursery.start_soon(_accept_all, listener, order, dial)
             yield
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         if len(group.exceptions) == 1:
             raise group.exceptions[0] from None
         raise
+
+
+async def _accept_all(listener: trio.SocketListener, order: ProxyOrder, dial: Dial) -> None:
+    """Serve connections, MAX_CONNECTIONS at the same time. Others wait in the kernel, where they cost the daemon no descriptor."""
+    room = trio.Semaphore(MAX_CONNECTIONS)
+
+    async def serve(stream: trio.SocketStream) -> None:
+        try:
+            async with stream:
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await _Exchange(stream, order, dial).run()
+        finally:
+            room.release()
+
+    async with trio.open_nursery() as nursery:
+        while True:
+            await room.acquire()
+            try:
+                nursery.start_soon(serve, await listener.accept())
+            except OSError:  # there is no descriptor left for it
+                room.release()
+                await trio.sleep(_PAUSE)
 
 
 async def _receive_listener(conduit: socket.socket) -> trio.SocketListener:

@@ -25,7 +25,7 @@ from typing import Any, Final
 import attrs
 
 from pegasus.sandbox import landlock
-from pegasus.sandbox.bubblewrap import bubblewrap_arguments
+from pegasus.sandbox.bubblewrap import PRIVATE, bubblewrap_arguments
 from pegasus.sandbox.folders import NO_FOLDERS, Folders, plan_folders
 from pegasus.sandbox.proxy import Dial, ProxyOrder
 from pegasus.settings import SandboxSettings
@@ -35,8 +35,8 @@ PROBE_SECONDS: Final = 1.0
 LEAST_LANDLOCK: Final = 6
 """Version of Landlock (Linux 6.12) from which on a command cannot signal processes outside."""
 _MEGABYTE: Final = 1 << 20
-_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm")
-"""Names in /dev that commands may write to, where it is the real one."""
+_DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "shm")
+"""Names in /dev that commands may write to, where it is the real one. Not pts: the terminals of the user are there."""
 _TEMPORARY_NAMES: Final = ("TMPDIR", "TMP", "TEMP")
 """Variables that name the folder for temporary files."""
 _OF_THE_HOME: Final = "XDG_"
@@ -134,13 +134,14 @@ class Sandbox:
     def walls(self, env: Mapping[str, str], name: str, *, has_terminal: bool) -> Walls:
         """Return the walls around a command, and make its folder for temporary files. Raises OSError.
 
-        env: its environment. name: unique among the commands that run. Blocks for the time that it takes to make three folders.
+        env: its environment. name: unique among the commands that run. Blocks for the time that it takes to make four folders.
         """
         if self.kind == "none":
             return Walls(environment=env)
         folder = os.path.join(self.folders.temporary, name)
-        os.makedirs(os.path.join(folder, "tmp"), mode=0o700)
-        os.mkdir(os.path.join(folder, "home"), mode=0o700)
+        os.makedirs(folder, mode=0o700)
+        for private in PRIVATE:
+            os.mkdir(os.path.join(folder, private), mode=0o700)
         proxy = ProxyOrder() if self.has_network else None
         if self.bubblewrap:
             arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder, new_session=not has_terminal)
@@ -169,8 +170,8 @@ def remove_folder(folder: str) -> None:
     A command may have taken away its own rights on a folder; they are given back first.
     """
     with suppress(OSError):
-        os.rmdir(os.path.join(folder, "tmp"))
-        os.rmdir(os.path.join(folder, "home"))
+        for name in PRIVATE:
+            os.rmdir(os.path.join(folder, name))
         os.rmdir(folder)
         return
     for path, names, _ in os.walk(folder):
@@ -253,7 +254,7 @@ def _try_bubblewrap(program: tuple[str, ...], folders: Folders) -> str:
     """Run the interpreter in walls as a command would have them. Return what went wrong, "" for nothing."""
     try:
         with tempfile.TemporaryDirectory(prefix="pegasus-probe-") as temporary:
-            for name in ("tmp", "home"):
+            for name in PRIVATE:
                 os.mkdir(os.path.join(temporary, name))
             walls = bubblewrap_arguments(program, folders, temporary, new_session=True)
             # The workspace must be there, and the interpreter must run; -S leaves out what takes time.

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from pegasus.sandbox import CommandLimits, DialError, ProcessError, TerminalSize, open_process, run_process
-from pegasus.sandbox.proxy import MAX_HEAD, ProxyOrder, serve_proxy
+from pegasus.sandbox.proxy import MAX_CONNECTIONS, MAX_HEAD, ProxyOrder, serve_proxy
 from pegasus.tools.addresses import AddressGuard, guarded_dial
 from tests.pegasus.sandbox.processes import PYTHON, alive, guards
 from tests.pegasus.sandbox.walls import KINDS, make_home, make_sandbox
@@ -43,12 +43,12 @@ async def web_server(name="page"):
 
 class Client:
     def __init__(self, port, order):
-        self._port = port
+        self.port = port
         self.authorization = f"Proxy-Authorization: {order.authorization}\r\n".encode()
 
     async def __call__(self, head, *, authorized=True):
         """What the proxy sends back for a request."""
-        async with await trio.open_tcp_stream("127.0.0.1", self._port) as stream:
+        async with await trio.open_tcp_stream("127.0.0.1", self.port) as stream:
             first, _, rest = head.partition(b"\r\n")
             await stream.send_all(first + b"\r\n" + (self.authorization if authorized else b"") + rest)
             with trio.fail_after(5):
@@ -110,6 +110,20 @@ async def test_a_wrong_password_reaches_nothing(proxy):
         client.authorization = b"Proxy-Authorization: Basic Y29tbWFuZDp4\r\n"
         assert b" 407 " in await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port)
     assert heard == []
+
+
+async def test_many_connections_wait_outside(proxy):
+    """They cost the daemon no descriptors, and those before them go on."""
+    client = await proxy(to_loopback)
+    before = len(os.listdir("/proc/self/fd"))
+    async with web_server() as (port, _), trio.open_nursery() as nursery:
+        silent = [await trio.open_tcp_stream("127.0.0.1", client.port) for _ in range(MAX_CONNECTIONS + 20)]
+        await trio.sleep(0.05)  # real connections of this process take real time
+        assert len(os.listdir("/proc/self/fd")) - before - len(silent) <= MAX_CONNECTIONS + 3
+        for stream in silent:
+            await stream.aclose()
+        assert (await client(b"CONNECT site.example:%d HTTP/1.1\r\n\r\nx" % port)).endswith(b"page")
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_refused_host_is_told_why(proxy):
