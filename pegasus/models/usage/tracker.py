@@ -105,6 +105,7 @@ SCOPES: Final = (
     BudgetScope("daily", "today", lambda day, label: day, lambda ledger: ledger.days, _next_day),
     BudgetScope("monthly", "this month", lambda day, label: day[:7], lambda ledger: ledger.months, _next_month),
     BudgetScope("task", "by one task", lambda day, label: label.task_id or None, lambda ledger: ledger.tasks),
+    BudgetScope("message", "for one message", lambda day, label: label.item, lambda ledger: ledger.items),
     BudgetScope("channel_daily", "in one chat a day", _chat_of_day, lambda ledger: ledger.chats, _next_day),
 )
 """In the order in which they are checked."""

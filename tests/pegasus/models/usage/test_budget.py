@@ -76,24 +76,26 @@ async def refused(asked: LanguageModel, **fields: object) -> str:
         ({"monthly_tokens": 5000}, "budget.monthly_tokens", "this month"),
         ({"task_cost": 5.0}, "budget.task_cost", "by one task"),
         ({"task_tokens": 5000}, "budget.task_tokens", "by one task"),
+        ({"message_cost": 5.0}, "budget.message_cost", "for one message"),
+        ({"message_tokens": 5000}, "budget.message_tokens", "for one message"),
         ({"channel_daily_cost": 5.0}, "budget.channel_daily_cost", "in one chat a day"),
         ({"channel_daily_tokens": 5000}, "budget.channel_daily_tokens", "in one chat a day"),
     ],
 )
 async def test_a_call_that_may_exceed_a_budget_is_not_made(autojump_clock, budget, key, says) -> None:
-    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t"), **budget)
+    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t", item=7), **budget)
     asked, scripted = model(kept)
-    why = await refused(asked, label=Label("subagent", A, None, "t"))
+    why = await refused(asked, label=Label("subagent", A, 7, "t"))
     assert key in why
     assert says in why
     assert scripted.requests == []
 
 
-@pytest.mark.parametrize("budget", ["task_tokens", "channel_daily_tokens"])
+@pytest.mark.parametrize("budget", ["task_tokens", "message_tokens", "channel_daily_tokens"])
 async def test_other_tasks_and_chats_go_on(autojump_clock, budget) -> None:
-    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t"), **{budget: 5000})
+    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t", item=7), **{budget: 5000})
     asked, scripted = model(kept)
-    await asked.generate(small(label=Label("subagent", B, None, "u")))
+    await asked.generate(small(label=Label("subagent", B, 8, "u")))
     await asked.generate(small())
     assert len(scripted.requests) == 2
 
