@@ -74,7 +74,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "The label follows the text into the notification of a task and into the tasks that are begun after it.": (
         "tests/pegasus/main_agent/test_labels.py::test_a_notification_has_the_labels_of_its_task_and_the_next_task_inherits_them",
     ),
-    "It survives a power failure, and ends with a fresh conversation.": (
+    "The summary of a conversation, the replay of a task and the pages of an archive have the labels of what they show.": (
+        "tests/pegasus/main_agent/test_labels.py::test_a_summary_has_the_labels_of_what_it_sums_up",
+        "tests/pegasus/main_agent/test_labels.py::test_a_replay_and_the_state_of_a_task_have_its_labels",
+        "tests/pegasus/main_agent/test_labels.py::test_the_labels_of_an_archive_are_those_of_the_lines_that_are_read",
+    ),
+    "A label survives a power failure, and ends with a fresh conversation.": (
         "tests/pegasus/main_agent/test_labels.py::test_what_a_turn_has_read_survives_a_power_failure_and_ends_with_new",
     ),
     "It still counts when an owner speaks next.": (
@@ -124,14 +129,19 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     # From a model that was talked into something
     (
         "Work that has read text from outside sends nothing out before an owner has agreed, be the text a web"
-        " page, a file, the output of a command, a note in memory, the result of a task, or attached to a message."
+        " page, a file, the output of a command, a note in memory, the result of a task, of an MCP server, or attached to a message."
     ): (
+        "tests/blackbox/test_injection.py::test_an_mcp_server",
         "tests/blackbox/test_injection.py::test_a_web_page",
         "tests/blackbox/test_injection.py::test_a_file",
         "tests/blackbox/test_injection.py::test_the_output_of_a_command",
         "tests/blackbox/test_injection.py::test_memory",
         "tests/blackbox/test_injection.py::test_the_notification_of_a_task",
         "tests/blackbox/test_injection.py::test_what_is_attached_to_a_message",
+    ),
+    "Such work, and work for a guest, changes no file that prompts repeat by the file tools without a yes of an owner.": (
+        "tests/blackbox/test_injection.py::test_a_file_that_is_part_of_every_prompt",
+        "tests/pegasus/tools/test_gate.py::test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace",
     ),
     "Work for a guest runs no commands and sends nothing, and no owner is asked about it.": (
         "tests/blackbox/test_injection.py::test_the_message_of_a_guest",

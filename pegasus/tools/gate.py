@@ -9,9 +9,10 @@ nowhere.
 A task that gets such an outcome suspends itself and makes the call again when the approval is answered, with the same key, under which
 the gate then finds the answer. The Main Agent does not wait for anything but its model, so it is told to delegate.
 
-What counts as reaching out: a command that can (see `Confinement`), a file outside the workspace that is written, a request that
-changes something on a server, a tool of another program, and fetching an address that the model has made up: its path may carry what
-the model has read. An address that stands in the conversation, such as a link on a page, carries nothing.
+What counts as reaching out: a command that can (see `Confinement`), a file that is written outside the workspace or that prompts
+repeat (AGENTS.md and the like), a request that changes something on a server, a tool of another program, and fetching an address that
+the model has made up: its path may carry what the model has read. An address that stands in the conversation, such as a link on a
+page, carries nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.identity import WORKSPACE_FILES
 from pegasus.messages import Metadata
 from pegasus.policy import (
     ApprovalError,
@@ -46,7 +48,9 @@ _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
 _TEXTS: Final = ("command", "code", "text", "query")
 """Arguments that hold what a command runs, or what is searched for."""
-_PATHS: Final = ("path", "source", "target")
+_PROMPT_FILES: Final = frozenset(name.casefold() for name in WORKSPACE_FILES)
+"""Files of the workspace that are part of prompts, as file systems without capital letters know them."""
+_PATHS: Final = ("path", "from", "to", "source", "target")
 """Arguments that hold a path."""
 
 
@@ -158,6 +162,8 @@ def _file_call(call: CallRequest, tool: Tool, arguments: Metadata, context: Tool
     forms = tuple(tuple(_path_forms(path, context)) for path in given or ["."])
     writes = tool.effect is not Effect.PURE
     is_inside = all(_is_in_workspace(path, context) for path in given)
+    if writes and any(_is_part_of_prompts(path, context) for path in given):
+        is_inside = False
     leaves = writes and not is_inside
     return attrs.evolve(
         call, targets=forms, reaches_out=leaves, changes_world=leaves, stays_inside=writes and is_inside
@@ -170,6 +176,12 @@ def _path_forms(path: str, context: ToolContext) -> Iterable[str]:
     yield real
     if _is_in_workspace(path, context):
         yield os.path.relpath(real, context.workspace)
+
+
+def _is_part_of_prompts(path: str, context: ToolContext) -> bool:
+    """Return whether a path leads to a file of the workspace that prompts repeat, such as AGENTS.md: more than a file of work."""
+    folder, name = os.path.split(real_path(context, path))
+    return folder == str(context.workspace) and name.casefold() in _PROMPT_FILES
 
 
 def _is_in_workspace(path: str, context: ToolContext) -> bool:

@@ -58,6 +58,7 @@ from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Reflector, Thinker, Thou
 from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
+    Reach,
     ToolContext,
     ToolExecutor,
     ToolOutcome,
@@ -344,6 +345,18 @@ class Stages:
         event = self._deps.events.create(EventType.TOOL_CALL_REQUESTED, "task", payload, task_id=task_id)
         await self._deps.bus.tell(Emit(event))
 
+    def _has_read(self, name: str) -> tuple[Outside, ...]:
+        """Return the labels of what the task has read before it calls this tool.
+
+        Descriptions of MCP servers' tools are read with every thought. They count for calls that reach out by other means than such
+        a server, since an instruction in them cannot be told from the work.
+        """
+        labels, tool = self._fsm.context.outside, self._deps.toolbox.get(name)
+        if tool is None or tool.source is Outside.MCP or tool.reach not in (Reach.FETCH, Reach.OUTSIDE):
+            return labels
+        shown = self._deps.toolbox.offered(self._fsm.task_id, allows=self._type.allows)
+        return join_outside(labels, (Outside.MCP,) if any(each.source is Outside.MCP for each in shown) else ())
+
     def _tool_context(self, call_id: str, name: str, role: str = "") -> ToolContext:
         """Return the context of a call. Its key is the same when the call is run again after a crash."""
         deps, task = self._deps, self._fsm.context
@@ -360,7 +373,7 @@ class Stages:
             commands=self._commands,
             role=role,
             max_result=limit,
-            outside=task.outside,
+            outside=self._has_read(name),
             has_seen=self._has_seen,
         )
         return attrs.evolve(context, origin=channel) if name.startswith("memory_") else context

@@ -72,6 +72,8 @@ def tools() -> list[dict[str, object]]:
         tool("flood", "Send what nobody wants."),
         tool("huge", "Answer with twenty megabytes."),
     ]
+    if text_of_helper := OPTIONS.get("describing"):
+        found.append(tool("helper", text_of_helper))
     if has("freezing"):
         found.append(tool("freeze", "Read nothing any more."))
     if has("instructing"):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 import trio
 
+from pegasus.conversation import Entry, encode, labels_of
+from pegasus.main_agent import page_of
+from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, opening_entry
+from pegasus.main_agent.compaction.transcript import write_transcript
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
@@ -145,3 +149,61 @@ async def test_memory_marks_what_was_written_after_a_page_was_read(autojump_cloc
         await world.say("x")
         await world.idle()
         assert "[source: web]" in await world.tree.services.memory.read("facts/a.md")
+
+
+async def test_a_replay_and_the_state_of_a_task_have_its_labels(autojump_clock):
+    """Whoever asks for what a task has done has read what the task has read."""
+    witness, ids = Witness(), []
+
+    def think(request):
+        if not ids:
+            ids.append("")
+            return say("", spawn("x"))
+        if "completed]" in request.turns[-1].text:
+            ids[0] = request.turns[-1].text.partition("[Task ")[2].split()[0]
+            return say()
+        if request.turns[-1].text.endswith(("task_replay", "task_status")):
+            name = request.turns[-1].text.rpartition("\n")[2]
+            return say("", call(name, name, taskId=ids[0]), call("look", f"l-{name}"))
+        return say()
+
+    steps = iter([FETCH, "fine"])
+    task = ScriptedModel(lambda request: "kept" if "Look back" in request.system else next(steps))
+    async with open_world(ScriptedModel(think), task_model=task, tools=(PAGE,)) as world:
+        add_tool(world, "look", witness.run)
+        await world.say("x")
+        await world.idle()
+        for name in ("task_replay", "task_status"):
+            await world.say("/new")
+            await trio.sleep(5)
+            await world.say(name)
+            await trio.sleep(5)
+    assert witness.outside == [("web",), ("web",)]
+
+
+def test_the_labels_of_an_archive_are_those_of_the_lines_that_are_read():
+    lines = [
+        encode(Entry(0, "user", "hello")),
+        encode(Entry(0, "user", EVIL, metadata={"outside": ["guest"], "fence": "k" * 10})),
+        b"{damaged\n",
+    ]
+    assert page_of(lines, 1, 0, 1, 9_000).outside == ()
+    assert page_of(lines, 1, 0, 2, 9_000).outside == ("guest",)
+    assert page_of(lines, 3, 0, 1, 9_000).outside == ("other",)
+
+
+def test_a_summary_has_the_labels_of_what_it_sums_up():
+    summary = SessionSummary("They talked.", by_code=False)
+    entry = opening_entry(0, "a.jsonl", summary, OpenItems(), (Outside.WEB, Outside.GUEST))
+    assert labels_of((entry,)) == ("guest", "web")
+
+
+def test_the_model_of_summaries_sees_fences_too():
+    entry = Entry(
+        0,
+        "user",
+        "[channel: slack | id: #a]\nEvil.",
+        metadata={"item": 1, "outside": ["guest"], "fence": "k" * 10, "fencedFrom": 26},
+    )
+    [part] = write_transcript([entry], 1_000).parts
+    assert f'wrote: <untrusted source="guest" id="{"k" * 10}">\nEvil.\n</untrusted' in part

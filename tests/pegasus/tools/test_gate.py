@@ -173,3 +173,23 @@ async def test_the_call_that_is_described_is_the_one_that_is_made(context):
 
 def test_a_request_without_facts_is_harmless():
     assert Policy().decide(CallRequest("x", OWNER), Confinement()).decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize("name", ["AGENTS.md", "agents.MD", "./SOUL.md", "sub/../USER.md", "link"])
+def test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace(context, name):
+    """Otherwise a page could give orders to every conversation to come."""
+    (context.workspace / "sub").mkdir()
+    (context.workspace / "link").symlink_to("IDENTITY.md")
+    write = describe_call(tool("write_file", "file"), {"path": name}, context)
+    move = describe_call(tool("move_file", "file"), {"from": "notes.txt", "to": name}, context)
+    for call in (write, move):
+        assert (call.reaches_out, call.changes_world, call.stays_inside) == (True, True, False)
+    look = describe_call(tool("read_file", "file", Effect.PURE), {"path": name}, context)
+    assert (look.reaches_out, look.changes_world) == (False, False)
+    deeper = describe_call(tool("write_file", "file"), {"path": "sub/AGENTS.md"}, context)
+    assert deeper.stays_inside
+
+
+def test_both_ends_of_a_move_count(context, tmp_path):
+    call = describe_call(tool("move_file", "file"), {"from": "a", "to": str(tmp_path / "b")}, context)
+    assert (call.reaches_out, call.stays_inside) == (True, False)
