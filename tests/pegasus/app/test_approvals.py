@@ -2,13 +2,14 @@
 
 import json
 
+import attrs
 import pytest
 import trio
 
 from pegasus.gateway import BadParams, Caller
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ToolSpec
-from pegasus.policy import ListApprovals
+from pegasus.policy import ListApprovals, Role, SeekApproval
 from pegasus.policy.approvals import FILE, MOST_FOR_GUESTS
 from pegasus.policy.wording import SHOWN_ARGUMENTS
 from pegasus.settings import AgentSettings, PolicySettings, Settings, TaskSettings
@@ -395,3 +396,25 @@ async def test_damaged_lines_are_set_aside(autojump_clock):
     lines = [json.loads(line) for line in disk.content(FILE).splitlines()]
     assert [line["id"] for line in lines] == [approval.id] * 3
     assert any(f"{FILE}.bad-" in path for path in disk.paths())
+
+
+async def test_a_yes_is_no_yes_for_other_arguments_or_another_call(autojump_clock):
+    touch = Touch()
+    async with opened(touch, "x") as world:
+        task_id = await submit(world)
+        approval = await until_waiting(world, task_id)
+        keeper = world.root.ref("approvals/keeper")
+        await say_to(world, f"/approve {approval.id}")
+        await outcome(world, task_id)
+        asked = approval.request
+        assert (await keeper.ask(SeekApproval, asked)).id == approval.id
+        for changed in (
+            attrs.evolve(asked, arguments={"what": "y"}),
+            attrs.evolve(asked, arguments={"what": "x", "more": "1"}),
+            attrs.evolve(asked, tool="other"),
+            attrs.evolve(asked, who=Role.GUEST),
+            attrs.evolve(asked, key="t/another"),
+        ):
+            other = await keeper.ask(SeekApproval, changed)
+            assert (other.is_open, other.id != approval.id) == (True, True), changed
+    assert touch.touched == ["x"]
