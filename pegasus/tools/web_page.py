@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import attrs
 
+from pegasus.formatting import truncate
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
@@ -28,6 +29,7 @@ from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.http_client import FetchLimits, HttpAnswer, fetch
 from pegasus.tools.web_fetch import declared_charset, decode_body, is_text
+from pegasus.wire import encode_json
 
 MAX_PAGE: Final = 4 << 20
 """Bytes of a page, decompressed, that are read."""
@@ -48,8 +50,12 @@ from pegasus.tools.page_markdown import main
 main()
 """
 """Runs the converter. Empty packages stand in for those that it is in: loading them would take a third of a second."""
-_ROOM_FOR_FIELDS: Final = 1500
+_ROOM_FOR_FIELDS: Final = 2000
 """Characters of a result that are left for what is not the content."""
+_LONGEST_URL: Final = 1000
+"""Characters of the address that are shown."""
+_LONGEST_TITLE: Final = 300
+"""Characters of the title that are shown."""
 _SHORTEST_PART: Final = 500
 """Characters that a part has at least, whatever the model asks for."""
 _HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
@@ -106,12 +112,12 @@ def _part_of(answer: HttpAnswer, page: _ReadPage, offset: int, room: int) -> Jso
     total = len(page.content)
     if offset and offset >= total:
         raise ToolError(f"offset is {offset:,}, but the page has {total:,} characters")
-    part = page.content[offset : offset + room]
-    if offset + room < total and (end := part.rfind("\n")) > len(part) // 2:
+    part = _fitting(page.content[offset : offset + room], room)
+    if offset + len(part) < total and (end := part.rfind("\n")) > len(part) // 2:
         part = part[: end + 1]  # whole lines
-    result: dict[str, Json] = {"url": answer.url, "status": answer.status}
+    result: dict[str, Json] = {"url": truncate(answer.url, _LONGEST_URL), "status": answer.status}
     if page.title:
-        result["title"] = page.title
+        result["title"] = truncate(page.title, _LONGEST_TITLE)
     notices = [page.notice] if page.notice else []
     if not answer.complete:
         notices.append(answer.note or f"only the first {MAX_PAGE >> 20} MiB of the page were read")
@@ -122,6 +128,13 @@ def _part_of(answer: HttpAnswer, page: _ReadPage, offset: int, room: int) -> Jso
     if notices:
         result["notice"] = "; ".join(notices)
     return {**result, "content": part}
+
+
+def _fitting(text: str, room: int) -> str:
+    """Return as much of a text as has this many characters in a result, where JSON writes quotation marks and line ends as two."""
+    while (length := len(encode_json(text)) - 2) > room:
+        text = text[: min(len(text) - 1, len(text) * room // length)]
+    return text
 
 
 async def _read_page(answer: HttpAnswer) -> _ReadPage:
