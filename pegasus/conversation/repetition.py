@@ -17,7 +17,7 @@ All of it is read from the entries of the conversation, which are on disk. So a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -33,6 +33,8 @@ MOST_IN_A_ROW: Final = 3
 MOST_CALLS: Final = 64
 """Calls of one answer that are carried out. A model that runs in circles may make thousands in a single answer; each would take
 place in the conversation for ever, and its result in every later request."""
+LOOK_BACK: Final = 100
+"""Calls that are looked at, more than one answer has. A row that is longer counts as this long."""
 NOT_REPEATED: Final = "Error: not carried out: this call was made again and again, and its result was always the same"
 """Result of a call that is not carried out any more. It stands in logs, where `RepetitionGuard` recognises it."""
 REPEATED: Final = "repeated_call"
@@ -75,11 +77,23 @@ def _without_varying(content: str) -> Json:
     )
 
 
-def calls_with_results(entries: Iterable[Entry]) -> list[tuple[ToolCall, Entry]]:
-    """Return the calls of these entries that have a result, in the order of the calls, each with its result."""
-    entries = tuple(entries)
-    results = {entry.call_id: entry for entry in entries if entry.role == "tool"}
-    return [(call, results[call.id]) for entry in entries for call in entry.calls if call.id in results]
+def last_calls(entries: Sequence[Entry]) -> list[tuple[ToolCall, Entry]]:
+    """Return the last calls behind the last message of a person, each with its result, in their order; at most LOOK_BACK.
+
+    The search goes backwards, so that its cost does not grow with the conversation. A message of a person is told from our notes by
+    its metadata, which have no type.
+    """
+    results: dict[str | None, Entry] = {}
+    found: list[tuple[ToolCall, Entry]] = []
+    for entry in reversed(entries):
+        if entry.role == "tool":
+            results[entry.call_id] = entry
+        elif entry.role == "user" and "type" not in entry.metadata:
+            break
+        found += [(call, results[call.id]) for call in reversed(entry.calls) if call.id in results]
+        if len(found) >= LOOK_BACK:
+            break
+    return found[:LOOK_BACK][::-1]
 
 
 @attrs.define(eq=False)
@@ -132,7 +146,7 @@ class RepetitionGuard:
         """
         self._may_repeat = may_repeat
         self._row = _CallRow()
-        for call, result in calls_with_results(_since_last_message(entries)):
+        for call, result in last_calls(entries):
             self._row.add(self._signature(call), result)
 
     def _signature(self, call: ToolCall) -> str:
@@ -170,11 +184,3 @@ class RepetitionGuard:
             "was the same each time. The call is not carried out again: do something else, or answer with what you have.)"
         )
         return Entry(result.ts, "system", text, metadata={"type": REPEATED})
-
-
-def _since_last_message(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries behind the last message of a person, or the whole if there is none. Notes of ours have a type."""
-    for index in range(len(entries) - 1, -1, -1):
-        if entries[index].role == "user" and "type" not in entries[index].metadata:
-            return entries[index + 1 :]
-    return entries
