@@ -158,7 +158,9 @@ class McpConnection:
 
     async def call_tool(self, name: str, arguments: Metadata) -> CallToolResult:
         """Return the result of a tool. Raises CallFailed. Cancelled: the server is told that nobody waits any more."""
-        return await self._call(self._client.call_tool(name, dict(arguments)))
+        if self.protocol in MODERN_PROTOCOL_VERSIONS:
+            return await self._call(self._client.call_tool(name, dict(arguments)))
+        return await self._call(self._client.session.call_tool(name, dict(arguments)))  # less of a way
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Return a resource. Raises CallFailed. Cancelled: as `call_tool`."""

@@ -36,12 +36,15 @@ from pegasus.redaction import Redactor
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import McpServerSettings
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, command_environment
+from pegasus.wire import decode_json, encode_json
 
 if TYPE_CHECKING:
     from pegasus.mcp.connection import McpConnection
 
 QUIET: Final = 2.0
 """Seconds between two readings of a list that changes all the time."""
+SHORTEST_TOKEN: Final = 8
+"""Characters from which a fact of the token's file is taken for a token; shorter ones are words, such as its type."""
 SHORTEST_SECRET: Final = 4
 """Characters from which a value of the environment or of a header is masked in the server's words."""
 LONGEST_INSTRUCTIONS: Final = 2_000
@@ -233,9 +236,17 @@ class McpServer:
             )
         module = cast("Any", importlib.import_module("pegasus.mcp.connection"))  # loaded, since there is a connection
         try:
-            return await self._call_on(connection, tool, arguments)
+            result = await self._call_on(connection, tool, arguments)
         except module.CallFailed as error:
             raise ToolError(f"the MCP server {self.name}: {error}") from None
+        return self._without_tokens(result) if self.settings.auth else result
+
+    def _without_tokens(self, result: Json) -> Json:
+        """Return a result without the access tokens of the server, which it has seen and may repeat."""
+        found = self._token_file.read().get("tokens")
+        tokens = [value for value in found.values() if isinstance(value, str)] if isinstance(found, dict) else []
+        secrets = [value for value in tokens if len(value) >= SHORTEST_TOKEN]
+        return decode_json(Redactor(secrets).apply(encode_json(result)))
 
     async def _call_on(self, connection: McpConnection, tool: ListedTool, arguments: Any) -> Json:
         if not tool.is_extra:

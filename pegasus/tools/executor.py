@@ -22,8 +22,8 @@ Arguments are checked by the library `jsonschema_rs`. Two of its options keep th
 schema of a tool says: a `$ref` to a server is refused and not fetched, and a `pattern` that needs too many
 backtracking steps counts as a mismatch, so that it cannot hang the process.
 
-The schema is compiled for each call. That takes 15 microseconds, which is nothing next to the model call that
-produced the arguments.
+A compiled schema is kept, since compiling takes 30 microseconds, a sixth of a call of an MCP tool. It is found by the identity of the
+schema, which nobody changes in place.
 """
 
 from __future__ import annotations
@@ -286,6 +286,12 @@ def _allows_null(schema: object) -> bool:
     return "null" in types if isinstance(types, Sequence) else True
 
 
+MOST_COMPILED: Final = 256
+"""Compiled schemas that are kept."""
+_compiled: dict[int, tuple[Metadata, Validator]] = {}
+"""Compiled schemas of tools by the identity of the schema, which is kept with it."""
+
+
 def _compile(schema: Metadata) -> Validator:
     """Return the compiled schema. Raises ValueError if it is broken or refers to a server.
 
@@ -294,8 +300,15 @@ def _compile(schema: Metadata) -> Validator:
     """
     import jsonschema_rs
 
+    known = _compiled.get(id(schema))
+    if known is not None and known[0] is schema:
+        return known[1]
     options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_PATTERN_STEPS)
-    return jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, pattern_options=options)
+    validator = jsonschema_rs.validator_for(dict(schema), retriever=_refuse_reference, pattern_options=options)
+    if len(_compiled) >= MOST_COMPILED:
+        _compiled.clear()
+    _compiled[id(schema)] = schema, validator
+    return validator
 
 
 def is_valid_schema(schema: Metadata) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import hands_commands, hands_redaction
+from benchmarks import hands_commands, hands_mcp, hands_redaction
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 
@@ -12,3 +12,4 @@ from benchmarks.workplace import Workplace
 def measure(place: Workplace) -> Iterator[Result]:
     yield from hands_commands.measure(place)
     yield from hands_redaction.measure(place)
+    yield from hands_mcp.measure(place)

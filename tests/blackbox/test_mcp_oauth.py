@@ -84,7 +84,9 @@ async def test_signing_in_with_a_browser(tmp_path):
         assert json.loads(file.read_text())["tokens"]["access_token"] == "access-1"
         await reached(daemon, "web", timeout=25)
         async with daemon.client() as client:
-            assert "hello" in await client.ask("one")
+            said = await client.ask("one")
+            assert "hello, you sent Bearer ***" in said
+            assert "access-1" not in said
         await daemon.restart()
         await reached(daemon, "web")
         async with daemon.client() as client:

@@ -58,7 +58,7 @@ def grant(form: dict[str, str], authorization: str) -> tuple[int, dict[str, Any]
     return 400, {"error": "unsupported_grant_type"}
 
 
-def answer(message: dict[str, Any]) -> dict[str, Any]:
+def answer(message: dict[str, Any], authorization: str) -> dict[str, Any]:
     match message.get("method"):
         case "initialize":
             result: dict[str, Any] = {
@@ -69,7 +69,7 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
         case "tools/list":
             result = {"tools": [{"name": "hello", "inputSchema": {"type": "object"}}]}
         case "tools/call":
-            result = {"content": [{"type": "text", "text": "hello"}]}
+            result = {"content": [{"type": "text", "text": f"hello, you sent {authorization}"}]}
         case _:
             return {"jsonrpc": "2.0", "id": message["id"], "error": {"code": -32601, "message": "Method not found"}}
     return {"jsonrpc": "2.0", "id": message["id"], "result": result}
@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             message = json.loads(body)
             if "id" in message:
-                self.reply(200, answer(message))
+                self.reply(200, answer(message, self.headers.get("authorization", "")))
             else:
                 self.reply(202)
 
