@@ -12,7 +12,7 @@ import pytest
 from pegasus.sandbox import landlock
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Exited, serving, until
-from tests.blackbox.support.work import Effects, Office, act, answer, heard, open_source, shell
+from tests.blackbox.support.work import Effects, Office, act, answer, below, gone, heard, open_source, shell
 
 KINDS = ("bubblewrap", "landlock")
 SPEAK = """
@@ -49,10 +49,10 @@ def output_of(view) -> dict:
     return json.loads(view.last)
 
 
-async def attacked(tmp_path, env, command, settings=None, files=None):
+async def attacked(tmp_path, walls, command, settings=None, files=None, env=None):
     """The result of a command that a task runs: `command` gets the daemon and returns the text of the command.
 
-    files: what is in the workspace.
+    walls: environment of the daemon. files: what is in the workspace. env: environment of the command.
     """
     name = "attack"
     tmp_path.mkdir(exist_ok=True)
@@ -63,10 +63,10 @@ async def attacked(tmp_path, env, command, settings=None, files=None):
         return answer("done")
 
     book = Office()
-    async with serving(tmp_path, book, {"sandbox.writable": [], **(settings or {})}, env=env) as daemon:
+    async with serving(tmp_path, book, {"sandbox.writable": [], **(settings or {})}, env=walls) as daemon:
         for file, text in (files or {}).items():
             (daemon.home / "workspace" / file).write_text(text)
-        book.jobs[name] = [act(shell(command(daemon))), keep]
+        book.jobs[name] = [act(shell(command(daemon), env=env or {})), keep]
         async with daemon.client() as client:
             await client.say(f"do {name}")
             assert await heard(client) == ["completed: done"]
@@ -197,6 +197,55 @@ async def test_a_hostile_command_is_gone_when_stop_is_answered(tmp_path, walled)
         await client.say("/stop")
         await client.reply()
         assert work.processes() == []
+
+
+ATTACKS = {
+    "forks 200 children": "for i in $(seq 200); do sleep 600 & done; wait",
+    "closes its output and goes on": "exec <&- >&- 2>&-; while :; do sleep 600; done",
+    "deletes its own folder": 'mkdir here && cd here && rm -rf "$PWD" && sleep 600',
+    "kills its guard": "kill -9 $PPID 1 2>/dev/null; setsid env -i sleep 600 & sleep 600",
+    "stops its guard": "kill -STOP $PPID 1 2>/dev/null; setsid sleep 600 & sleep 600",
+    "ignores every signal": "trap '' TERM HUP INT QUIT; setsid sh -c \"trap '' TERM HUP; sleep 600\" & while :; do sleep 600; done",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_nothing_of_a_misbehaving_command_is_left_when_stop_is_answered(tmp_path, walled, attack):
+    work = Effects(tmp_path)
+    name, _, value = work.mark.partition("=")
+    call = Call("shell_exec", {"command": f"echo > up; {ATTACKS[attack]}", "env": {name: value}})
+    book = Office({"attack": [act(call), answer("never")]})
+    async with serving(tmp_path, book, env=walled) as daemon, daemon.client() as client:
+        await client.say("do attack")
+        await until((daemon.home / "workspace" / "up").exists, "the command")
+        await until(lambda: len(work.processes()) > (200 if "200" in attack else 0), "the processes of the command")
+        tree = below(daemon.pid)
+        assert tree
+        await client.say("/stop")
+        assert "attack" in (await client.reply())["text"]
+        assert work.processes() == []
+        await gone(tree)
+
+
+@pytest.mark.parametrize(
+    ("command", "note"),
+    [
+        ("head -c 1073741824 /dev/zero | tr '\\0' x; sleep 600", "ended because it wrote more than 256 MiB"),
+        ("for i in $(seq 300); do sleep 600 & done; wait", "ended because it had more than 256 processes"),
+        (
+            f"{sys.executable} -c 'import os, time; os.fork(); x = os.urandom(150 << 20); time.sleep(600)'",
+            "more than 200 MB",
+        ),
+    ],
+)
+async def test_a_command_that_uses_too_much_is_ended_and_told_why(tmp_path, walled, command, note):
+    work = Effects(tmp_path)
+    name, _, value = work.mark.partition("=")
+    result, _, _ = await attacked(
+        tmp_path, walled, lambda _: command, {"sandbox.memory_mb": 200, "tools.timeout": 100}, env={name: value}
+    )
+    assert note in result["note"]
+    assert work.processes() == []
 
 
 async def test_walls_that_are_required_are_there_or_the_start_fails(tmp_path, no_bubblewrap):
