@@ -173,7 +173,7 @@ class Policy:
         if not call.principal.is_owner and (call.is_command or call.changes_world):
             yield Ruling(Decision.DENY, "only work for the owner may do this")
         if call.is_command and not walls.stands:
-            yield Ruling(Decision.ASK, "no sandbox walls commands in on this machine")
+            yield Ruling(Decision.ASK, "no walls stand around commands on this machine")
         if reaches_out and call.sources:
             why = f"this work has read text from outside ({', '.join(call.sources)}), and the call reaches out"
             yield Ruling(self._after_untrusted, why)

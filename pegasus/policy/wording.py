@@ -41,9 +41,8 @@ def question_text(notice: ApprovalNotice, arguments: str, task: str, now: int) -
     while fence in arguments:
         fence += "`"
     asked = notice.channel
-    person = (
-        f" for {asked.type} {asked.channel_id}" + (f", user {asked.user_id}" if asked.user_id else "") if asked else ""
-    )
+    where = f"on {asked.type} {asked.channel_id}" if asked else "by nobody who is known"
+    person = f" by {asked.user_id}" if asked and asked.user_id else ""
     id = notice.id
     return "\n".join(
         [
@@ -51,7 +50,7 @@ def question_text(notice: ApprovalNotice, arguments: str, task: str, now: int) -
             fence,
             arguments,
             fence,
-            f"It works{person}, as {notice.who}. I ask because of this: {notice.why}.",
+            f"Asked for {where}{person} ({notice.who}). Why I ask: {notice.why}.",
             f"{APPROVE} {id} · {APPROVE} {id} always · {DENY} {id} reason",
             f"Without an answer within {format_duration(max(0, notice.expires - now) / 1000)} it is a no.",
         ]

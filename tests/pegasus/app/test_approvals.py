@@ -313,7 +313,7 @@ async def test_an_owner_is_asked_where_they_are(autojump_clock):
         [approval] = [each for id, each in by_id.items() if id in text]
         assert approval.request.channel.user_id == user
         assert f"/approve {approval.id} · /approve {approval.id} always · /deny {approval.id} reason" in text
-        assert f"user {user}, as {role}." in text
+        assert f"Asked for on slack #general by {user} ({role})." in text
         assert "rule 1 of policy.rules" in text
         assert "\nx\n" in text
 
