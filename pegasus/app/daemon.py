@@ -61,7 +61,7 @@ from pegasus.host import (
     wall_clock,
 )
 from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
-from pegasus.intake import Access, Intake, rules_of
+from pegasus.intake import Access, GuestLimits, Intake, SenderRates, rules_of
 from pegasus.main_agent import FolderArchives
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import memory_in
@@ -274,7 +274,9 @@ def _gateway_child(
     }
     sections = world.settings.channels.items()
     access = Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
-    intake = Intake(tree.journal, access, world.settings.agent.owners, services.environment.pairing)
+    limits = world.settings.limits
+    rates = SenderRates(GuestLimits(limits.guest_messages_per_minute, limits.guest_waiting))
+    intake = Intake(tree.journal, access, world.settings.agent.owners, services.environment.pairing, rates)
     gateway = world.settings.gateway
     config = GatewayConfig(
         token=world.token,

@@ -409,6 +409,14 @@ async def _commands_done(journal: Ref[JournalMessage]) -> None:
             await trio.sleep(0.02)
 
 
+def _guest_active(settings: Settings) -> int:
+    """Return how many tasks of guests may work at the same time.
+
+    One slot is kept for owners, and one model call: tasks wait for these too, and one more is kept for conversations.
+    """
+    return max(1, min(settings.tasks.max_active - 1, settings.models.max_concurrent_calls - 2))
+
+
 def _task_deps(
     environment: Environment,
     journal: Ref[JournalMessage],
@@ -463,6 +471,8 @@ def _task_deps(
             max_iterations=settings.tasks.max_iterations,
             timeout=settings.tasks.timeout,
             recovery=settings.tasks.recovery,
+            guest_active=_guest_active(settings),
+            guest_tasks=settings.limits.guest_tasks,
         ),
         observe=observe,
         awaited=awaited,

@@ -23,7 +23,16 @@ import trio
 from actors import ActorError, Answer
 from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
 from pegasus.gateway.send_queue import Entry, SendQueue
-from pegasus.intake import JOURNAL_TIMEOUT, NAME_RULE, Denied, Intake, InvalidMessage, is_attachment_label, is_name
+from pegasus.intake import (
+    JOURNAL_TIMEOUT,
+    NAME_RULE,
+    Denied,
+    Intake,
+    InvalidMessage,
+    TooManyMessages,
+    is_attachment_label,
+    is_name,
+)
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
 from pegasus.observe import get_logger
 from pegasus.policy import CONTROL, MESSAGE, OWNER_GRANT, READ, TokenGrant
@@ -131,9 +140,14 @@ class Requests:
         The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
         """
         try:
-            answer = await self._intake.send(message, is_vouched=self._grant.vouches_for(self._own.type))
+            is_vouched, is_bridge = self._grant.vouches_for(self._own.type), self._own.channel_id is None
+            answer = await self._intake.send(message, is_vouched=is_vouched, is_bridge=is_bridge)
         except InvalidMessage as error:
             return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
+        except TooManyMessages as error:
+            return error_frame("overloaded", f"not accepted: {error}", message.id)
+        except StorageError as error:
+            return error_frame("internal", f"not accepted, disk: {error}", message.id)
         except Denied as error:
             return error_frame("bad_frame", f"not accepted: {error}", message.id)
         except ActorError as error:
@@ -202,6 +216,9 @@ async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:
         return error_frame("internal", f"not accepted, disk: {error}", id)
     except ActorError as error:
         return _not_accepted(id, error)
+    if isinstance(result, Overloaded) and result.of_sender:
+        message = f"not accepted: {result.waiting} messages of yours are waiting already; wait for an answer, then send it again"
+        return error_frame("overloaded", message, id)
     if isinstance(result, Overloaded):
         message = f"not accepted, {result.waiting} messages are waiting already; send it again later"
         return error_frame("overloaded", message, id)

@@ -14,6 +14,7 @@ priorities for the queue items that it makes itself.
 
 from pegasus.intake.access import Access, ChannelRules, Denied, Priority, Unknown, is_group, priority_of, rules_of
 from pegasus.intake.commands import describe_unknown, find_unknown
+from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages
 from pegasus.intake.pairing import (
     ACCESS_FILE,
     PairingBook,
@@ -46,11 +47,14 @@ __all__ = [
     "Access",
     "ChannelRules",
     "Denied",
+    "GuestLimits",
     "Intake",
     "InvalidMessage",
     "PairingBook",
     "PairingRefused",
     "Priority",
+    "SenderRates",
+    "TooManyMessages",
     "Unknown",
     "access_text",
     "access_view",

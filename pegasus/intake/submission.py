@@ -31,6 +31,7 @@ import trio
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.intake.access import Access, Priority, Unknown
+from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages, sender_key
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenRefused, sender_of, with_role
@@ -104,6 +105,8 @@ class Intake:
     """The entries of `agent.owners`: senders whose messages go first."""
     pairing: PairingBook = attrs.field(factory=PairingBook)
     """The people whom the owner has let in."""
+    rates: SenderRates = attrs.field(factory=lambda: SenderRates(GuestLimits()))
+    """Counts what guests send; without limits by default."""
 
     def check_access(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
         """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
@@ -118,18 +121,21 @@ class Intake:
         owners = self.owners if is_vouched else ()
         self.access.check(channel, metadata, owners=owners, is_known=self.pairing.knows(channel))
 
-    async def send(self, message: InboundMessage, *, is_vouched: bool = True) -> Answer[Accepted | Overloaded]:
+    async def send(
+        self, message: InboundMessage, *, is_vouched: bool = True, is_bridge: bool = True
+    ) -> Answer[Accepted | Overloaded]:
         """Put the message into the journal's mailbox, and return the answer to wait for.
 
-        is_vouched: False if the client may not speak for an owner, whatever channel it names (`TokenGrant.vouches_for`).
+        is_vouched: False if the client may not speak for an owner, whatever channel it names (`TokenGrant.vouches_for`). is_bridge:
+        the client or adapter speaks for many people, each of whom has limits of their own.
 
         The answer is Accepted once the message is on disk. It raises StorageError if the disk refused, and ActorError if the
         journal has gone or does not answer in time.
 
         Somebody unknown may get an answer with a code (see `pairing`); nothing of the message is kept then.
 
-        Raises InvalidMessage, Denied, StorageError if a code cannot be kept, and ActorError if the mailbox cannot be reached. Waits
-        while the mailbox is full.
+        Raises InvalidMessage, Denied, TooManyMessages, StorageError if a code cannot be kept, and ActorError if the mailbox cannot be
+        reached. Waits while the mailbox is full.
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
         check_message(message)
@@ -140,17 +146,25 @@ class Intake:
             await self.pairing.request(message.channel)
             raise
         message = with_role(message, Role.OWNER if is_vouched else Role.GUEST)
-        priority = Priority.OWNER if sender_of(message, self.owners).is_owner else Priority.PERSON
-        return await self.journal.request(Accept, message, lane, priority)
+        if sender_of(message, self.owners).is_owner:
+            return await self.journal.request(Accept, message, lane, Priority.OWNER, True)
+        sender = sender_key(message.channel, is_bridge=is_bridge)
+        self.rates.count(sender)
+        return await self.journal.request(
+            Accept, message, lane, Priority.PERSON, False, sender, self.rates.limits.waiting
+        )
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:
         """Give the agent a message. When this returns Accepted, the message is on disk and will be answered, come what may.
 
         The same id on the same address is taken once, so it may be submitted again whenever the outcome is not known.
         timeout: seconds. Raises InvalidMessage, Denied, StorageError (the disk refused), ActorError (no answer in time).
-        Cancelled, the message may or may not be accepted.
+        Cancelled, the message may or may not be accepted. A guest who sends too much gets Overloaded.
         """
-        answer = await self.send(message)
+        try:
+            answer = await self.send(message)
+        except TooManyMessages:
+            return Overloaded(self.rates.limits.per_minute, of_sender=True)
         return await answer.get(timeout)
 
 

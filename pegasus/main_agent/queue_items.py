@@ -86,12 +86,17 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
             while len(batch) < NOTIFICATION_BATCH:
                 batch.append(inbox.receive_nowait())
         items = [notification_item(notify.notification) for notify in batch]
-        answers = [await journal.request(Accept, item, "main", Priority.TASK) for item in items]
+        answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item)) for item in items]
         for notify, item, answer in zip(batch, items, answers, strict=True):
             while not await _is_accepted(answer):
                 await trio.sleep(RETRY)
-                answer = await journal.request(Accept, item, "main", Priority.TASK)
+                answer = await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item))
             notify.reply.send(None)
+
+
+def _is_owners(item: InboundMessage) -> bool:
+    """Return whether the work that a notification reports was asked for by an owner."""
+    return item.metadata.get(ROLE) == Role.OWNER
 
 
 async def _is_accepted(answer: Answer[Accepted | Overloaded]) -> bool:

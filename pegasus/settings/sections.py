@@ -246,6 +246,15 @@ class AgentSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class LimitSettings:
+    """What each guest may take, that is everybody who is not in agent.owners; 0 = no limit. Owners have no such limits."""
+
+    guest_messages_per_minute: int = whole(30, "messages a minute", least=0)
+    guest_waiting: int = whole(20, "messages that may wait for an answer", least=0)
+    guest_tasks: int = whole(3, "background tasks that have not ended", least=0)
+
+
+@attrs.frozen(eq=False, repr=False)
 class TaskSettings:
     """Background tasks."""
 
@@ -382,6 +391,7 @@ class Settings:
     budget: BudgetSettings = section(BudgetSettings)
     prices: Mapping[str, PriceSettings] = sections(PriceSettings, models=True)
     agent: AgentSettings = section(AgentSettings)
+    limits: LimitSettings = section(LimitSettings)
     tasks: TaskSettings = section(TaskSettings)
     tools: ToolSettings = section(ToolSettings)
     policy: PolicySettings = section(PolicySettings)

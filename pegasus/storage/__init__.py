@@ -58,6 +58,7 @@ from pegasus.storage.messages import (
     Unacknowledged,
     Unroutable,
     Waiting,
+    sender_of_channel,
 )
 from pegasus.storage.outbox import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.volume import Disk, FileDisk, Volume
@@ -100,5 +101,6 @@ __all__ = [
     "Waiting",
     "escape_field",
     "run_journal",
+    "sender_of_channel",
     "undelivered_item",
 ]

@@ -9,25 +9,25 @@ State of `inbox/inbox.jsonl`, whose records are
     {"type":"ids","packed":"…"}                                       base64 of pairs (digest of an id, n), 8 bytes each
     {"type":"addresses","known":[["web","c1"], …]}                    the newest last; behind the messages that are kept
 
-"lane" is absent if it is "main", "rank" if it is 0.
+"lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an item of an owner with another rank than 0.
 
 A sender that did not get its answer sends the message again. So ids are remembered long after their messages are done,
 by address and id. A digest of 8 bytes stands for an id: it keeps 50,000 of them in about a megabyte, and among so many
 a new id is taken for an old one once in 10^14 times.
 
 **Order of a lane.** Due first is what was handed out already: its taker has crashed, or takes several items at a time.
-After those comes the item with the lowest *turn*, which is `n + priority × AGEING`:
+After those come the items of owners, then those of others, so that nobody can keep an owner from an answer, however much they
+send. While both wait, every OWNERS_IN_A_ROW + 1st item is one of the others, so that a busy owner keeps nobody out either.
+Each side has room of its own for `max_waiting` items: nobody else can fill an owner's.
+
+Within a side comes the item with the lowest *turn*, which is `n + priority × AGEING`:
 
 * among items of the same priority the oldest comes first;
 * an item that is one priority more urgent goes ahead of up to AGEING older ones;
 * no item waits for ever, since at most `priority × AGEING` younger ones can pass it, however many come.
 
-The rule needs no clock, and a restart changes nothing about it. In other lanes than "main" the priority does not count.
-A lane holds 1,100 items at most, so looking through all of them is quick enough to find the one that is due.
-
-**Handing out** (`ItemQueries`). Nothing is handed out that is not on disk. There is one taker for each lane: a second
-query comes from a new incarnation of that actor, whose predecessor has crashed; it takes over, and the old query fails
-instead of swallowing an item.
+The rule needs no clock. In other lanes than "main" the priority does not count. A lane holds 2,000 items at most, so looking
+through all of them is quick enough to find the one that is due.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from __future__ import annotations
 import base64
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, count, islice
-from typing import ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 import attrs
 
@@ -47,25 +48,23 @@ from pegasus.storage.directory import Directory
 from pegasus.storage.messages import (
     MAX_PRIORITY,
     Accepted,
-    Item,
-    Newer,
-    NextItem,
     Overloaded,
-    StorageError,
-    Take,
+    sender_of_channel,
 )
-from pegasus.storage.record_log import RecordLog, Report, Staged, count_field, in_pieces
-from pegasus.storage.volume import Disk, Span, Volume
+from pegasus.storage.record_log import RecordLog, Staged, count_field, in_pieces
+from pegasus.storage.volume import Span
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
 MAX_WAITING = 1_000
-"""Items that may wait in a lane; a tenth more for those of priority 0, so that a flood of others leaves them room.
+"""Items of owners that may wait in a lane, and as many of others, so that a flood of others leaves owners all their room.
 More would only mean answers that come too late, and the sender can be told at once instead."""
 REMEMBERED_IDS = 50_000
 """Ids that are recognised when they come again; older ones are forgotten."""
 KEPT_LINE = 16 << 10
 """Bytes of the largest record whose message is held in memory; a larger one is read back from the file when it is due. A
 full lane takes 17 MiB at most."""
+OWNERS_IN_A_ROW: Final = 4
+"""Items of owners that are handed out one after the other while others wait."""
 AGEING: Final = 100
 """Number of older items that one goes ahead of for each step of priority."""
 MAIN: Final = "main"
@@ -97,6 +96,8 @@ class MessageRecord:
     """The lane that the item waits in."""
     rank: float = 0
     """The priority. Another version may have written any number."""
+    owner: bool = False
+    """The item is an owner's, whatever its priority is."""
 
 
 @attrs.frozen
@@ -153,6 +154,10 @@ class QueuedItem:
     """The number of times that it was handed out by this process."""
     handed_out: float = math.inf
     """Place among the items that were handed out, in the order in which they first were."""
+    is_owners: bool = False
+    """It is an owner's."""
+    sender: str = ""
+    """The sender, as `sender_of_channel` names them."""
 
     @property
     def turn(self) -> tuple[float, int]:
@@ -196,13 +201,26 @@ class InboxLog(RecordLog[QueuedItem]):
         """Number of the item by the digest of its id, oldest first."""
         self._lanes: dict[str, dict[int, QueuedItem]] = {}
         """The items of each lane by number, oldest first."""
+        self._sizes: Counter[tuple[str, bool]] = Counter()
+        """Number of items by lane and by whether they are an owner's."""
         self._hand_outs = count()
         """Numbers for `QueuedItem.handed_out`."""
+        self._owners_in_a_row: Counter[str] = Counter()
+        """Items of owners that were handed out since the last one of others, by lane. A restart begins anew."""
 
     # ------------------------------------------------------------------ accepting
 
-    def accept(self, message: InboundMessage, lane: str, at: int, priority: int = 0) -> Accepted | Overloaded:
-        """Stage a message. at: wall clock, ms.
+    def accept(
+        self,
+        message: InboundMessage,
+        lane: str,
+        at: int,
+        priority: int = 0,
+        owner: bool = False,
+        sender: str = "",
+        most: int = 0,
+    ) -> Accepted | Overloaded:
+        """Stage a message. at: wall clock, ms. owner, sender, most: as in `Accept`.
 
         A duplicate is recognised before the limit is looked at: its sender only wants to know that it was accepted.
 
@@ -216,13 +234,30 @@ class InboxLog(RecordLog[QueuedItem]):
             return Accepted(self._ids[digest], duplicate=True)
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
-        waiting = len(self._lanes.get(lane, ())) + sum(item.lane == lane for item, _ in self.staged.values())
-        if waiting >= self._max_waiting + (0 if priority else self._max_waiting // 10):
+        is_owners, sender = owner or not priority, sender or sender_of_channel(message.channel)
+        staged = [
+            each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
+        ]
+        if (waiting := self._sizes[lane, is_owners] + len(staged)) >= self._max_waiting:
             return Overloaded(waiting)
+        if most:
+            items = chain(self._lanes.get(lane, {}).values(), staged)
+            if (waiting := sum(item.sender == sender and item.is_owners == is_owners for item in items)) >= most:
+                return Overloaded(waiting, of_sender=True)
         n = self._last_n + len(self.staged) + 1
-        line = _message_line(n, at, lane, priority, message)
+        line = _message_line(n, at, lane, priority, message, owner=owner and priority > 0)
         kept = message if len(line) <= KEPT_LINE else None
-        item = QueuedItem(n, lane, priority, message.channel.address, digest, Span(0, len(line)), kept)
+        item = QueuedItem(
+            n,
+            lane,
+            priority,
+            message.channel.address,
+            digest,
+            Span(0, len(line)),
+            kept,
+            is_owners=is_owners,
+            sender=sender,
+        )
         self.staged[digest] = Staged(item, line)
         return Accepted(n, duplicate=False)
 
@@ -252,7 +287,12 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def due(self, lane: str) -> QueuedItem | None:
         """Return the item that is to be handed out now, by the order of the lane."""
-        return min(self._lanes.get(lane, {}).values(), key=lambda item: item.turn, default=None)
+        items = self._lanes.get(lane, {}).values()
+        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
+        if first is None or first.handed_out < math.inf or self._owners_in_a_row[lane] < OWNERS_IN_A_ROW:
+            return first
+        others = (item for item in items if not item.is_owners)
+        return min(others, key=lambda item: item.turn, default=first)
 
     def newer(self, address: Address, after: int) -> QueuedItem | None:
         """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
@@ -266,6 +306,8 @@ class InboxLog(RecordLog[QueuedItem]):
     def hand_out(self, item: QueuedItem) -> None:
         """Note that the item has a taker. Until it is done it is due before all that wait."""
         item.attempts += 1
+        if item.handed_out == math.inf:
+            self._owners_in_a_row[item.lane] = self._owners_in_a_row[item.lane] + 1 if item.is_owners else 0
         item.handed_out = min(item.handed_out, next(self._hand_outs))
 
     # ------------------------------------------------------------------ loading
@@ -288,7 +330,11 @@ class InboxLog(RecordLog[QueuedItem]):
         self._directory.saw(channel.address)
         if not any(n in items for items in self._lanes.values()):
             priority = int(min(max(0, record.rank), MAX_PRIORITY))
-            self._add(QueuedItem(n, record.lane, priority, channel.address, digest, span))
+            is_owners, sender = record.owner or not priority, sender_of_channel(channel)
+            item = QueuedItem(
+                n, record.lane, priority, channel.address, digest, span, is_owners=is_owners, sender=sender
+            )
+            self._add(item)
 
     def _replay_done(self, record: DoneRecord, _: Span) -> None:
         """Remove an item. One without its message is no error: the message may have been in a line that was damaged."""
@@ -335,10 +381,15 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def _add(self, item: QueuedItem) -> None:
         self._lanes.setdefault(item.lane, {})[item.n] = item
+        self._sizes[item.lane, item.is_owners] += 1
 
     def _remove(self, n: int) -> bool:
         """Remove an item everywhere but from the ids, which are remembered for longer. Return whether there was one."""
-        return any(items.pop(n, None) for items in self._lanes.values())
+        for items in self._lanes.values():
+            if (item := items.pop(n, None)) is not None:
+                self._sizes[item.lane, item.is_owners] -= 1
+                return True
+        return False
 
     def _forget_old_ids(self) -> None:
         """Forget ids in batches: a dict is slow to find its first key once many before it are gone."""
@@ -346,92 +397,6 @@ class InboxLog(RecordLog[QueuedItem]):
         if surplus > self._remembered // 50:
             for digest in list(islice(self._ids, surplus)):
                 del self._ids[digest]
-
-
-# ------------------------------------------------------------------ queries for items
-
-ItemQuery: TypeAlias = NextItem | Newer | Take
-
-_ORDER = (Take, NextItem, Newer)
-"""Order in which queries are answered. `Take` comes before `NextItem`, so that an item which is asked for by its number is
-not handed to somebody else first. `Newer` comes after both, because it only shows items that nobody has taken."""
-
-
-class ItemQueries:
-    """Queries for items that were not answered yet.
-
-    Handing out is not durable. An item counts as handed out until it is done; a taker that crashes gets it again. An
-    asker that has left (its task was cancelled) is skipped, and nothing counts as handed out to it.
-
-    >>> queries.keep(NextItem(reply))
-    >>> await queries.answer()
-    """
-
-    def __init__(self, disk: Disk, log: InboxLog, report: Report) -> None:
-        self._disk = disk
-        """Reads messages back that are not held in memory."""
-        self._log = log
-        """The items; only who has taken an item is changed."""
-        self._report = report
-        """Logs a line that is not in its file any more."""
-        self.open: list[ItemQuery] = []
-        """Queries in the order in which they came."""
-
-    def keep(self, query: ItemQuery) -> None:
-        """Keep a query until the next `answer`. An earlier one that it replaces fails."""
-        if isinstance(query, NextItem):
-            for other in self.open:
-                if isinstance(other, NextItem) and other.lane == query.lane:
-                    self.open.remove(other)
-                    other.reply.fail(StorageError("another NextItem for this lane has taken the place of this one"))
-                    break
-        self.open.append(query)
-
-    async def answer(self) -> None:
-        """Answer the queries that can be answered now, to be called after each batch."""
-        queries, self.open = self.open, []
-        for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
-            try:
-                if not query.reply.abandoned and not await self._answer(query):
-                    self.open.append(query)
-            except StorageError as error:
-                query.reply.fail(error)
-
-    async def _answer(self, query: ItemQuery) -> bool:
-        """Answer with the item that is asked for. Return False if there is none, and the asker waits for one."""
-        while (item := self._find(query)) is not None:
-            message = item.message or await self._read(item)
-            if message is not None:
-                if not isinstance(query, Newer) and not query.reply.abandoned:
-                    self._log.hand_out(item)
-                query.reply.send(Item(item.n, message, item.attempts, item.priority))
-                return True
-        if isinstance(query, NextItem) or (isinstance(query, Newer) and query.wait):
-            return False
-        query.reply.send(None)
-        return True
-
-    def _find(self, query: ItemQuery) -> QueuedItem | None:
-        match query:
-            case NextItem():
-                return self._log.due(query.lane)
-            case Take():
-                return self._log.item(query.n)
-            case Newer():
-                return self._log.newer(query.address, query.after)
-
-    async def _read(self, item: QueuedItem) -> InboundMessage | None:
-        """Read the message of an item back, None if it is not in the file any more: somebody has edited that.
-
-        Then it is reported and the item is done, so that it does not stop what comes after it.
-        """
-        [line] = await self._disk.run(Volume.read_spans, self._log.path, (item.span,))
-        try:
-            return message_in(line)
-        except (ValueError, KeyError, TypeError) as error:
-            self._report(f"{self._log.path}: item {item.n} was accepted but is not in the file any more ({error})")
-            self._log.done(item.n)
-            return None
 
 
 # ------------------------------------------------------------------ records
@@ -449,13 +414,15 @@ def _digest(channel: ChannelInfo, id: str) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
-def _message_line(n: int, at: int, lane: str, priority: int, message: InboundMessage) -> bytes:
+def _message_line(n: int, at: int, lane: str, priority: int, message: InboundMessage, *, owner: bool = False) -> bytes:
     """Return the record of an accepted message. Default values are left out, as most messages have them."""
     record: dict[str, Json] = {"type": "message", "n": n, "at": at}
     if lane != MAIN:
         record["lane"] = lane
     if priority:
         record["rank"] = priority
+    if owner:
+        record["owner"] = True
     record["message"] = to_wire(message)
     return encode_line(record)
 

@@ -51,7 +51,8 @@ from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
-from pegasus.storage.inbox import MAIN, MAX_WAITING, InboxLog, ItemQueries
+from pegasus.storage.inbox import MAIN, MAX_WAITING, InboxLog
+from pegasus.storage.item_queries import ItemQueries
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -207,10 +208,7 @@ class _Journal:
     # ------------------------------------------------------------------ start
 
     async def load(self) -> None:
-        """Read inbox and outbox. Raises StorageError if that is impossible.
-
-        Lines of sessions that replies of an earlier version carry are in those files afterwards.
-        """
+        """Read inbox and outbox, and put lines that replies of an earlier version carry into their sessions. Raises StorageError."""
         damaged: list[RecordLog[Any]] = [
             log for log in (self._inbox, self._outbox) if await log.load(self._disk, self._report)
         ]
@@ -413,7 +411,9 @@ class _Journal:
         staged_replies = len(self._outbox.staged)
         try:
             if isinstance(request, Accept):
-                return self._inbox.accept(request.message, request.lane, self._clock(), request.priority)
+                return self._inbox.accept(
+                    request.message, request.lane, self._clock(), request.priority, *request.limits
+                )
             check_paths(path for path, _ in request.appends)
             results = tuple(map(self._stage_post, request.posts))
             batch.add(request.appends)

@@ -71,7 +71,9 @@ class Overloaded:
     """Answer to `Accept`: the message was not accepted, since too many are waiting."""
 
     waiting: int
-    """Number of items that wait in the lane."""
+    """Number of items that wait in the lane; of those of the sender, if these are too many."""
+    of_sender: bool = False
+    """The sender has as many items waiting as one sender may have."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -84,6 +86,17 @@ class Accept:
     """The queue to put it in: "main", ordered by priority and age, or "control" for commands that pass that queue."""
     priority: int = 0
     """0 (most urgent) to 9. It is kept over restarts. Any other number fails the request with ValueError."""
+    owner: bool = False
+    """The item is an owner's: a message, or a report of work for an owner. Items with priority 0 are an owner's in any case."""
+    sender: str = ""
+    """The sender, as `sender_of_channel` names them, if they are limited."""
+    most: int = 0
+    """Items of this sender that may wait in the lane; 0 = any number."""
+
+    @property
+    def limits(self) -> tuple[bool, str, int]:
+        """Owner, sender and most, as the inbox takes them."""
+        return self.owner, self.sender, self.most
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -380,3 +393,8 @@ JournalMessage: TypeAlias = (
     | Archive
     | ArchiveName
 )
+
+
+def sender_of_channel(channel: ChannelInfo) -> str:
+    """Return the name by which a sender is told from others: the user, or the conversation where no user is named."""
+    return f"{channel.type}:{channel.user_id or channel.channel_id}"

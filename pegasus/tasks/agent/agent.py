@@ -28,6 +28,7 @@ import trio
 from actors import ActorError, Inbox, Ref, Reply, open_pool
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
 from pegasus.observe import get_logger
+from pegasus.policy import ROLE, Role
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import (
     AgentInput,
@@ -48,7 +49,7 @@ from pegasus.tasks.agent.messages import (
 )
 from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import AgentState, TaskEntry
+from pegasus.tasks.agent.state import AgentState, TaskEntry, sender_in
 from pegasus.tasks.core.context import TaskContext, TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
@@ -277,6 +278,27 @@ class _Agent:
             except ValueError as error:
                 raise TaskError(str(error)) from error
 
+    def _check_room(self, data: TaskCreated) -> None:
+        """Raise TaskError if too many tasks wait, or if a guest has as many as a guest may have.
+
+        Guests share half of the queue, and their tasks do not count for owners: nobody else can fill an owner's.
+        """
+        registry, limits = self._state.registry, self._state.deps.limits
+        is_guests, of_guests = data.input_metadata.get(ROLE) == Role.GUEST, registry.count_guests(holding=False)
+        sender = sender_in(data.input_metadata)
+        if is_guests and limits.guest_tasks and registry.count_of_guest(sender) >= limits.guest_tasks:
+            raise TaskError(
+                f"this person has {limits.guest_tasks} tasks that have not ended, which is the most a guest may have "
+                "(limits.guest_tasks); wait until one has ended, or end one"
+            )
+        room = limits.max_queued // 2 if is_guests else limits.max_queued
+        waiting = of_guests if is_guests else registry.waiting - of_guests
+        if waiting >= room + max(0, limits.max_active - registry.active):
+            whose = " of guests" if is_guests else ""
+            raise TaskError(
+                f"{room} tasks{whose} are waiting already, which is the most there may be (tasks.max_queued)"
+            )
+
     async def _create(
         self, cause: Event, data: TaskCreated, task_id: str, priority: int | None, *, announce: bool = False
     ) -> None:
@@ -285,11 +307,8 @@ class _Agent:
         cause: event that led to the task. priority: smaller goes first, None = the usual. announce: publish `cause` first. The task
         is in memory before anything is awaited, so a /stop finds it. One that was stopped meanwhile gets no slot.
         """
-        registry, limits = self._state.registry, self._state.deps.limits
-        if registry.waiting >= limits.max_queued + max(0, limits.max_active - registry.active):
-            raise TaskError(
-                f"{limits.max_queued} tasks are waiting already, which is the most there may be (tasks.max_queued)"
-            )
+        registry = self._state.registry
+        self._check_room(data)
         created = self._state.deps.events.create(
             EventType.TASK_CREATED, "agent", to_payload(data), task_id=task_id, priority=priority, cause=cause
         )

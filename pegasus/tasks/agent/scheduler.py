@@ -105,7 +105,11 @@ class TaskScheduler:
     async def fill(self) -> None:
         """Start the tasks that wait, the most urgent first, as long as there are free slots."""
         registry = self._state.registry
-        while registry.active < self._state.deps.limits.max_active and (entry := registry.dequeue()) is not None:
+        limits = self._state.deps.limits
+        while registry.active < limits.max_active:
+            has_room = registry.count_guests(holding=True) < limits.guest_active
+            if (entry := registry.dequeue(guests=has_room)) is None:
+                break
             if entry.start is not None and entry.fsm is not None and not entry.is_ending:
                 await self._start(entry, entry.fsm, entry.start)
 

@@ -34,7 +34,10 @@ import trio
 
 from actors import ActorError, Ref, Reply
 from pegasus.events import Event, EventType
+from pegasus.messages import ChannelInfo, Metadata
 from pegasus.observe import get_logger
+from pegasus.policy import ROLE, Role
+from pegasus.storage import sender_of_channel
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.core.context import Payload, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
@@ -42,6 +45,7 @@ from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.stages import TaskDeps
 from pegasus.tasks.run.task import TaskMessage, apply_recorded
+from pegasus.wire import WireError, from_wire
 
 SENT_TOGETHER: Final = 64
 """Notifications that are sent before the first of them is answered."""
@@ -96,9 +100,32 @@ class TaskEntry:
         return self.view.task_id
 
     @property
+    def is_guests(self) -> bool:
+        """A guest has asked for it."""
+        return self.view.metadata.get(ROLE) == Role.GUEST
+
+    @property
+    def is_waiting(self) -> bool:
+        """It waits for its first slot."""
+        return self.view.state is TaskState.IDLE and not self.holds_slot
+
+    @property
+    def sender(self) -> str:
+        """The person who has asked for it, "" if that is not known."""
+        return sender_in(self.view.metadata)
+
+    @property
     def is_over(self) -> bool:
         """The task is over, and is not being resumed."""
         return self.view.is_over and not self.is_resuming
+
+
+def sender_in(metadata: Metadata) -> str:
+    """Return the person in the metadata of a task, "" if nobody on a channel has asked for it."""
+    try:
+        return sender_of_channel(from_wire(metadata.get("channel"), ChannelInfo))
+    except WireError:
+        return ""
 
 
 class TaskRegistry:
@@ -135,6 +162,15 @@ class TaskRegistry:
         """Hold a task, unless one of its id is held already; returns the one that is held."""
         return self._tasks.setdefault(entry.task_id, entry)
 
+    def count_guests(self, *, holding: bool) -> int:
+        """Return how many tasks of guests hold a slot (holding), or wait for their first one."""
+        entries = (entry for entry in self._tasks.values() if entry.is_guests)
+        return sum(entry.holds_slot if holding else entry.is_waiting for entry in entries)
+
+    def count_of_guest(self, sender: str) -> int:
+        """Return how many tasks of this guest have not ended. sender: as `sender_of_channel` names them."""
+        return sum(entry.is_guests and not entry.is_over and entry.sender == sender for entry in self._tasks.values())
+
     @property
     def active(self) -> int:
         """Number of tasks that hold a slot."""
@@ -143,18 +179,22 @@ class TaskRegistry:
     @property
     def waiting(self) -> int:
         """Number of tasks that wait for their first slot, including those that are not on disk yet."""
-        return sum(entry.view.state is TaskState.IDLE and not entry.holds_slot for entry in self._tasks.values())
+        return sum(entry.is_waiting for entry in self._tasks.values())
 
     def enqueue(self, entry: TaskEntry, start: Event) -> None:
         """Put a task into the queue for a slot. start: the event that starts it, which is on disk."""
         entry.start = start
         self._queue.append(entry)
 
-    def dequeue(self) -> TaskEntry | None:
-        """Take the most urgent task out of the queue, the first among equals; None if the queue is empty."""
-        if not self._queue:
+    def dequeue(self, *, guests: bool = True) -> TaskEntry | None:
+        """Take the most urgent task out of the queue, None if there is none: owners' before guests', the first among equals.
+
+        guests: a guest's may be taken.
+        """
+        entries = [entry for entry in self._queue if guests or not entry.is_guests]
+        if not entries:
             return None
-        entry = min(self._queue, key=lambda entry: entry.fsm.priority if entry.fsm is not None else 0)
+        entry = min(entries, key=lambda entry: (entry.is_guests, entry.fsm.priority if entry.fsm is not None else 0))
         self._queue.remove(entry)
         return entry
 

@@ -82,6 +82,10 @@ class TaskLimits:
     """Model calls of a task between its start or resume and its answer."""
     timeout: float = 300.0
     """Seconds that the stages of a task may take together; time in the queue or suspended does not count."""
+    guest_active: int = 4
+    """Tasks of guests that hold a slot at the same time, so that one is left for owners."""
+    guest_tasks: int = 0
+    """Tasks that one guest may have that have not ended; 0 = any number."""
     recovery: str = "resume"
     """Treatment of interrupted tasks at a start: "resume" or "fail"."""
 

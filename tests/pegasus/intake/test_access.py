@@ -66,4 +66,4 @@ async def test_a_report_of_a_task_has_the_priority_of_tasks():
         await wait_all_tasks_blocked()
     [asked] = accepted
     assert isinstance(asked, Accept)
-    assert attrs.astuple(asked, recurse=False)[2:] == ("main", Priority.TASK)
+    assert attrs.astuple(asked, recurse=False)[2:] == ("main", Priority.TASK, False, "", 0)

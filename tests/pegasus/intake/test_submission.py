@@ -101,7 +101,7 @@ class Journal:
 
     async def run(self, inbox):
         async for asked in inbox:
-            _, _, lane, priority = attrs.astuple(asked, recurse=False)
+            _, _, lane, priority, *_ = attrs.astuple(asked, recurse=False)
             self.lanes.append(lane)
             self.priorities.append(priority)
             if isinstance(self.verdict, Exception):

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.storage.directory import Directory
-from pegasus.storage.inbox import AGEING, MAIN, InboxLog
+from pegasus.storage.inbox import AGEING, MAIN, OWNERS_IN_A_ROW, InboxLog
+from pegasus.storage.messages import Overloaded
 
 from .conftest import AT
 
@@ -21,11 +22,15 @@ class Lane:
         self.name = name
         self.log = InboxLog(Directory())
 
-    def add(self, n, priority=0, address=ANN):
+    def add(self, n, priority=0, address=ANN, **more):
         self.log.begin_above(n - 1)
+        assert self.accept(n, priority, address, **more).n == n
+
+    def accept(self, n, priority, address, **more):
         message = InboundMessage("", ChannelInfo(address.type, address.channel_id), f"{n}")
-        assert self.log.accept(message, self.name, AT, priority).n == n
+        answer = self.log.accept(message, self.name, AT, priority, **more)
         self.log.written(0)
+        return answer
 
     def due(self):
         return self.log.due(self.name)
@@ -68,22 +73,52 @@ def test_a_lower_priority_goes_first_and_the_oldest_within_a_rank():
     assert drained(lane) == [3, 5, 2, 4, 1]
 
 
-def test_in_other_lanes_the_oldest_goes_first():
-    assert drained(lane_of((1, 2), (2, 0), name="control")) == [1, 2]
+def test_in_other_lanes_owners_go_first_and_then_the_oldest():
+    assert drained(lane_of((1, 2), (2, 1), (3, 0), name="control")) == [3, 1, 2]
+
+
+def test_a_flood_of_others_does_not_keep_an_owner_waiting():
+    lane = lane_of(*((n, 1) for n in range(1, 1001)), (1001,), (1002,))
+    assert drained(lane)[:3] == [1001, 1002, 1]
+
+
+def test_work_for_an_owner_goes_before_a_flood_of_others():
+    lane = lane_of(*((n, 1) for n in range(1, 501)))
+    lane.add(501, 2, owner=True)
+    lane.add(502)
+    assert drained(lane)[:3] == [502, 501, 1]
+
+
+def test_a_sender_may_have_so_many_waiting_and_others_have_their_own():
+    lane = lane_of()
+    answers = [lane.accept(n, 1, address, most=3) for n, address in enumerate([ANN, ANN, BOB, ANN, ANN, BOB], start=1)]
+    assert [isinstance(answer, Overloaded) for answer in answers] == [False, False, False, False, True, False]
+    assert answers[4] == Overloaded(3, of_sender=True)
+    lane.remove(1)
+    assert lane.accept(9, 1, ANN, most=3).n
 
 
 def test_nobody_starves():
     """However many urgent ones come, a less urgent one is passed by so many of them only."""
-    lane = lane_of((1, 2), (2,))
+    assert passes(lane_of((1, 2), (2, 1)), 1) == AGEING - 1
+
+
+def test_a_busy_owner_keeps_nobody_out():
+    assert passes(lane_of((1, 2), (2,)), 0) == OWNERS_IN_A_ROW
+
+
+def passes(lane, priority):
+    """How many items of this priority pass the first item, while one comes for each that is done."""
     passed = 0
     for n in range(3, 10_000):
         pending = lane.due()
+        lane.hand_out(pending.n)
         lane.remove(pending.n)
         if pending.n == 1:
             break
         passed += 1
-        lane.add(n)
-    assert passed == 2 * AGEING - 1
+        lane.add(n, priority)
+    return passed
 
 
 def test_what_is_handed_out_is_due_before_all_others():
@@ -124,12 +159,22 @@ class Naive:
     """The same by sorting (number, priority, address) each time."""
 
     def __init__(self):
-        self.items, self.handed = [], []
+        self.items, self.handed, self.in_a_row = [], [], 0
 
     def due(self):
         if self.handed:
             return self.handed[0]
-        return min(((n + priority * AGEING, n) for n, priority, _ in self.items), default=(0, None))[1]
+        owners = [n for n, priority, _ in self.items if not priority]
+        others = [(n + priority * AGEING, n) for n, priority, _ in self.items if priority]
+        if owners and (self.in_a_row < OWNERS_IN_A_ROW or not others):
+            return min(owners)
+        return min(others, default=(0, None))[1]
+
+    def hand_out(self, number):
+        if number not in self.handed:
+            self.handed.append(number)
+            is_owners = any(n == number and not priority for n, priority, _ in self.items)
+            self.in_a_row = self.in_a_row + 1 if is_owners else 0
 
     def oldest_of(self, address, after):
         waiting = [n for n, _, other in self.items if other == address and n > after]
@@ -163,7 +208,7 @@ def test_a_lane_is_what_sorting_everything_says(script, after):
             found = lane.due().n if step == "remove due" else naive.items[args[0] % len(naive.items)][0]
             if step == "hand out":
                 lane.hand_out(found)
-                naive.handed += [] if found in naive.handed else [found]
+                naive.hand_out(found)
             else:
                 lane.remove(found)
                 naive.items = [item for item in naive.items if item[0] != found]
