@@ -19,7 +19,10 @@ from pegasus.settings import (
 )
 
 GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes"
-SECTIONS = "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, session, gateway, http, channels, mcp, log"
+SECTIONS = (
+    "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, session, gateway, http, channels, "
+    "mcp, log"
+)
 
 
 def test_a_missing_file_means_all_defaults(load):
