@@ -247,7 +247,7 @@ class AgentSettings:
 
 @attrs.frozen(eq=False, repr=False)
 class LimitSettings:
-    """What each guest may take, that is everybody who is not in agent.owners; 0 = no limit. Owners have no such limits."""
+    """Limits of each guest, that is of everybody who is not in agent.owners; 0 = no limit. Owners have no such limits."""
 
     guest_messages_per_minute: int = whole(30, "messages a minute", least=0)
     guest_waiting: int = whole(20, "messages that may wait for an answer", least=0)

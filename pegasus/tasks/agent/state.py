@@ -101,12 +101,12 @@ class TaskEntry:
 
     @property
     def is_guests(self) -> bool:
-        """A guest has asked for it."""
+        """True if a guest has asked for it."""
         return self.view.metadata.get(ROLE) == Role.GUEST
 
     @property
     def is_waiting(self) -> bool:
-        """It waits for its first slot."""
+        """True while it waits for its first slot."""
         return self.view.state is TaskState.IDLE and not self.holds_slot
 
     @property
