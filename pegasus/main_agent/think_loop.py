@@ -73,12 +73,13 @@ from pegasus.main_agent.replies import (
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
-from pegasus.messages import Json, OutboundMessage, Progress
-from pegasus.models import ModelError, ModelResponse, ToolCall, unfinished
+from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage, Progress
+from pegasus.models import ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
 from pegasus.observe import get_logger
-from pegasus.policy import Principal, sender_of
-from pegasus.storage import Item, JournalMessage, Post, Take
-from pegasus.tools import ToolContext, ToolOutcome
+from pegasus.outside import Outside
+from pegasus.policy import Principal, is_owner, sender_of
+from pegasus.storage import Item, JournalMessage, Post, Take, escape_field
+from pegasus.tools import Reach, Tool, ToolContext, ToolOutcome, parameters
 
 _log = get_logger("main_agent")
 
@@ -91,6 +92,13 @@ NOTICES_TOGETHER: Final = 64
 NOTICE: Final = "notice"
 """In place of a call's id: the post of a sentence about the model's server. Ids of calls come from models, which do not know it."""
 
+
+async def _say_nothing(arguments: Metadata, context: ToolContext) -> Json:
+    return None
+
+
+_ELSEWHERE: Final = Tool(ToolSpec(REPLY.name, "", parameters({})), _say_nothing, "channel", reach=Reach.OUTSIDE)
+"""A reply to another conversation as the policy sees it; the journal sends it."""
 _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
 """Result of the calls from the surplus one on, for the model."""
 _SPOKEN: Final = ""
@@ -229,6 +237,7 @@ class ThinkLoop:
         calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
         surplus = first_surplus(session.of_item(item.n), calls)
         replies = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
+        replies = {call_id: await self._permitted(reply, item) for call_id, reply in replies.items()}
         posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
         if answer.spoken:
             spoken = direct_reply(answer.spoken, item, before.thoughts + 1)
@@ -241,6 +250,26 @@ class ThinkLoop:
         self._board.settle({post.channel.address for post in posted.values() if isinstance(post, OutboundMessage)})
         said = {key: reply_result(reply if isinstance(reply, str) else posted[key]) for key, reply in replies.items()}
         await self._carry_out(calls, surplus, said, item, active)
+
+    async def _permitted(self, reply: Post | str, item: Item) -> Post | str:
+        """Return a reply, or why the policy does not allow it.
+
+        After text from outside was read, the policy is asked about a reply to another conversation than that of the message: it sends
+        out what the agent knows. It is not asked where the reply goes to an owner, or where the owner's own message names the
+        conversation. The words of guests alone do not count here: people in a chat may ask to be answered in another one.
+        """
+        if isinstance(reply, str) or set(self._session.outside) <= {Outside.GUEST}:
+            return reply
+        message, principal = item.message, self._principal(item)
+        target = ChannelInfo(reply.channel_type or message.channel.type, reply.channel_id)
+        here = message.channel.address
+        is_here = target.address in (here, Address(escape_field(here.type), escape_field(here.channel_id)))
+        is_named = principal.is_owner and not is_internal(message) and reply.channel_id in message.text
+        if is_here or is_named or is_owner(target, self._services.config.owners):
+            return reply
+        context = ToolContext(key=reply.key, principal=principal, origin=message.channel, outside=self._session.outside)
+        outcome = await self._services.toolset.executor.run(_ELSEWHERE, {}, context)
+        return outcome.content.removeprefix("Error: ") if outcome.failed else reply
 
     async def _carry_out(
         self,

@@ -207,3 +207,33 @@ def test_the_model_of_summaries_sees_fences_too():
     )
     [part] = write_transcript([entry], 1_000).parts
     assert f'wrote: <untrusted source="guest" id="{"k" * 10}">\nEvil.\n</untrusted' in part
+
+
+ELSEWHERE = call("reply", "r", text="the secret", channelId="#general", channelType="slack")
+
+
+@pytest.mark.parametrize(
+    ("asked", "read", "is_said"),
+    [
+        ("what is new?", True, False),
+        ("what is new?", False, True),
+        ("post it in #general", True, True),
+    ],
+)
+async def test_a_reply_elsewhere_sends_data_out(autojump_clock, asked, read, is_said):
+    """A page may say where to post what the agent knows. The owner's own message may, too."""
+    before = [say("", call("page", "p"))] if read else []
+    model = ScriptedModel([*before, say("", ELSEWHERE), say()])
+    async with slack_world(model) as world:
+        add_tool(world, "page", PAGE.run, source=Outside.WEB)
+        await seen(world, "#general")
+        await world.say(asked)
+        await world.idle()
+        assert ("the secret" in world.channels["slack"].texts) is is_said
+
+
+async def seen(world, channel_id):
+    """Make a conversation known, so that replies to it can be delivered."""
+    await world.say("/help", ChannelInfo("slack", channel_id, "ann"))
+    await world.next_reply("slack")
+    world.channels["slack"].replies.clear()
