@@ -93,7 +93,7 @@ class McpServers:
         of the fence around the servers' words in prompts. It should be the same at each start, so that providers find the prompt in
         their cache, and nobody may guess it; "" = a new one. sandbox: walls around servers that are programs.
         """
-        self._fence = fence or new_fence()
+        self._fence = fence
         self.servers = tuple(
             McpServer(name, server, files, tokens, sandbox, self._refresh) for name, server in (settings or {}).items()
         )
@@ -182,6 +182,7 @@ class McpServers:
         ]
         if not words:
             return ""
+        self._fence = self._fence or new_fence()  # made when it is needed: a simulation must not have it
         shown = fenced(cut_text("\n".join(words), LONGEST_NOTES), (Outside.MCP,), self._fence)
         return f"{_NOTES}\n\n{shown}"
 
