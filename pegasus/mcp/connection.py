@@ -23,6 +23,7 @@ import trio
 from mcp.client import Client
 from mcp.client.auth import OAuthFlowError
 from mcp.client.subscriptions import SubscriptionLost
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
@@ -156,11 +157,15 @@ class McpConnection:
         session._stamp(data, options)
         return await session._dispatcher.send_raw_request(method, data["params"], options)
 
-    async def call_tool(self, name: str, arguments: Metadata) -> CallToolResult:
-        """Return the result of a tool. Raises CallFailed. Cancelled: the server is told that nobody waits any more."""
+    async def call_tool(self, name: str, arguments: Metadata, report: ProgressFnT | None = None) -> CallToolResult:
+        """Return the result of a tool. Raises CallFailed. Cancelled: the server is told that nobody waits any more.
+
+        report: gets the progress that the server tells: done, total if known, words.
+        """
         if self.protocol in MODERN_PROTOCOL_VERSIONS:
-            return await self._call(self._client.call_tool(name, dict(arguments)))
-        return await self._call(self._client.session.call_tool(name, dict(arguments)))  # less of a way
+            return await self._call(self._client.call_tool(name, dict(arguments), progress_callback=report))
+        session = self._client.session  # less of a way
+        return await self._call(session.call_tool(name, dict(arguments), progress_callback=report))
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Return a resource. Raises CallFailed. Cancelled: as `call_tool`."""

@@ -39,10 +39,16 @@ from pegasus.tools import Effect, Tool, ToolContext, ToolError, command_environm
 from pegasus.wire import decode_json, encode_json
 
 if TYPE_CHECKING:
+    from mcp_types import CallToolResult
+
     from pegasus.mcp.connection import McpConnection
 
 QUIET: Final = 2.0
 """Seconds between two readings of a list that changes all the time."""
+TO_TELL: Final = 0.05
+"""Seconds before the deadline of a call at which it is ended, so that its last report can be told."""
+LONGEST_REPORT: Final = 200
+"""Characters of the words of such a report."""
 SHORTEST_TOKEN: Final = 8
 """Characters from which a fact of the token's file is taken for a token; shorter ones are words, such as its type."""
 SHORTEST_SECRET: Final = 4
@@ -241,6 +247,21 @@ class McpServer:
             raise ToolError(f"the MCP server {self.name}: {error}") from None
         return self._without_tokens(result) if self.settings.auth else result
 
+    async def _call_tool(self, connection: McpConnection, tool: ListedTool, arguments: Any) -> CallToolResult:
+        """Call a tool. Raises ToolError with the last report of its progress when its time is nearly over."""
+        last = ""
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal last
+            last = f"{progress:g}" + (f" of {total:g}" if total is not None else "")
+            last += f", {clean(message, LONGEST_REPORT)}" if message else ""
+
+        left = trio.current_effective_deadline() - trio.current_time()
+        with trio.move_on_after(max(0.0, left - TO_TELL)):
+            return await connection.call_tool(tool.own_name, arguments, report)
+        told = f"; its last report: {last}" if last else ""
+        raise ToolError(f"{tool.spec.name} was ended: it took longer than {left:.3g} s{told}")
+
     def _without_tokens(self, result: Json) -> Json:
         """Return a result without the access tokens of the server, which it has seen and may repeat."""
         found = self._token_file.read().get("tokens")
@@ -250,7 +271,7 @@ class McpServer:
 
     async def _call_on(self, connection: McpConnection, tool: ListedTool, arguments: Any) -> Json:
         if not tool.is_extra:
-            return await self._results.read_call(await connection.call_tool(tool.own_name, arguments))
+            return await self._results.read_call(await self._call_tool(connection, tool, arguments))
         if tool.own_name == READ_RESOURCE:
             return await self._results.read_resource(await connection.read_resource(arguments["uri"]))
         if tool.own_name == GET_PROMPT:

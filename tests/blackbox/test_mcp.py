@@ -97,11 +97,11 @@ async def test_the_state_of_each_server_is_shown_without_its_secrets(tmp_path):
         await reached(daemon, "lab")
         await reached(daemon, "dead", "down")
         listed = (await daemon.command("mcp", "list")).out
-        assert "lab  up, 12 tools (2025-11-25)" in listed
+        assert "lab  up, 13 tools (2025-11-25)" in listed
         assert "dead  down: the program ended with exit code 9; cannot work: ***" in listed
         assert "off  off" in listed
         status = (await daemon.command("status")).out
-        assert "lab  up, 12 tools" in status
+        assert "lab  up, 13 tools" in status
         tree = (await daemon.command("tree")).out
         assert "mcp:dead" in tree
         assert "waiting" in tree
@@ -172,6 +172,14 @@ async def test_a_call_has_the_timeout_of_its_server(tmp_path):
         await got(log, "notifications/cancelled")
 
 
+async def test_a_call_that_takes_too_long_tells_its_last_report(tmp_path):
+    book = Book({"count": [Thought(calls=(Call("lab__slow", {}),)), lambda view: say(view.results[-1])]})
+    async with serving(tmp_path, book, server("lab", timeout=1.5)) as daemon, daemon.client() as client:
+        await reached(daemon, "lab")
+        said = await client.ask("count")
+        assert said == "Error: lab__slow was ended: it took longer than 1.5 s; its last report: 2 of 5, counting beans"
+
+
 async def test_a_shutdown_leaves_no_process_of_a_server(tmp_path):
     work = Effects(tmp_path)
     name, _, value = work.mark.partition("=")
@@ -191,7 +199,7 @@ async def test_check_needs_no_daemon(tmp_path):
         checked = await daemon.command("mcp", "check")
         assert checked.code == 1
         lab, mute, gone = checked.out.splitlines()
-        assert lab.startswith("lab  answers, 12 tools (2025-11-25, ")
+        assert lab.startswith("lab  answers, 13 tools (2025-11-25, ")
         assert mute.startswith("mute  failed: it did not answer within ")
         assert gone == "gone  failed: cannot run no-such-program: No such file or directory"
         alone = await daemon.command("mcp", "check", "lab")

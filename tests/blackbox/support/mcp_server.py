@@ -65,6 +65,7 @@ def tools() -> list[dict[str, object]]:
         tool("structured", "Count."),
         tool("environment", "Say what a variable is.", name=text),
         tool("read", "Read a file.", path=text),
+        tool("slow", "Tell the progress, and never answer."),
         tool("wait", "Never answer."),
         tool("late", "Answer when it was cancelled."),
         tool("twice", "Answer twice."),
@@ -129,6 +130,12 @@ def call(request: dict[str, object]) -> None:
                     content = [{"type": "text", "text": file.read()}]
             except OSError as error:
                 content = [{"type": "text", "text": type(error).__name__}]
+        case "slow":
+            token = request["params"]["_meta"]["progressToken"]  # type: ignore[index,call-overload]
+            for done in (1, 2):
+                params = {"progressToken": token, "progress": done, "total": 5, "message": "counting\u200b beans"}
+                send({"method": "notifications/progress", "params": params})
+            return
         case "wait" | "late":
             OPEN[request["id"]] = name
             return
