@@ -299,7 +299,8 @@ async def _read_body(response: httpx2.Response, limits: FetchLimits) -> tuple[by
                     is_enough = parts > MAX_PARTS or len(body) > limits.max_body
                     if is_enough:
                         await response.aclose()
-                await trio.lowlevel.checkpoint()
+                # A cancellation here would leave the generators open, too; the next part is a place for it.
+                await trio.lowlevel.cancel_shielded_checkpoint()
     except (httpx2.HTTPError, httpx2.StreamError):
         if not is_enough:
             raise

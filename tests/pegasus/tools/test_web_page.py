@@ -241,6 +241,21 @@ async def test_a_page_that_drips_is_read_as_far_as_it_came(web, read, monkeypatc
     assert time.monotonic() - begun < 10
 
 
+async def test_a_flood_of_small_parts_ends_with_its_time(web, read, monkeypatch):
+    """The time may be over between two parts that have arrived together."""
+    monkeypatch.setattr(web_page, "MAX_SECONDS", 0.1)
+
+    async def flood(stream, request):
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(100):
+            await stream.send_all(b"1\r\na\r\n" * 5_000)
+
+    web.answers["/"] = flood
+    result = await read()
+    assert set(result["content"]) == {"a"}
+    assert "the server" in result["notice"]
+
+
 @pytest.mark.parametrize(
     "target", ["http://10.0.0.1/", "http://169.254.169.254/latest", "http://[::1]:80/", "http://inside.example/"]
 )
