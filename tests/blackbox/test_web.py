@@ -97,6 +97,7 @@ async def test_pages_that_are_made_to_harm_cost_little(place, name):
 
 async def test_keys_in_files_pages_and_output_reach_neither_model_nor_disk(place, name):
     """Keys that nobody told Pegasus: they are recognised by their formats, in results, task logs and the daemon's log."""
+    await outcome(place, f"{name}-begin", act(Call("current_time")))  # the daemon has started, and there is a workspace
     (place.daemon.home / "workspace/keys.txt").write_text(KEYS)
     async with open_web() as web:
         web.answers["/keys"] = answer_of(f"<pre>{KEYS}</pre>".encode(), **HTML)
