@@ -9,10 +9,10 @@ nowhere.
 A task that gets such an outcome suspends itself and makes the call again when the approval is answered, with the same key, under which
 the gate then finds the answer. The Main Agent does not wait for anything but its model, so it is told to delegate.
 
-What counts as reaching out: a command that can (see `Confinement`), a file that is written outside the workspace or that prompts
-repeat (AGENTS.md and the like), a request that changes something on a server, a tool of another program, and fetching an address that
-the model has made up: its path may carry what the model has read. An address that stands in the conversation, such as a link on a
-page, carries nothing.
+What counts as reaching out: a command that can (see `Confinement`), a file outside the workspace that is written, a request that
+changes something on a server, a tool of another program, and fetching an address that the model has made up: its path may carry what
+the model has read. An address that stands in the conversation carries nothing, as a whole (a link) or in its two parts: the host that
+somebody has named, and the path of a link on a page.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, Protocol
+from urllib.parse import unquote, urlsplit
 
 import attrs
 import trio
@@ -46,6 +47,8 @@ from pegasus.tools.files import real_path
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
+LEAST_PATH: Final = 6
+"""Characters of a path and query that are recognised in the conversation by themselves."""
 _TEXTS: Final = ("command", "code", "text", "query")
 """Arguments that hold what a command runs, or what is searched for."""
 _PROMPT_FILES: Final = frozenset(name.casefold() for name in WORKSPACE_FILES)
@@ -197,5 +200,23 @@ def _network_call(call: CallRequest, arguments: Metadata, context: ToolContext) 
         return attrs.evolve(call, targets=_texts(arguments))
     method = str(arguments.get("method") or ("POST" if call.tool == "http_post" else "GET")).upper()
     changes = method not in _LOOKING
-    carries = changes or bool(arguments.get("headers") or arguments.get("body")) or not context.has_seen(url)
+    carries = changes or bool(arguments.get("headers") or arguments.get("body")) or not _is_known(url, context.has_seen)
     return attrs.evolve(call, targets=((url,),), reaches_out=carries, changes_world=changes)
+
+
+def _is_known(url: str, has_seen: Callable[[str], bool]) -> bool:
+    """Return whether an address stands in the conversation, whole or as its host and what follows it.
+
+    What follows must have LEAST_PATH characters to be recognised by itself: shorter ones stand in any text by chance, so that a model
+    could choose among them and tell something by that.
+    """
+    if any(map(has_seen, {url, unquote(url), url.removesuffix("/")})):
+        return True
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    rest = parts.path + (f"?{parts.query}" if parts.query else "")
+    if not parts.netloc or "@" in parts.netloc or not has_seen(parts.netloc):
+        return False
+    return rest in ("", "/") or (len(rest) >= LEAST_PATH and any(map(has_seen, {rest, unquote(rest)})))

@@ -92,6 +92,31 @@ def test_an_address_that_was_read_carries_nothing_out(context, name, arguments, 
     assert (call.reaches_out, call.changes_world) == (carries, changes)
 
 
+@pytest.mark.parametrize(
+    ("url", "is_known"),
+    [
+        ("https://docs.example/guide/start", True),
+        ("https://docs.example", True),
+        ("https://docs.example/", True),
+        ("http://other.example/", True),
+        ("https://docs.example/next/page?n=2", True),
+        ("https://docs.example/n%C3%A4chste", True),
+        ("https://docs.example/a", False),
+        ("https://docs.example/guide/other", False),
+        ("https://docs.example/guide/start?q=secret", False),
+        ("https://secret.docs.example/", False),
+        ("https://secret@docs.example/", False),
+        ("https://docs.example:secret/", False),
+        ("https://[secret", False),
+        ("https://other.example/next/page?n=3", False),
+    ],
+)
+def test_an_address_is_known_as_a_whole_or_by_host_and_path(context, url, is_known):
+    read = 'Look at https://docs.example/guide/start and other.example. <a href="/next/page?n=2">a</a> https://docs.example/nächste'
+    context = attrs.evolve(context, has_seen=read.__contains__)
+    assert describe_call(tool("http_get", "network"), {"url": url}, context).reaches_out is not is_known
+
+
 def test_tools_of_other_programs_reach_out(context):
     acts = describe_call(tool("github__merge", "mcp"), {}, context)
     looks = describe_call(attrs.evolve(tool("look", "custom"), reach=Reach.INSIDE), {}, context)
