@@ -334,8 +334,9 @@ async def test_the_message_shows_what_is_run_and_cannot_be_imitated(autojump_clo
 async def test_guests_cannot_keep_the_owner_from_being_asked(autojump_clock):
     touch = Touch()
     async with opened(touch, "x") as world:
-        for _ in range(MOST_FOR_GUESTS + 3):
-            await outcome_or_wait(world, await submit(world, EVE, "guest"))
+        for n in range(MOST_FOR_GUESTS + 3):
+            stranger = attrs.evolve(EVE, user_id=f"eve-{n}")
+            await outcome_or_wait(world, await submit(world, stranger, "guest"))
         assert len(await waiting(world)) == MOST_FOR_GUESTS
         await until_waiting(world, await submit(world))
         assert len(await waiting(world)) == MOST_FOR_GUESTS + 1
