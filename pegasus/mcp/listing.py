@@ -13,7 +13,8 @@ Annotations (`readOnlyHint`) are claims as well. No call of such a tool is repea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Final
 
 import attrs
@@ -35,14 +36,18 @@ LONGEST_PROPERTY: Final = 64
 """Characters of a parameter's name; providers refuse longer ones."""
 LARGEST_SCHEMA: Final = 8_192
 """Characters of a schema as JSON."""
+MOST_PARTS: Final = 2_000
+"""Values of a schema that are looked at, whatever its size: a message of 8 MB holds half a million."""
+MOST_PROPERTIES: Final = 200
+"""Parameters of a tool."""
 DEEPEST: Final = 12
 """Levels of a schema; no tool that people use has half of them."""
 LONGEST_NAME: Final = 256
 """Characters of a server's own name of a tool."""
 MOST_TOOLS: Final = 20_000
 """Tools of one server; further ones are left out."""
-AT_A_TIME: Final = 50
-"""Tools that are read without letting others run: about two milliseconds."""
+AT_A_TIME: Final = 5
+"""Tools that are read without letting others run: less than a millisecond, or some fifty if all of them are as large as can be."""
 ANYTHING: Final[Metadata] = {"type": "object", "properties": {}}
 """Schema of a tool whose own schema cannot be used."""
 
@@ -112,9 +117,11 @@ def read_schema(schema: object) -> Metadata:
     properties = kept.get("properties", {})
     if not isinstance(properties, Mapping) or not all(isinstance(value, Mapping) for value in properties.values()):
         return ANYTHING
+    if len(properties) > MOST_PROPERTIES:
+        return ANYTHING
     for words in (LONGEST_WORDS, 0):
         try:
-            bounded: dict[str, Json] = {**_bounded(kept, words, 0), "type": "object"}
+            bounded: dict[str, Json] = {**_bounded(kept, words, 0, count()), "type": "object"}
             bounded.setdefault("properties", {})
             if _is_sound(bounded) and len(encode_json(bounded)) <= LARGEST_SCHEMA:
                 return bounded
@@ -123,8 +130,11 @@ def read_schema(schema: object) -> Metadata:
     return _types_only(properties, kept.get("required"))
 
 
-def _bounded(value: Mapping[str, Any], words: int, level: int) -> dict[str, Json]:
-    """Return a schema whose texts have at most `words` characters. Raises ValueError if it is too deep or refers elsewhere."""
+def _bounded(value: Mapping[str, Any], words: int, level: int, parts: Iterator[int]) -> dict[str, Json]:
+    """Return a schema whose texts have at most `words` characters. Raises ValueError if it is too large, too deep or refers elsewhere.
+
+    parts: counts the values that were looked at.
+    """
     if level > DEEPEST:
         raise ValueError("too deep")
     kept: dict[str, Json] = {}
@@ -135,18 +145,22 @@ def _bounded(value: Mapping[str, Any], words: int, level: int) -> dict[str, Json
             if words:
                 kept[key] = clean(item, words)
         else:
-            kept[key] = _bounded_item(item, words, level)
+            kept[key] = _bounded_item(item, words, level, parts)
     return kept
 
 
-def _bounded_item(item: Any, words: int, level: int) -> Json:
+def _bounded_item(item: Any, words: int, level: int, parts: Iterator[int]) -> Json:
+    if next(parts) >= MOST_PARTS:
+        raise ValueError("too large")
     if isinstance(item, Mapping):
-        return _bounded(item, words, level + 1)
+        return _bounded(item, words, level + 1, parts)
     if isinstance(item, list):
         if level >= DEEPEST:
             raise ValueError("too deep")
-        return [_bounded_item(element, words, level + 1) for element in item]
+        return [_bounded_item(element, words, level + 1, parts) for element in item]
     if isinstance(item, str):
+        if len(item) > LARGEST_SCHEMA:
+            raise ValueError("too large")
         return sanitize_for_prompt(item)
     return item  # type: ignore[no-any-return]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.mcp.listing import ANYTHING, LARGEST_SCHEMA, LONGEST_DESCRIPTION, read_schema, read_tools
+from pegasus.mcp.listing import ANYTHING, LARGEST_SCHEMA, LONGEST_DESCRIPTION, MOST_PARTS, read_schema, read_tools
 from pegasus.mcp.names import LONGEST, tool_name
 from pegasus.tools import is_valid_schema
 
@@ -59,6 +59,23 @@ async def test_entries_that_are_none_are_left_out():
 )
 def test_a_schema_that_cannot_be_used_takes_anything(schema):
     assert read_schema(schema) == ANYTHING
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {f"p{n}": {"type": "string", "description": "many words"} for n in range(60_000)},
+        {"x": {"enum": [f"value {n}" for n in range(400_000)]}},
+        {"x": {"default": "y" * 5_000_000}},
+    ],
+)
+def test_of_a_huge_schema_a_part_is_looked_at(properties, monkeypatch):
+    """Reading all of it would keep the event loop from everybody else for seconds."""
+    looked = []
+    monkeypatch.setattr("pegasus.mcp.listing.sanitize_for_prompt", lambda text: looked.append(text) or text)
+    assert len(json.dumps(read_schema({"type": "object", "properties": properties}))) < 100
+    assert len(looked) <= 2 * MOST_PARTS
+    assert sum(map(len, looked)) < 100_000
 
 
 def test_a_sound_schema_is_kept():
