@@ -143,7 +143,7 @@ def _probe(home: Home, settings: Settings) -> Sandbox:
         settings.tools.allowed_paths,
         settings_file=settings.source.file,
     )
-    found.remove_leftovers()  # the home is locked, so that no command runs
+    found.set_leftovers_aside()  # the home is locked, so that no command runs
     return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)))
 
 
@@ -321,6 +321,9 @@ async def _after_ready(environment: Environment, reloader: Reloader, notifier: N
         nursery.start_soon(notifier.keep_alive)
         _log.info("ready", model=reloader.current)
         environment.may_work.set()
+        nursery.start_soon(
+            partial(trio.to_thread.run_sync, abandon_on_cancel=True), environment.sandbox.remove_leftovers
+        )
         await reloader.models.warm_up()
 
 

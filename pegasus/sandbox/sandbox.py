@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +38,8 @@ LEAST_LANDLOCK: Final = 6
 _MEGABYTE: Final = 1 << 20
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "shm")
 """Names in /dev that commands may write to, where it is the real one. Not pts: the terminals of the user are there."""
+_ASIDE: Final = ".old-"
+"""Behind the name of the folder for temporary files: what a killed daemon has left."""
 _TEMPORARY_NAMES: Final = ("TMPDIR", "TMP", "TEMP")
 """Variables that name the folder for temporary files."""
 _OF_THE_HOME: Final = "XDG_"
@@ -126,10 +129,21 @@ class Sandbox:
             return ""
         return f"walls around commands: {self.description}; install bubblewrap, or allow it to make user namespaces"
 
+    def set_leftovers_aside(self) -> None:
+        """Put away the temporary files that commands of a killed daemon have left. To be called when no command runs.
+
+        They may be many, so they are only renamed here; `remove_leftovers` takes its time.
+        """
+        with suppress(OSError):
+            os.rename(self.folders.temporary, f"{self.folders.temporary}{_ASIDE}{time.time_ns()}")
+
     def remove_leftovers(self) -> None:
-        """Remove the temporary files that commands of a killed daemon have left. To be called when no command runs."""
-        if self.folders.temporary:
-            remove_folder(self.folders.temporary)
+        """Remove what has been put away. May take long; commands may run meanwhile."""
+        above, name = os.path.split(self.folders.temporary)
+        with suppress(OSError):
+            for old in os.listdir(above):
+                if old.startswith(name + _ASIDE):
+                    remove_folder(os.path.join(above, old))
 
     def walls(self, env: Mapping[str, str], name: str, *, has_terminal: bool) -> Walls:
         """Return the walls around a command, and make its folder for temporary files. Raises OSError.

@@ -276,3 +276,18 @@ async def test_the_doctor_finds_a_running_agent_and_its_walls(tmp_path):
         by_check = {finding["check"]: finding for finding in found}
         assert "answers at" in by_check["ports"]["text"]
         assert by_check["sandbox"]["text"].startswith("walls around commands: ")
+
+
+async def test_temporary_files_of_a_killed_daemons_commands_are_removed_by_the_next(tmp_path):
+    work = Effects(tmp_path)
+    name, _, value = work.mark.partition("=")
+    call = Call("shell_exec", {"command": 'touch "$TMPDIR/left"; echo > up; sleep 600', "env": {name: value}})
+    book = Office({"attack": [act(call), answer("never")]})
+    async with serving(tmp_path, book, {"tasks.recovery": "fail"}) as daemon:
+        async with daemon.client() as client:
+            await client.say("do attack")
+            await until((daemon.home / "workspace" / "up").exists, "the command")
+        daemon.kill()
+        await until(lambda: work.processes() == [], "the end of the command")
+        await daemon.start()
+        await until(lambda: not list((daemon.home / "run").glob("commands*/*")), "the end of its files")

@@ -80,8 +80,13 @@ def test_without_walls_by_choice_nobody_is_warned(probe):
 def test_leftovers_of_a_killed_daemon_are_removed(probe, home):
     (home / "run/commands/old/tmp").mkdir(parents=True)
     (home / "run/commands/old/tmp/file").touch()
-    probe(None, 0).remove_leftovers()
-    assert not (home / "run/commands").exists()
+    found = probe(None, 0)
+    found.set_leftovers_aside()
+    assert not (home / "run/commands").exists(), "at once, so that commands can run"
+    (home / "run/commands/new").mkdir(parents=True)
+    found.remove_leftovers()
+    assert os.listdir(home / "run") == ["commands"]
+    assert os.listdir(home / "run/commands") == ["new"]
 
 
 def test_the_environment_leads_to_the_folders_of_the_command(monkeypatch, tmp_path):
