@@ -251,7 +251,7 @@ class LimitSettings:
 
     guest_messages_per_minute: int = whole(30, "messages a minute", least=0)
     guest_waiting: int = whole(20, "messages that may wait for an answer", least=0)
-    guest_tasks: int = whole(3, "background tasks that have not ended", least=0)
+    guest_tasks: int = whole(10, "background tasks that have not ended", least=0)
 
 
 @attrs.frozen(eq=False, repr=False)
