@@ -27,6 +27,7 @@ import trio
 from actors import Ref
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.host import Home
+from pegasus.mcp import TOKENS_FOLDER, StoredSecrets
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList
 from pegasus.observe import configure_logging, get_logger
@@ -70,6 +71,7 @@ class Reloader:
         self._token = token
         self._secrets = frozenset(secrets_of(settings))
         """Secrets of the settings in force and of those before. Some are used until the next start, others may still be valid."""
+        self._stored = StoredSecrets(home.path / TOKENS_FOLDER)
         self._requested = trio.Event()
         """Set by `request` and by a choice of a model; `run` waits for it. Several requests at once are one
         reload."""
@@ -195,8 +197,8 @@ class Reloader:
         self._requested.set()
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the texts that no log and no result of a tool may show: token, keys of the settings and of the environment."""
-        return (self._token, *self._secrets, *secrets_in_environment(os.environ))
+        """Return the texts that no log and no result may show: token, keys of settings and environment, tokens of MCP servers."""
+        return (self._token, *self._secrets, *self._stored(), *secrets_in_environment(os.environ))
 
     def _configure_logs(self) -> None:
         log = self.settings.log

@@ -14,7 +14,7 @@ from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.server import ServerState
 from pegasus.mcp.servers import McpServers, files_context, servers_json
 from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
-from pegasus.mcp.tokens import TokenFile
+from pegasus.mcp.tokens import StoredSecrets, TokenFile
 
 __all__ = [
     "TOKENS_FOLDER",
@@ -22,6 +22,7 @@ __all__ = [
     "McpServers",
     "ServerDown",
     "ServerState",
+    "StoredSecrets",
     "TokenFile",
     "check_servers",
     "files_context",
