@@ -177,13 +177,15 @@ class SkillCatalog:
         """Do what `accept` does; blocks."""
         if self._accepted is None:
             raise NotAcceptable("skills of the workspace cannot be accepted here")
-        proposed = {each.name: each for each in self._look({}).proposed}
-        found = proposed.get(name)
-        if found is None:
-            there = ", ".join(proposed) or "none"
+        snapshot = self._look({})
+        waiting = [each.name for each in snapshot.proposed]
+        if name not in waiting:
+            there = ", ".join(waiting) or "none"
             raise NotAcceptable(
                 f"there is no skill {name!r} in the workspace that waits to be accepted; there are: {there}"
             )
+        folder = self._accepted.folder
+        found, _ = _judge(folder / name / FILE, folder, None, snapshot.skills, is_wanted=True)
         if found.problem:
             raise NotAcceptable(f"{name} cannot be accepted: {found.problem}")
         self._accepted.accept(name, found.manifest, at)
@@ -310,11 +312,19 @@ def _with_workspace(snapshot: _Snapshot, folder: Path, accepted: Mapping[str, Ma
 
 
 def _judge(
-    path: Path, folder: Path, accepted: Manifest | None, others: Mapping[str, Skill]
+    path: Path, folder: Path, accepted: Manifest | None, others: Mapping[str, Skill], *, is_wanted: bool = False
 ) -> tuple[ProposedSkill, Skill | None]:
-    """Return a skill of the workspace as it is proposed, and as one that counts, None if it does not."""
+    """Return a skill of the workspace as it is proposed, and as one that counts, None if it does not.
+
+    is_wanted: an owner is about to accept it. The files of any other one that was never accepted are not read: nobody has asked for
+    them, and there may be gigabytes of them.
+    """
     name = path.parent.name
     found = ProposedSkill(name, {}, was_accepted=accepted is not None)
+    if name in others:  # a skill has the name of its folder
+        return found._replace(problem=f"there is a skill {name} already, which it must not replace"), None
+    if accepted is None and not is_wanted:
+        return found, None
     try:
         manifest = manifest_of(path.parent)
         file = _read_file(path, None, folder)
@@ -326,8 +336,6 @@ def _judge(
         ), None
     skill = attrs.evolve(file.skill, manifest=manifest)
     found = found._replace(manifest=manifest, description=skill.description)
-    if skill.name in others:
-        return found._replace(problem=f"there is a skill {skill.name} already, which it must not replace"), None
     # The text in use is that of the bytes that were read, whatever the file holds by now.
     is_accepted = accepted is not None and manifest == accepted and file.digest == accepted.get(FILE)
     return found, skill if is_accepted else None

@@ -198,3 +198,17 @@ async def test_a_change_is_seen_before_the_next_use(place, autojump_clock):
     await trio.sleep(2)
     await skills.refresh()
     assert skills.get("deploy") is None
+
+
+def test_files_that_nobody_has_asked_for_are_not_read(place, monkeypatch):
+    """A task may put gigabytes into the workspace; a look at the skills, once a second, must not read them."""
+    read = []
+    monkeypatch.setattr(
+        "pegasus.skills.catalog.manifest_of", lambda folder: read.append(folder.name) or manifest_of(folder)
+    )
+    write(place.workspace, "mine")
+    write(place.workspace, "planted")
+    place.skills().accept_now("mine", 7)
+    read.clear()
+    assert [proposed.name for proposed in place.skills().proposed()] == ["planted"]
+    assert read == ["mine"]
