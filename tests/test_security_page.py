@@ -144,8 +144,8 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/tools/test_gate.py::test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace",
     ),
     (
-        "After text from outside was read, the agent says nothing in another conversation, unless the owner h"
-        "as named it or it is an owner's."
+        "The result of a task that has read text from outside makes the agent say nothing in another conversa"
+        "tion, unless it is an owner's."
     ): ("tests/pegasus/main_agent/test_labels.py::test_a_reply_elsewhere_sends_data_out",),
     "Work for a guest runs no commands and sends nothing, and no owner is asked about it.": (
         "tests/blackbox/test_injection.py::test_the_message_of_a_guest",

@@ -76,7 +76,7 @@ from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, a
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage, Progress
 from pegasus.models import ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
 from pegasus.observe import get_logger
-from pegasus.outside import Outside
+from pegasus.outside import parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
 from pegasus.storage import Item, JournalMessage, Post, Take, escape_field
 from pegasus.tools import Reach, Tool, ToolContext, ToolOutcome, parameters
@@ -254,18 +254,17 @@ class ThinkLoop:
     async def _permitted(self, reply: Post | str, item: Item) -> Post | str:
         """Return a reply, or why the policy does not allow it.
 
-        After text from outside was read, the policy is asked about a reply to another conversation than that of the message: it sends
-        out what the agent knows. It is not asked where the reply goes to an owner, or where the owner's own message names the
-        conversation. The words of guests alone do not count here: people in a chat may ask to be answered in another one.
+        The policy is asked where a task has read text from outside and its notification leads to a reply in another conversation than
+        the one that the task was asked for in: that sends out what the agent knows, and nobody has said so. It is not asked where the
+        reply goes to an owner. People may ask to be answered elsewhere.
         """
-        if isinstance(reply, str) or set(self._session.outside) <= {Outside.GUEST}:
-            return reply
         message, principal = item.message, self._principal(item)
+        if isinstance(reply, str) or not is_internal(message) or not parse_outside(message.metadata):
+            return reply
         target = ChannelInfo(reply.channel_type or message.channel.type, reply.channel_id)
         here = message.channel.address
         is_here = target.address in (here, Address(escape_field(here.type), escape_field(here.channel_id)))
-        is_named = principal.is_owner and not is_internal(message) and reply.channel_id in message.text
-        if is_here or is_named or is_owner(target, self._services.config.owners):
+        if is_here or is_owner(target, self._services.config.owners):
             return reply
         context = ToolContext(key=reply.key, principal=principal, origin=message.channel, outside=self._session.outside)
         outcome = await self._services.toolset.executor.run(_ELSEWHERE, {}, context)

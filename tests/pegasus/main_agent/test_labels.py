@@ -212,24 +212,27 @@ def test_the_model_of_summaries_sees_fences_too():
 ELSEWHERE = call("reply", "r", text="the secret", channelId="#general", channelType="slack")
 
 
-@pytest.mark.parametrize(
-    ("asked", "read", "is_said"),
-    [
-        ("what is new?", True, False),
-        ("what is new?", False, True),
-        ("post it in #general", True, True),
-    ],
-)
-async def test_a_reply_elsewhere_sends_data_out(autojump_clock, asked, read, is_said):
-    """A page may say where to post what the agent knows. The owner's own message may, too."""
-    before = [say("", call("page", "p"))] if read else []
-    model = ScriptedModel([*before, say("", ELSEWHERE), say()])
+@pytest.mark.parametrize("read", [True, False])
+async def test_a_reply_elsewhere_sends_data_out(autojump_clock, read):
+    """A page may say where to post what the agent knows. A task that has read none may not have been told so."""
+    steps = iter([FETCH, "posted?"] if read else ["posted?"])
+    task = ScriptedModel(lambda request: "kept" if "Look back" in request.system else next(steps))
+    model = ScriptedModel([say("", spawn("x")), say("", ELSEWHERE), say()])
+    async with slack_world(model, task_model=task, tools=(PAGE,)) as world:
+        await seen(world, "#general")
+        await world.say("what is new?")
+        await world.idle()
+        assert ("the secret" in world.channels["slack"].texts) is not read
+
+
+async def test_people_may_be_answered_elsewhere(autojump_clock):
+    model = ScriptedModel([say("", call("page", "p")), say("", ELSEWHERE), say()])
     async with slack_world(model) as world:
         add_tool(world, "page", PAGE.run, source=Outside.WEB)
         await seen(world, "#general")
-        await world.say(asked)
+        await world.say("what is new? Post it in the usual place.")
         await world.idle()
-        assert ("the secret" in world.channels["slack"].texts) is is_said
+        assert world.channels["slack"].texts == ["the secret"]
 
 
 async def seen(world, channel_id):
