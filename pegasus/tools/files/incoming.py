@@ -13,18 +13,24 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import time
 from contextlib import ExitStack, suppress
 from secrets import token_hex
 from types import TracebackType
 from typing import Final, Self
 
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.paths import folder_of, locate, refusing
+from pegasus.tools.files.paths import folder_of, locate, open_inner_folder, refusing
 
 RESERVE: Final = 200 << 20
 """Bytes of the disk that are left free."""
 _LOOK_EVERY: Final = 16 << 20
 """Bytes after which the free space is looked at again."""
+_REMAINS: Final = re.compile(r"\.[0-9a-f]{16}\.download")
+"""Name of a temporary file."""
+_OLD: Final = 86_400.0
+"""Seconds after which a temporary file is taken for the remains of a process that was killed. No download takes that long."""
 _MOST_NAMES: Final = 1000
 """Numbers that are tried for a file whose name is taken."""
 
@@ -63,6 +69,7 @@ class IncomingFile:
         with ExitStack() as stack:
             stack.enter_context(refusing(self._path))
             self._folder = stack.enter_context(folder_of(self._located, make=True))
+            _remove_old_remains(self._folder)
             self._require_space(self._expected)
             self._temporary = f".{token_hex(8)}.download"
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -139,6 +146,23 @@ class IncomingFile:
             raise ToolError(
                 f"the disk has {free:,} bytes left, too few for {self._path} and the {RESERVE:,} that stay free"
             )
+
+
+def _remove_old_remains(folder: int) -> None:
+    """Remove temporary files that a killed process has left in the folder. One that may not be listed keeps them."""
+    try:
+        listed = open_inner_folder(folder, ".")
+    except OSError:
+        return
+    try:
+        names = os.listdir(listed)
+    finally:
+        os.close(listed)
+    for name in names:
+        if _REMAINS.fullmatch(name):
+            with suppress(OSError):
+                if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime < time.time() - _OLD:
+                    os.unlink(name, dir_fd=folder)
 
 
 def _exists(path: str) -> ToolError:

@@ -236,6 +236,18 @@ async def test_a_cancelled_download_leaves_nothing(web, get, workspace):
     assert files(workspace) == []
 
 
+async def test_remains_of_a_killed_process_are_removed_by_the_next_download(web, get, workspace):
+    (workspace / "downloads").mkdir()
+    names = [".0123456789abcdef.download", ".fedcba9876543210.download", ".mine.download", "0123456789abcdef.download"]
+    for name in names:
+        (workspace / "downloads" / name).write_text("x")
+        if name != names[1]:
+            os.utime(workspace / "downloads" / name, (0, 0))
+    web.answers["/a.bin"] = answer_of(b"x")
+    await get()
+    assert files(workspace) == sorted(f"downloads/{name}" for name in (*names[1:], "a.bin"))
+
+
 async def test_a_redirect_into_the_private_network_is_refused(web, get, workspace):
     web.answers["/a.bin"] = redirect("http://192.168.0.1/a.bin")
     assert "is refused" in await get()
