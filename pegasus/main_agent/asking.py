@@ -50,6 +50,7 @@ from pegasus.models import (
     find_calls,
 )
 from pegasus.observe import get_logger
+from pegasus.policy import sender_of
 from pegasus.storage import Item, JournalMessage, KnownAddresses
 
 _log = get_logger("main_agent")
@@ -248,7 +249,9 @@ class ModelAsker:
             turns = without_calls(turns)
         if first is not None:
             turns = with_nudge(turns, first, manner)
-        return ModelRequest(prompt, turns, specs, label=Label("default", item.message.channel, item.n))
+        guest = sender_of(item.message, self._services.config.owners).guest
+        label = Label("default", item.message.channel, item.n, guest=guest)
+        return ModelRequest(prompt, turns, specs, label=label)
 
     def _model_for(self, wanted: str) -> LanguageModel:
         """Return the model that a skill in force wants; the agent's own for "" or if there is no such model."""

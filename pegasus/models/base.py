@@ -112,6 +112,8 @@ class Label:
     item: int | None = None
     """Number of the message in the queue."""
     task_id: str = ""
+    guest: str = ""
+    """Person that the call is for if they are no owner, as "slack:U1"; "" for an owner's work."""
 
 
 NO_LABEL = Label()

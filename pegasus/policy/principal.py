@@ -48,6 +48,13 @@ class Principal:
         """True if the work may do what an owner may."""
         return self.role is Role.OWNER
 
+    @property
+    def guest(self) -> str:
+        """Name of the person for budgets, as "slack:U1"; "" for an owner, and for work of which nobody knows who asked for it."""
+        if self.is_owner or self.channel is None:
+            return ""
+        return f"{self.channel.type}:{self.channel.user_id or self.channel.channel_id}"
+
 
 NOBODY: Final = Principal(Role.GUEST)
 """A principal without special rights, for work of which nobody knows who asked for it."""

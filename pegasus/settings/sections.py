@@ -181,6 +181,8 @@ class BudgetSettings:
     task_tokens: int = whole(0, "tokens for one background task", least=0)
     message_cost: float = number(0.0, "dollars for one message and the tasks that it leads to", least=0)
     message_tokens: int = whole(0, "tokens for one message and the tasks that it leads to", least=0)
+    guest_daily_cost: float = number(0.0, "dollars a day for each person who is no owner", least=0)
+    guest_daily_tokens: int = whole(0, "tokens a day for each person who is no owner", least=0)
     channel_daily_cost: float = number(0.0, "dollars a day for one chat and its tasks", least=0)
     channel_daily_tokens: int = whole(0, "tokens a day for one chat and its tasks", least=0)
 

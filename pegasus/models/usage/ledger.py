@@ -66,6 +66,8 @@ class UsageRecord:
     item: int | None = None
     """Message that the call was for: its number in the queue."""
     task_id: str = ""
+    guest: str = ""
+    """Person that the call was for, if they were no owner."""
     prompt_tokens: int
     completion_tokens: int
     cache_read_tokens: int = 0
@@ -180,6 +182,8 @@ class UsageLedger:
         """By task id."""
         self.items: dict[int, UsageSum] = {}
         """By the message's number in the queue."""
+        self.guests: dict[tuple[str, str], UsageSum] = {}
+        """By day and guest."""
         for record in records:
             self.add(record)
 
@@ -196,6 +200,8 @@ class UsageLedger:
             _add(self.tasks, record.task_id, record, TASKS)
         if record.item is not None:
             _add(self.items, record.item, record, ITEMS)
+        if record.guest:
+            _add(self.guests, (day, record.guest), record, CHATS)
 
 
 def _add(sums: dict[_Key, UsageSum], key: _Key, record: UsageRecord, most: int) -> None:

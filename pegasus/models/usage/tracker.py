@@ -4,11 +4,11 @@
 `unsaved`; the actor `usage_keeper` writes them together once a second, without a sync. A power failure may lose the last of them,
 which is the price for counting without slowing down a turn.
 
-Each budget of the settings is one of the `SCOPES`: all calls of a day or a month, the calls of one task, or those of one chat on one
-day. A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as its answer may have. So a
-budget is reached a little early, never late. Calls at the same time reserve what they may use. A call that fits only without the
-reservations waits until others have ended; one that does not fit even then is refused. With a budget, the first call waits until the
-records of this month and the last have been read, so that a restart is no way around a budget.
+Each budget of the settings is one of the `SCOPES`: all calls of a day or a month, the calls of one task or message, or those of one
+chat or guest on one day. A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as
+its answer may have. So a budget is reached a little early, never late. Calls at the same time reserve what they may use. A call that fits only
+without the reservations waits until others have ended; one that does not fit even then is refused. With a budget, the first call waits
+until the records of this month and the last have been read, so that a restart is no way around a budget.
 
 Records have ids, and reading counts each id once: when a write was interrupted, it is repeated. `ledger.py` has the records and
 their sums, `report.py` shows them.
@@ -101,11 +101,17 @@ def _chat_of_day(day: str, label: Label) -> Hashable:
     return None if label.channel is None else (day, label.channel.address)
 
 
+def _guest_of_day(day: str, label: Label) -> Hashable:
+    """Return the guest that a call is for, on its day; None for an owner's work."""
+    return (day, label.guest) if label.guest else None
+
+
 SCOPES: Final = (
     BudgetScope("daily", "today", lambda day, label: day, lambda ledger: ledger.days, _next_day),
     BudgetScope("monthly", "this month", lambda day, label: day[:7], lambda ledger: ledger.months, _next_month),
     BudgetScope("task", "by one task", lambda day, label: label.task_id or None, lambda ledger: ledger.tasks),
     BudgetScope("message", "for one message", lambda day, label: label.item, lambda ledger: ledger.items),
+    BudgetScope("guest_daily", "for one guest a day", _guest_of_day, lambda ledger: ledger.guests, _next_day),
     BudgetScope("channel_daily", "in one chat a day", _chat_of_day, lambda ledger: ledger.chats, _next_day),
 )
 """In the order in which they are checked."""
@@ -290,6 +296,7 @@ class UsageTracker:
             channel=None if label.channel is None else label.channel.address,
             item=label.item,
             task_id=label.task_id,
+            guest=label.guest,
             cost=None if price is None else round(price.cost(usage), 9),
             estimated=estimated,
             failed=failed,

@@ -49,6 +49,7 @@ from pegasus.models import (
     Turn,
     UserTurn,
 )
+from pegasus.policy import ROLE, Principal, Role
 from pegasus.tasks.core.context import PlannedCall, Reasoning, ReflectionDone, TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_types import TaskType
@@ -217,7 +218,10 @@ def label_of(context: TaskContext, role: str = "subagent") -> Label:
         channel = from_wire(metadata["channel"], ChannelInfo) if "channel" in metadata else None
     except WireError:
         channel = None
-    return Label(role, channel, item if type(item) is int else None, context.id)
+    # The role was written when the task was submitted; without one, the work is an owner's.
+    is_guests = channel is not None and metadata.get(ROLE) == Role.GUEST
+    guest = Principal(Role.GUEST, channel).guest if is_guests else ""
+    return Label(role, channel, item if type(item) is int else None, context.id, guest)
 
 
 # ------------------------------------------------------------------ reflecting

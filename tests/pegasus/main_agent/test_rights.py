@@ -121,3 +121,20 @@ async def test_a_guest_neither_sees_nor_continues_a_task_of_an_owner(autojump_cl
     assert "there is no task" in result_of(session, "task_status")[0]
     assert result_of(session, "task_list")[0] == "[]"
     assert after.state == task.state
+
+
+async def test_calls_of_models_name_the_guest_that_they_are_for(autojump_clock):
+    """So a budget for one guest counts their thoughts and tasks, and nobody else's."""
+    main = ScriptedModel([say("", spawn("find x")), say(), say("", spawn("find y")), say()])
+    task = ScriptedModel(lambda request: "found")
+    channels = (FakeChannel("cli"), FakeChannel("slack"))
+    async with open_world(main, settings=ANN_OWNS, channels=channels, task_model=task) as world:
+        for channel in (GUEST, OWNER):
+            await world.say("find it", channel)
+            await world.idle()
+    assert [request.label.guest for request in (*main.requests, *task.requests)] == [
+        *["slack:eve"] * 2,
+        *[""] * 2,
+        "slack:eve",
+        "",
+    ]

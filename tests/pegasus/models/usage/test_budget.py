@@ -78,24 +78,26 @@ async def refused(asked: LanguageModel, **fields: object) -> str:
         ({"task_tokens": 5000}, "budget.task_tokens", "by one task"),
         ({"message_cost": 5.0}, "budget.message_cost", "for one message"),
         ({"message_tokens": 5000}, "budget.message_tokens", "for one message"),
+        ({"guest_daily_cost": 5.0}, "budget.guest_daily_cost", "for one guest a day"),
+        ({"guest_daily_tokens": 5000}, "budget.guest_daily_tokens", "for one guest a day"),
         ({"channel_daily_cost": 5.0}, "budget.channel_daily_cost", "in one chat a day"),
         ({"channel_daily_tokens": 5000}, "budget.channel_daily_tokens", "in one chat a day"),
     ],
 )
 async def test_a_call_that_may_exceed_a_budget_is_not_made(autojump_clock, budget, key, says) -> None:
-    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t", item=7), **budget)
+    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t", item=7, guest="sms:eve"), **budget)
     asked, scripted = model(kept)
-    why = await refused(asked, label=Label("subagent", A, 7, "t"))
+    why = await refused(asked, label=Label("subagent", A, 7, "t", "sms:eve"))
     assert key in why
     assert says in why
     assert scripted.requests == []
 
 
-@pytest.mark.parametrize("budget", ["task_tokens", "message_tokens", "channel_daily_tokens"])
+@pytest.mark.parametrize("budget", ["task_tokens", "message_tokens", "guest_daily_tokens", "channel_daily_tokens"])
 async def test_other_tasks_and_chats_go_on(autojump_clock, budget) -> None:
-    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t", item=7), **{budget: 5000})
+    kept = tracker(lambda: NOON, spent(4990, channel=A.address, task_id="t", item=7, guest="sms:eve"), **{budget: 5000})
     asked, scripted = model(kept)
-    await asked.generate(small(label=Label("subagent", B, 8, "u")))
+    await asked.generate(small(label=Label("subagent", B, 8, "u", "sms:bob")))
     await asked.generate(small())
     assert len(scripted.requests) == 2
 
