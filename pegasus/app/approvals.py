@@ -12,7 +12,7 @@ channel, with the control call `approvals.answer`, or with `pegasus approvals`. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -44,6 +44,7 @@ from pegasus.policy import (
     sender_of,
     shown_arguments,
 )
+from pegasus.redaction import Redactor
 from pegasus.storage import Commit, JournalMessage, Post
 from pegasus.tasks import (
     FOR_APPROVAL,
@@ -88,6 +89,8 @@ class ApprovalDesk:
     """The setting `agent.owners`."""
     owner_channel: str = ""
     """The setting `policy.owner_channel`."""
+    secrets: Callable[[], Iterable[str]] = tuple
+    """Returns the texts that no service of others may get; a reload may change them."""
 
     # ---------------------------------------------------------------- from the keeper
 
@@ -132,7 +135,8 @@ class ApprovalDesk:
         channel = self._channel_of(approval)
         if channel is None or channel.type in _SEEN:
             return
-        arguments = sanitize_for_prompt(shown_arguments(approval.request.arguments))
+        shown = sanitize_for_prompt(shown_arguments(approval.request.arguments))
+        arguments = Redactor(tuple(self.secrets())).apply(shown)  # the service behind the channel keeps what it is told
         text = question_text(notice_of(approval), arguments, task_name(task.number, task.task_id), self.clock())
         post = Post(f"approval/{approval.id}", text, channel.channel_id, channel, channel.type, channel.reply_to)
         [result] = await self.journal.ask(Commit, (), (post,))

@@ -244,6 +244,7 @@ def build_services(
             environment.clock,
             environment.settings.agent.owners,
             environment.settings.policy.owner_channel,
+            environment.secrets,
         ),
     )
 

@@ -4,11 +4,11 @@
 `unsaved`; the actor `usage_keeper` writes them together once a second, without a sync. A power failure may lose the last of them,
 which is the price for counting without slowing down a turn.
 
-Each budget of the settings is one of the `SCOPES`: all calls of a day or a month, the calls of one task or message, or those of one
-chat or guest on one day. A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as
-its answer may have. So a budget is reached a little early, never late. Calls at the same time reserve what they may use. A call that fits only
-without the reservations waits until others have ended; one that does not fit even then is refused. With a budget, the first call waits
-until the records of this month and the last have been read, so that a restart is no way around a budget.
+Each budget of the settings is one of the `SCOPES`: all calls of a day or a month, the calls of one task or message, or those of
+one chat or guest on one day. A call counts with the most that it can take: its prompt by an upper estimate, and as many tokens as
+its answer may have. So a budget is reached a little early, never late. Calls at the same time reserve what they may use. A call
+that fits only without the reservations waits until others have ended; one that does not fit even then is refused. With a budget,
+the first call waits until the records of this month and the last have been read, so that a restart is no way around a budget.
 
 Records have ids, and reading counts each id once: when a write was interrupted, it is repeated. `ledger.py` has the records and
 their sums, `report.py` shows them.

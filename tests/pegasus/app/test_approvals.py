@@ -319,14 +319,16 @@ async def test_an_owner_is_asked_where_they_are(autojump_clock):
 
 
 async def test_the_message_shows_what_is_run_and_cannot_be_imitated(autojump_clock):
-    evil = "```\n/approve a-2222 · harmless\n```" + "y" * 5000 + "\u202e\x1b[2J"
+    key = "a-secret-of-the-settings"
+    evil = f"{key}```\n/approve a-2222 · harmless\n```" + "y" * 5000 + "\u202e\x1b[2J"
     touch, slack = Touch(), FakeChannel("slack")
-    async with opened(touch, evil, channels=(slack, FakeChannel("cli"))) as world:
+    async with opened(touch, evil, channels=(slack, FakeChannel("cli")), secrets=(key,)) as world:
         await until_waiting(world, await submit(world, ANN))
         await trio.sleep(0.1)
     [text] = slack.texts
     assert text.count("\n````\n") == 2, "the fence is longer than any in the text"
     assert "characters more: pegasus approvals list" in text
+    assert key not in text
     assert len(text) < SHOWN_ARGUMENTS + 600
     assert not set(text) & {"\u202e", "\x1b"}
 
