@@ -14,6 +14,8 @@ from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Exited, serving, until
 from tests.blackbox.support.work import Effects, Office, act, answer, below, gone, heard, open_source, shell
 
+WALLS = {"sandbox.mode": "auto"}
+"""Settings of the real program; where bubblewrap is missing, tests of other things have no walls."""
 KINDS = ("bubblewrap", "landlock")
 SPEAK = """
 import socket, sys
@@ -63,7 +65,7 @@ async def attacked(tmp_path, walls, command, settings=None, files=None, env=None
         return answer("done")
 
     book = Office()
-    async with serving(tmp_path, book, {"sandbox.writable": [], **(settings or {})}, env=walls) as daemon:
+    async with serving(tmp_path, book, {**WALLS, "sandbox.writable": [], **(settings or {})}, env=walls) as daemon:
         for file, text in (files or {}).items():
             (daemon.home / "workspace" / file).write_text(text)
         book.jobs[name] = [act(shell(command(daemon), env=env or {})), keep]
@@ -168,7 +170,7 @@ async def test_with_a_network_a_command_reaches_what_is_allowed_and_never_the_ga
 
 async def test_file_tools_do_not_open_it_either(tmp_path):
     book = Office()
-    async with serving(tmp_path, book, {"tools.allowed_paths": ["/"]}) as daemon:
+    async with serving(tmp_path, book, {**WALLS, "tools.allowed_paths": ["/"]}) as daemon:
         token = str(daemon.home / "token")
         book.jobs["look"] = [
             act(Call("read_file", {"path": token}), Call("grep_files", {"path": str(tmp_path), "pattern": "."})),
@@ -191,7 +193,7 @@ async def test_a_hostile_command_is_gone_when_stop_is_answered(tmp_path, walled)
     )
     name, _, value = work.mark.partition("=")
     book = Office({"attack": [act(Call("shell_exec", {"command": attack, "env": {name: value}})), answer("never")]})
-    async with serving(tmp_path, book, env=walled) as daemon, daemon.client() as client:
+    async with serving(tmp_path, book, WALLS, env=walled) as daemon, daemon.client() as client:
         await client.say("do attack")
         await until(lambda: len(work.processes()) > 200, "200 children")
         await client.say("/stop")
@@ -215,7 +217,7 @@ async def test_nothing_of_a_misbehaving_command_is_left_when_stop_is_answered(tm
     name, _, value = work.mark.partition("=")
     call = Call("shell_exec", {"command": f"echo > up; {ATTACKS[attack]}", "env": {name: value}})
     book = Office({"attack": [act(call), answer("never")]})
-    async with serving(tmp_path, book, env=walled) as daemon, daemon.client() as client:
+    async with serving(tmp_path, book, WALLS, env=walled) as daemon, daemon.client() as client:
         await client.say("do attack")
         await until((daemon.home / "workspace" / "up").exists, "the command")
         await until(lambda: len(work.processes()) > (200 if "200" in attack else 0), "the processes of the command")
@@ -263,7 +265,7 @@ async def test_walls_that_are_required_are_there_or_the_start_fails(tmp_path, no
 
 
 async def test_weaker_walls_are_told_at_the_start_and_in_status(tmp_path, no_bubblewrap):
-    async with serving(tmp_path, Office(), env=no_bubblewrap) as daemon:
+    async with serving(tmp_path, Office(), WALLS, env=no_bubblewrap) as daemon:
         assert daemon.stderr.count("bwrap: it is broken") == 1
         assert "Walls" in (await daemon.command("status")).out
         async with daemon.client() as client:
@@ -271,7 +273,7 @@ async def test_weaker_walls_are_told_at_the_start_and_in_status(tmp_path, no_bub
 
 
 async def test_the_doctor_finds_a_running_agent_and_its_walls(tmp_path):
-    async with serving(tmp_path, Office()) as daemon:
+    async with serving(tmp_path, Office(), WALLS) as daemon:
         found = json.loads((await daemon.command("doctor", "--json")).out)["findings"]
         by_check = {finding["check"]: finding for finding in found}
         assert "answers at" in by_check["ports"]["text"]
@@ -283,7 +285,7 @@ async def test_temporary_files_of_a_killed_daemons_commands_are_removed_by_the_n
     name, _, value = work.mark.partition("=")
     call = Call("shell_exec", {"command": 'touch "$TMPDIR/left"; echo > up; sleep 600', "env": {name: value}})
     book = Office({"attack": [act(call), answer("never")]})
-    async with serving(tmp_path, book, {"tasks.recovery": "fail"}) as daemon:
+    async with serving(tmp_path, book, {**WALLS, "tasks.recovery": "fail"}) as daemon:
         async with daemon.client() as client:
             await client.say("do attack")
             await until((daemon.home / "workspace" / "up").exists, "the command")
