@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import attrs
+import trio
 
 from tests.blackbox.support.command import PROGRAM, Result, command, environment
 from tests.blackbox.support.forks import Forked, can_fork, fork_program
-from tests.blackbox.support.peer import Peer, connect
+from tests.blackbox.support.peer import Closed, Peer, connect
 from tests.blackbox.support.waiting import POLL, until
 
 READY = re.compile(r"pegasus ready ws=(ws://\S+) http=(\S+) pid=(\d+)")
@@ -289,11 +290,21 @@ class Daemon:
     async def client(self, type: str = "web", channel_id: str | None = "", **hello: Any) -> AsyncIterator[Peer]:
         """A client that has been welcomed, on web:`channel` if nothing else is said. hello: further fields of the frame.
 
-        channel_id None: a bridge. userId and replyTo go into the channel.
+        channel_id None: a bridge. userId and replyTo go into the channel. The gateway gives a client two seconds for its greeting,
+        which a busy machine may take from the tests; so it dials again, as real clients do.
         """
-        async with connect(self.url) as peer:
-            await peer.hello(self.token, type, self.channel if channel_id == "" else channel_id, **hello)
-            yield peer
+        name = self.channel if channel_id == "" else channel_id
+        for attempt in range(3):
+            is_welcome = False
+            try:
+                async with connect(self.url) as peer:
+                    await peer.hello(self.token, type, name, **hello)
+                    is_welcome = True
+                    yield peer
+                    return
+            except (trio.BrokenResourceError, Closed):
+                if is_welcome or attempt == 2:
+                    raise
 
     def bridge(self, type: str = "slack", **hello: Any) -> Any:
         """A client that serves a whole channel type."""
