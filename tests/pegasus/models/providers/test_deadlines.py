@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import socket
 import stat
 import struct
+import termios
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
@@ -66,13 +68,17 @@ async def jump_when_quiet(clock: MockClock) -> None:
 
 
 def bytes_on_their_way() -> bool:
-    """Whether an open TCP connection of this process has sent something that the other end has not acknowledged."""
+    """Whether an open TCP connection of this process holds something that the other end has not acknowledged.
+
+    That is what was sent, and what waits while the window of the other end is full: the kernel may take 0.2 s to look again.
+    """
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # closed meanwhile, or no TCP socket
             if not stat.S_ISSOCK(os.stat(int(name)).st_mode):
                 continue
             with socket.socket(fileno=os.dup(int(name))) as one:
-                state, unacknowledged = struct.unpack("B23xI", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 28))
+                [state] = struct.unpack("B", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1))
+                [unacknowledged] = struct.unpack("i", fcntl.ioctl(one, termios.TIOCOUTQ, bytes(4)))
             if state == ESTABLISHED and unacknowledged:
                 return True
     return False
