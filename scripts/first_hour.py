@@ -222,7 +222,7 @@ def play_small_model(recording: Recording) -> None:
             "",
             question,
             lambda text, question=question: (
-                question in text and "Pegasus" in text.split(question)[-1] and is_quiet(text)
+                question in text and "Pegasus" in text.split(question, 1)[-1] and is_quiet(text)
             ),
             1,
         )
