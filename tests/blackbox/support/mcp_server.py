@@ -150,7 +150,7 @@ def call(request: dict[str, object]) -> None:
             return
         case "freeze":
             answer(request, {"content": content})
-            time.sleep(3600)
+            signal.pause()
         case "huge":
             content = [{"type": "text", "text": "x" * 20_000_000}]
     answer(request, {"content": content})
@@ -226,13 +226,13 @@ def main() -> None:
         sys.stdout.write("x" * 100_000_000)
         sys.stdout.flush()
     if has("deaf"):
-        time.sleep(3600)
+        signal.pause()
     for line in sys.stdin:
         message = json.loads(line)
         note(message)
         handle(message)
     if has("stubborn"):
-        time.sleep(3600)
+        signal.pause()
 
 
 main()

@@ -286,14 +286,14 @@ async def test_one_process_gets_no_more_memory_than_allowed(run, sandbox):
 
 async def test_processes_together_get_no_more_memory_than_allowed(run, sandbox):
     walls = attrs.evolve(sandbox, memory=200 << 20)
-    crowd = "import os, time\nfor _ in range(3): os.fork()\nx = bytearray(os.urandom(1 << 20) * 60); time.sleep(1000)"
+    crowd = "import os, signal\nfor _ in range(3): os.fork()\nx = bytearray(os.urandom(1 << 20) * 60); signal.pause()"
     ended = await run([PYTHON, "-c", crowd], walls=walls)
     assert (ended.exceeded, ended.signal) == ("memory", "SIGKILL")
 
 
 async def test_memory_that_is_shared_after_a_fork_counts_once(run, sandbox):
     walls = attrs.evolve(sandbox, memory=200 << 20)
-    crowd = "import os, time\nx = bytearray(os.urandom(1 << 20) * 60)\nfor _ in range(4): os.fork()\ntime.sleep(0.5)"
+    crowd = "import os, signal\nx = bytearray(os.urandom(1 << 20) * 60)\nfor _ in range(4): os.fork()\nsignal.sigtimedwait((), 0.5)"
     ended = await run([PYTHON, "-c", crowd], walls=walls)
     assert (ended.exceeded, ended.exit_code) == ("", 0)
 
