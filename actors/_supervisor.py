@@ -354,6 +354,8 @@ class ActorInfo:
     """Seconds until the first of the askers that wait for this actor stops waiting."""
     waiting_at: str | None = None
     """Place where it waits, as "file:line in function", if it has a message in hand or does not stop."""
+    reason: str | None = None
+    """Why it is in this state, where the program that shows the tree knows more than its supervisors; they leave it None."""
     shutdown_budget: float | None = None
     """Longest that stopping it can take, in seconds; None if there is no limit."""
     children: tuple[ActorInfo, ...] = ()

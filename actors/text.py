@@ -263,6 +263,8 @@ def _notes(row: _Row) -> Iterator[Span]:
     info = row.info
     if not row.guide and info.shutdown_budget is not None and info.state != "down":
         yield f"stops within {seconds(info.shutdown_budget)}", DIM
+    if info.reason is not None:
+        yield printable(info.reason), "bold red"
     if info.message is not None:
         yield f"{printable(info.message)} for {seconds(info.message_age or 0)}", "cyan"
     if info.deadline is not None:

@@ -116,6 +116,51 @@ class Progress:
 
 
 @attrs.frozen
+class FormChoice:
+    """A value that a field of a form may have."""
+
+    value: str
+    title: str = ""
+    """Words for people; "" = the value itself."""
+
+
+@attrs.frozen
+class FormField:
+    """A field of a form: `FormField("guests", "integer", "How many come", is_required=True, least=1)`."""
+
+    name: str
+    """Letters, digits, `_`, `.` and `-`."""
+    kind: str
+    """"text", "number", "integer", "boolean", "choice" (one of `choices`) or "choices" (several of them)."""
+    description: str = ""
+    """What to fill in, on one line."""
+    is_required: bool = False
+    default: str | None = None
+    """Value of an answer that has none, as a person would type it."""
+    choices: tuple[FormChoice, ...] = ()
+    least: float | None = None
+    """Smallest number, fewest characters of a text, fewest choices."""
+    most: float | None = None
+    """Largest number, most characters of a text, most choices."""
+
+
+@attrs.frozen
+class OwnerQuestion:
+    """A question that a tool call has raised while it ran. Its texts are those of `source`, cleaned, each on one line.
+
+    Example: `OwnerQuestion("MCP server hotel", "Which room?", (FormField("beds", "integer"),))`.
+    """
+
+    source: str
+    """Whose question it is, such as "MCP server hotel"."""
+    text: str
+    fields: tuple[FormField, ...] = ()
+    """What to fill in; () for a question that needs a yes or no only."""
+    url: str = ""
+    """Page that a person is asked to open in a browser; "" if there is none."""
+
+
+@attrs.frozen
 class ApprovalNotice:
     """A tool call that waits for an owner's yes or no, or has waited. It goes to owners only."""
 
@@ -138,6 +183,8 @@ class ApprovalNotice:
     """Where, and by whom, the work was asked for."""
     by: str = ""
     """Who has answered."""
+    question: OwnerQuestion | None = None
+    """What the call has asked while it ran. Without a question it waits to be made."""
 
 
 @attrs.frozen

@@ -2,10 +2,11 @@
 
 The Main Agent's session and the conversation of each task have this form:
 
-    log          its entries (something said, thought, called or returned), and the alternating turns that every provider accepts
+    entry        one line of its log: something said, thought, called or returned
+    projection   the alternating turns that every provider accepts
     sanitize     the form in which text from outside enters the log
     fences       labels of text from outside, and the fences between which it is shown
-    media        attached files: pictures the model can see, texts it can read
+    media        attached files: pictures the model can see, texts it can read, and the pictures that are in memory
     plain_turns  its turns without tool calls, for a model that has no tools
     repair       a log that a crash has cut off, made well-formed again
     repetition   calls that are made again and again
@@ -21,6 +22,7 @@ times, no authors, no place for notes, and it differs between providers, while a
     request = ModelRequest(prompt, tuple(projection.turns), tools)
 """
 
+from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
 from pegasus.conversation.fences import (
     FENCE,
     FENCED_FROM,
@@ -31,9 +33,9 @@ from pegasus.conversation.fences import (
     shown_text,
     with_content,
 )
-from pegasus.conversation.log import BadEntry, Entry, Pictures, Projection, decode, encode, to_json
-from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, keep_media
+from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
 from pegasus.conversation.plain_turns import without_calls
+from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import (
     OpenCall,
     cancelled_result,
@@ -51,10 +53,12 @@ from pegasus.conversation.repetition import (
     surplus_note,
 )
 from pegasus.conversation.sanitize import (
+    clean_text,
     escape_imitations,
     metadata_line,
     parse_metadata_line,
     sanitize_for_prompt,
+    sanitize_name,
     user_content,
 )
 
@@ -75,6 +79,7 @@ __all__ = [
     "RepetitionGuard",
     "call_signature",
     "cancelled_result",
+    "clean_text",
     "decode",
     "encode",
     "escape_imitations",
@@ -89,6 +94,7 @@ __all__ = [
     "parse_metadata_line",
     "repair_log",
     "sanitize_for_prompt",
+    "sanitize_name",
     "shown_text",
     "surplus_note",
     "to_json",

@@ -27,15 +27,13 @@ import secrets
 from collections.abc import Iterable
 from itertools import takewhile
 from operator import eq
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import attrs
 
+from pegasus.conversation.entry import Entry
 from pegasus.messages import Json
 from pegasus.outside import Outside, fenced, join_outside, outside_metadata, parse_outside
-
-if TYPE_CHECKING:
-    from pegasus.conversation.log import Entry
 
 FENCE: Final = "fence"
 """Key of the id of an entry's fence. Stored, so it must not change."""

@@ -10,7 +10,7 @@ For the text of the message, every attachment becomes a label:
 A picture is also kept as a file of its own, `media/<sha256>.<ext>` below data/. It is written before the entry that names it, so a
 crash leaves at most a file that nobody names. The entry's metadata has `media: [{"name","mime","file","bytes"}]`.
 
-Only the newest pictures of a conversation are in memory and shown to the model (see `log`).
+Only the newest pictures of a conversation are in memory (`Pictures`) and shown to the model (see `projection`).
 
 Everything about an attachment comes from a stranger: its name, its type, its bytes. A name is put on one line and loses characters
 that cannot be seen; the bytes of a picture are checked before a provider gets them, since a request with one bad picture is refused
@@ -21,26 +21,39 @@ model can say why it does not see it. Decoding and hashing megabytes takes long,
 from __future__ import annotations
 
 import hashlib
-from base64 import b64decode
-from collections.abc import Sequence
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
 from actors import Ref
-from pegasus.conversation.log import MEDIA_FOLDER, MOST_BYTES, Pictures
+from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import sanitize_name
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
-from pegasus.storage import JournalMessage, ReplaceFile
+from pegasus.observe import get_logger
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 
+_log = get_logger("session")
+
+MEDIA_FOLDER: Final = "media"
+"""Folder of the pictures, below data/. Entries name files in it, so it must not change."""
+MOST_SHOWN: Final = 20
+"""Pictures that a conversation shows at a time. With more, Anthropic refuses pictures above 2000 pixels."""
+MOST_BYTES: Final = 12 * 1024 * 1024
+"""Bytes (before base64) of the pictures that a conversation shows at a time, far below the limit of a provider's request."""
 LONGEST_TEXT: Final = 20_000
 """Characters of a text file that is put into the message. A longer one is only named: half a file misleads the model."""
 LONGEST_TEXTS: Final = 40_000
 """Characters of all text files of one message that are read out."""
 
+_MIMES: Final = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+"""By extension of a stored picture. Entries name only such files, so an edited session cannot make the agent read another file."""
+_FILE: Final = re.compile(rf"{MEDIA_FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
 _TEXT_TYPES: Final = frozenset(
     f"application/{kind}"
     for kind in ("json", "xml", "yaml", "x-yaml", "toml", "javascript", "x-sh", "x-python", "sql", "csv", "x-ndjson")
@@ -146,3 +159,86 @@ def _read_text(mime: str, name: str, data: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return None if "\0" in text else text
+
+
+# ------------------------------------------------------------------ the pictures in memory
+
+
+class Pictures:
+    """The pictures of one conversation that are in memory, newest last, within MOST_SHOWN and MOST_BYTES.
+
+    They are kept in base64, as providers want them, so that a request does not encode megabytes each time. A single picture that
+    exceeds MOST_BYTES alone stays, since otherwise the newest picture could never be shown.
+
+    Example:
+        pictures = Pictures()
+        await pictures.load(journal, entries)
+        projection = Projection(entries, pictures)
+    """
+
+    def __init__(self) -> None:
+        self._images: dict[str, Image] = {}
+        """Pictures by their file."""
+        self._bytes = 0
+        """Length of all of them in base64."""
+
+    def get(self, file: str) -> Image | None:
+        """Return the picture of this file, None if it is not in memory."""
+        return self._images.get(file)
+
+    def put(self, file: str, image: Image) -> None:
+        """Keep a picture as the newest one. The oldest are dropped while there are too many."""
+        self._drop(file)
+        self._images[file] = image
+        self._bytes += len(image.data)
+        while len(self._images) > MOST_SHOWN or (self._bytes > MOST_BYTES * 4 // 3 and len(self._images) > 1):
+            self._drop(next(iter(self._images)))
+
+    def _drop(self, file: str) -> None:
+        """Remove a picture from memory, if it is there. Its file stays on disk."""
+        image = self._images.pop(file, None)
+        self._bytes -= len(image.data) if image else 0
+
+    async def load(self, journal: Ref[JournalMessage], entries: Sequence[Entry]) -> None:
+        """Read the newest pictures that these entries name. A picture that cannot be read is left out, and that is logged."""
+        refs = list(_newest_refs(entries))
+        for name, file in reversed(refs):
+            try:
+                data = await journal.ask(ReadFile, file)
+            except StorageError as error:
+                _log.warning("a picture cannot be read", file=file, error=str(error))
+                continue
+            mime = _MIMES[file.rpartition(".")[2]]
+            encoded = (await trio.to_thread.run_sync(b64encode, data)).decode("ascii")
+            if data and not picture_problem(mime, encoded):
+                self.put(file, Image(mime, encoded, name))
+            else:
+                _log.warning("a picture is gone or damaged", file=file)
+
+
+def _newest_refs(entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    """Yield (name, file) of the newest pictures within the bounds, newest first, each file once."""
+    seen: set[str] = set()
+    total = 0
+    for entry in reversed([entry for entry in entries if "media" in entry.metadata]):
+        for name, file, size in reversed(refs_of(entry)):
+            if file in seen:
+                continue
+            seen.add(file)
+            total += size
+            if len(seen) > MOST_SHOWN or (total > MOST_BYTES and len(seen) > 1):
+                return
+            yield name, file
+
+
+def refs_of(entry: Entry) -> list[tuple[str, str, int]]:
+    """Return (name, file, bytes) of each picture that a message or a result names. A reference that is malformed is left out."""
+    media: Any = entry.metadata.get("media") if entry.role in ("user", "tool") else None
+    refs: list[tuple[str, str, int]] = []
+    for ref in media if isinstance(media, list) else ():
+        file, size = (ref.get("file"), ref.get("bytes")) if isinstance(ref, dict) else (None, None)
+        if isinstance(file, str) and _FILE.fullmatch(file):
+            refs.append(
+                (sanitize_name(str(ref.get("name", ""))), file, size if isinstance(size, int) and size > 0 else 0)
+            )
+    return refs

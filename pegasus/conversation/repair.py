@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from pegasus.conversation.log import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.models import ToolCall
 from pegasus.wire import encode_json
 

@@ -23,7 +23,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation.log import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.messages import Json
 from pegasus.models import ToolCall
 from pegasus.wire import decode_json

@@ -40,7 +40,7 @@ _UNSEEN: Final = r"\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e
 _BRACKET: Final = re.compile(rf"(^|[\n\r])((?:(?![\n\r])[{_BLANK}{_UNSEEN}])*)([\[［﹇])([^\n\r]{{0,80}})")
 """A line that begins with a bracket, after blanks: line break, blanks, bracket, and the beginning of the rest."""
 _BLANKS: Final = re.compile(f"[{_BLANK}]+")
-_IMITATION: Final = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s|note\s*\])", re.IGNORECASE)
+_IMITATION: Final = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s|scheduled\s|note\s*\])", re.IGNORECASE)
 _LOOKALIKES: Final = str.maketrans("асеһӏрѕтукαεκρτոհӀоοօ", "acehlpstykaekptnhlooo")
 """Letters of other alphabets that look like those of our words."""
 _METADATA_LINE: Final = re.compile(r"\[channel: (.*?) \| id: (.*?)(?: \| thread: .*?)?(?: \| user: .*)?\]")
@@ -79,6 +79,11 @@ def escape_imitations(text: str) -> str:
     return _BRACKET.sub(_escape_bracket, text)
 
 
+def clean_text(text: str) -> str:
+    """Return a text from outside as it enters a conversation: without characters that cannot be seen, and without imitations."""
+    return escape_imitations(sanitize_for_prompt(text).strip())
+
+
 def _escape_bracket(found: re.Match[str]) -> str:
     before, blanks, bracket, line = found.groups()
     is_imitation = _IMITATION.match(found.string, found.start(3)) or (
@@ -115,5 +120,4 @@ def parse_metadata_line(content: str) -> Address | None:
 
 def user_content(text: str, channel: ChannelInfo, attachments: tuple[str, ...] = (), *, name_user: bool = False) -> str:
     """Return the content of a user entry: metadata line, then the text and a label for each attachment, cleaned the same way."""
-    cleaned = (escape_imitations(sanitize_for_prompt(part).strip()) for part in (text, *attachments))
-    return "\n".join((metadata_line(channel, name_user=name_user), *cleaned))
+    return "\n".join((metadata_line(channel, name_user=name_user), *map(clean_text, (text, *attachments))))

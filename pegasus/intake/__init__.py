@@ -12,11 +12,23 @@ It stands above `storage`, to which it hands the message, and below `main_agent`
 priorities for the queue items that it makes itself.
 """
 
-from pegasus.intake.access import Access, ChannelRules, Denied, Priority, Unknown, is_group, priority_of, rules_of
+from pegasus.intake.access import (
+    GROUP,
+    MENTIONED,
+    Access,
+    ChannelRules,
+    Denied,
+    Priority,
+    Unknown,
+    is_group,
+    priority_of,
+    rules_of,
+)
 from pegasus.intake.commands import describe_unknown, find_unknown
 from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages
 from pegasus.intake.pairing import (
     ACCESS_FILE,
+    PAIRING,
     PairingBook,
     PairingRefused,
     access_text,
@@ -42,8 +54,11 @@ from pegasus.intake.submission import (
 __all__ = [
     "ACCESS_FILE",
     "CONTROL_COMMANDS",
+    "GROUP",
     "JOURNAL_TIMEOUT",
+    "MENTIONED",
     "NAME_RULE",
+    "PAIRING",
     "Access",
     "ChannelRules",
     "Denied",

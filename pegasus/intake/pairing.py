@@ -44,6 +44,8 @@ VALID: Final = 3_600_000
 """Time for which a code is valid, ms."""
 REPEAT: Final = 600_000
 """Time in which the answer is not repeated, ms."""
+PAIRING: Final = "pairing"
+"""Key of the metadata of a message that tells an owner of a code; its value is the code."""
 MOST_OPEN: Final = 3
 """Open codes of one channel type."""
 
@@ -110,6 +112,8 @@ class PairingBook:
         """By code, oldest first."""
         self._journal: Ref[JournalMessage] | None = None
         """Writes the file and the answers; None before `load`, and then nobody is let in."""
+        self.owner_channels: Sequence[ChannelInfo] = ()
+        """Where owners are told of a new code, with a button that lets the person in."""
         self._clock: Callable[[], int] = lambda: 0
         self._lock = trio.Lock()
         """Held during a request and a decision, so that they follow one another."""
@@ -163,9 +167,26 @@ class PairingBook:
                 _log.info("somebody unknown has written", who=found.who)
             minutes = max(1, round((found.made + VALID - now) / 60_000))
             post = Post(f"pairing/{found.code}/{now}", _answer(found.code, minutes), channel.channel_id, channel)
-            await self._journal.ask(Commit, (), (attrs.evolve(post, channel_type=channel.type),))
+            posts = [attrs.evolve(post, channel_type=channel.type), *self._questions(found)]
+            await self._journal.ask(Commit, (), tuple(posts))
             asked = attrs.evolve(found, asked=now)
             await self._keep([asked if code is found else code for code in self._codes.values()])
+
+    def _questions(self, code: OpenCode) -> list[Post]:
+        """Return what owners are told of a code, once for each code. It has nothing in it that the person could choose but the id."""
+        text = f"{code.who} wants to write to me. /pair {code.code} lets them in."
+        return [
+            Post(
+                f"pairing/{code.code}/{place.address}",
+                text,
+                place.channel_id,
+                place,
+                place.type,
+                None,
+                {PAIRING: code.code},
+            )
+            for place in self.owner_channels
+        ]
 
     async def approve(self, code: str, by: str) -> str:
         """Let in the person who has this code; return who that is, `<type>:<userId>`.

@@ -30,7 +30,7 @@ import trio
 
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.intake.access import Access, Priority, Unknown
+from pegasus.intake.access import Access, Denied, Priority, Unknown
 from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages, sender_key
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
@@ -116,18 +116,27 @@ class Intake:
         with suppress(Unknown):
             self._check(channel, {}, is_vouched=is_vouched)
 
+    def admits(self, message: InboundMessage) -> bool:
+        """Return whether the sender may write, for an adapter that would have to fetch files before the message can be accepted."""
+        try:
+            self._check(message.channel, message.metadata, is_vouched=True)
+        except Denied:
+            return False
+        return True
+
     def _check(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool) -> None:
         """Raise Denied unless this channel may write, Unknown where somebody may ask to be let in."""
         owners = self.owners if is_vouched else ()
         self.access.check(channel, metadata, owners=owners, is_known=self.pairing.knows(channel))
 
     async def send(
-        self, message: InboundMessage, *, is_vouched: bool = True, is_bridge: bool = True
+        self, message: InboundMessage, *, is_vouched: bool = True, is_bridge: bool = True, is_repeated: bool = False
     ) -> Answer[Accepted | Overloaded]:
         """Put the message into the journal's mailbox, and return the answer to wait for.
 
         is_vouched: False if the client may not speak for an owner, whatever channel it names (`TokenGrant.vouches_for`). is_bridge:
-        the client or adapter speaks for many people, each of whom has limits of their own.
+        the client or adapter speaks for many people, each of whom has limits of their own. is_repeated: the message was sent before,
+        without an answer, and does not count again.
 
         The answer is Accepted once the message is on disk. It raises StorageError if the disk refused, and ActorError if the
         journal has gone or does not answer in time.
@@ -149,7 +158,8 @@ class Intake:
         if sender_of(message, self.owners).is_owner:
             return await self.journal.request(Accept, message, lane, Priority.OWNER, True)
         sender = sender_key(message.channel, is_bridge=is_bridge)
-        self.rates.count(sender)
+        if not is_repeated:
+            self.rates.count(sender)
         return await self.journal.request(
             Accept, message, lane, Priority.PERSON, False, sender, self.rates.limits.waiting
         )

@@ -21,6 +21,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import trio
 
+from pegasus.wire import is_unicode
+
 HEAD: Final = 4096
 """Bytes at the beginning of a file that are read for its summary."""
 LARGEST: Final = 256 << 10
@@ -110,7 +112,7 @@ class FolderReader:
         self, folder: int, prefix: str, seen: Mapping[str, Stamp] | None, limit: int
     ) -> Iterator[FileState]:
         with os.scandir(folder) as entries:
-            found = [entry for entry in entries if _is_utf8(entry.name)]
+            found = [entry for entry in entries if is_unicode(entry.name)]
         for entry in found:
             with suppress(OSError):  # it is gone, or may not be read
                 if entry.is_file(follow_symlinks=False) and entry.name.endswith(".md"):
@@ -142,14 +144,6 @@ class FolderReader:
                 raise OSError(f"{place} is a symbolic link, which memory neither follows nor replaces")
         if os.path.lexists(file) and not os.path.isfile(file):
             raise OSError(f"{file} is no regular file, and memory does not replace it")
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:  # Python shows bytes that are not UTF-8 as lone surrogates
-        return False
-    return True
 
 
 def _stamp(status: os.stat_result) -> Stamp:

@@ -7,7 +7,8 @@
     client.py      one call: `ModelClient` and its middleware; more of it in fallback.py and usage/tracker.py
     roles.py       which role is which model, and the command `/model`
     options.py     effort, times, headers … of a role and model, by the settings
-    tokens.py      sizes of prompts: estimate, exact counts
+    model_facts.py the window of a model, as its server tells it or its refusals show
+    tokens.py      sizes of prompts; exact_tokens.py: counts where the provider has a way
     catalog.py     prices and windows of known models
     traits.py      what is learned about each model's manners, kept on disk
     errors.py      what a refusal means, and its text for people
@@ -19,8 +20,8 @@
     answers/       streamed pieces; calls and reasoning that were written as text
     usage/         what calls cost, and budgets
 
-Each folder is entered through its `__init__`. Imports go down this list of levels: service → client, fallback, usage → answers,
-providers → formats → errors, json_text, base.
+Each folder is entered through its `__init__`. Imports go down this list of levels: service → fallback, usage → client → model_facts,
+answers → tokens → providers → formats → errors, json_text, base.
 
 To add a provider, see `PROVIDERS` and `docs/user/models.md`.
 

@@ -40,7 +40,7 @@ class ToolCall:
 
     id: str
     name: str
-    arguments: Metadata
+    arguments: Metadata = attrs.field(factory=dict)
     """The object that the model gave; empty where `error` is set."""
     error: str | None = None
     """Explanation for the model why its arguments could not be read (broken JSON, not an object). The tool must not be run."""

@@ -37,7 +37,8 @@ from pegasus.models.base import (
     ModelResponse,
     UserTurn,
 )
-from pegasus.models.providers import ModelConfigError, ModelFacts
+from pegasus.models.model_facts import ModelFacts
+from pegasus.models.providers import ModelConfigError
 from pegasus.models.tokens import TokenCounter
 from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
@@ -279,10 +280,6 @@ class PreparedModel:
     def context_window(self) -> int:
         """Tokens that fit into the model, as far as is known at this moment: a refusal may name fewer."""
         return self._target.facts.context_window
-
-    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
-        """Return the tokens of a request, counted exactly if they are near the limit."""
-        return await self._target.counter.compare(request, limit)
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the model's answer. Raises ModelError.

@@ -24,15 +24,16 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.models.base import ModelError, ModelRequest
 from pegasus.models.catalog import known_window
 from pegasus.models.client import CallLimit, Lane, ModelClient, ModelTarget, Next, Routing, compose
+from pegasus.models.exact_tokens import CountByProvider, CountByTable
 from pegasus.models.fallback import BreakerStatus, Fallback
 from pegasus.models.formats import AnthropicWire
+from pegasus.models.model_facts import ModelFacts
 from pegasus.models.options import effective_options
 from pegasus.models.providers import (
     LOCAL_SERVERS,
     HttpModel,
     LocalModel,
     ModelConfigError,
-    ModelFacts,
     ProviderAccount,
     ProviderClient,
     describe_models,
@@ -43,9 +44,9 @@ from pegasus.models.providers import (
 )
 from pegasus.models.roles import OFFLINE, check_choice, describe_rules, list_choices, role_spec
 from pegasus.models.stand_in import StandIn
-from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, TokenCounter
+from pegasus.models.tokens import ExactCount, TokenCounter
 from pegasus.models.traits import TraitStore
-from pegasus.models.usage import usage_report, usage_text
+from pegasus.models.usage import daily_usage, usage_report, usage_text
 from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
 
@@ -244,6 +245,15 @@ class ModelService:
         with trio.move_on_after(READING):
             await self.usage.loaded.wait()
         return {**usage_report(self.usage, channel), "counting": self.token_counter().method}
+
+    async def daily_usage(self) -> list[Json]:
+        """Return what each day of this month and the last has used; [] where usage is not counted. Waits as `usage_report` does."""
+        if self.usage is None:
+            return []
+        self.usage.wanted.set()
+        with trio.move_on_after(READING):
+            await self.usage.loaded.wait()
+        return daily_usage(self.usage)
 
     async def usage_text(self, channel: ChannelInfo | None = None) -> str:
         """Return the answer to `/usage` in this chat."""

@@ -64,9 +64,11 @@ INTRODUCTION: Final = (
 _ABILITIES: Final = (
     "I can greet you, tell the time, remember things, and give small jobs to background tasks: "
     '"list files", "read notes.txt", "run uname -a", "search for TODO", "fetch https://example.org", "remember that I like tea", '
-    '"what do you remember?", "forget that". "demo" shows me at work.'
+    '"what do you remember?", "forget that", "remind me in 10 minutes to drink tea". "demo" shows me at work.'
 )
 """Part of the reply where no rule matches a message. It must name only what the rules below can do."""
+_REMIND: Final = r"(?i)(?:please )?remind me in (?P<number>\d{1,6}) (?P<unit>seconds?|minutes?|hours?)[: ](?:to |that )?(?P<what>\S.*)"
+"""Message that asks for a reminder."""
 _ACKNOWLEDGEMENTS: Final = ("", "ok", "okay", "thanks", "thank you", "got it")
 """Messages that are not answered, without signs and emoji (nothing is left of a thumbs-up): a reply to each of them could start an
 endless exchange of politeness."""
@@ -196,6 +198,13 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
     """
     if notification := re.match(r"(?s)\[Task \S+ (completed|failed|update|needs information)\]\n?(.*)", text):
         return _pass_on(notification[1], notification[2].strip())
+    if due := re.match(r"(?s)\[Scheduled job \S+ is due\]\n?(.*)", text):
+        text = due[1].strip()
+        if not find_job(text):
+            return "A job is due; I remind of it.", [_reply(f"Reminder: {text}")]
+    if "cron" in tools and (wish := re.fullmatch(_REMIND, text.partition("\n")[0])):
+        seconds = int(wish["number"]) * {"s": 1, "m": 60, "h": 3600}[wish["unit"][0].lower()]
+        return "I schedule that.", [("cron", {"action": "add", "prompt": wish["what"], "delay": seconds})]
     if " ".join(re.sub(r"[^\w\s]", " ", text).lower().split()) in _ACKNOWLEDGEMENTS:
         return "An acknowledgement; it needs no answer.", []
     if skill := re.match(r"(?s)/([a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill \1 is in force\. It says:\)\n\n(.+)", text):
@@ -270,6 +279,9 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
             planned.append(_reply(f"It is {found}."))
         elif call is not None and call.name.startswith("memory_"):
             planned.append(_after_memory(call, result))
+        elif call is not None and call.name == "cron":
+            due = (_parse_object(result.content) or {}).get("next")
+            planned.append(_reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}"))
         elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:
             planned.append((call.name, call.arguments))
     return "I go on with the results." if planned else "That is done.", planned

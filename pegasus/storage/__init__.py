@@ -10,7 +10,10 @@ implement the same messages with a database. docs/storage.md states what is prom
 Inside, from the top down:
 
     journal                 the actor: gathers messages, writes them as one batch, answers
-    inbox, outbox           state of the two logs, pure; handing out items and replies
+    whole_files             reading, replacing and archiving files
+    item_queries            handing out items
+    reply_queries           handing out replies
+    inbox, outbox           state of the two logs, pure
     directory               known addresses and the way of a reply
     record_log              what the two logs share: staging, reading at a start, rewriting
     carried_lines           files of earlier versions
@@ -39,6 +42,7 @@ from pegasus.storage.messages import (
     Disconnected,
     Done,
     Item,
+    ItemDone,
     JournalMessage,
     KnownAddresses,
     LastSeq,
@@ -56,6 +60,7 @@ from pegasus.storage.messages import (
     StorageError,
     Take,
     Unacknowledged,
+    UnacknowledgedChannels,
     Unroutable,
     Waiting,
     sender_of_channel,
@@ -79,6 +84,7 @@ __all__ = [
     "Done",
     "FileDisk",
     "Item",
+    "ItemDone",
     "JournalMessage",
     "KnownAddresses",
     "LastSeq",
@@ -96,6 +102,7 @@ __all__ = [
     "StorageError",
     "Take",
     "Unacknowledged",
+    "UnacknowledgedChannels",
     "Unroutable",
     "Volume",
     "Waiting",

@@ -5,8 +5,8 @@ State of `inbox/inbox.jsonl`, whose records are
     {"type":"message","n":7,"at":ms,"lane":"control","rank":1,"message":{…}}   accepted; "rank" is the priority
     {"type":"done","n":7}
     {"type":"address","channel":{"type","channelId"}}                 seen without a message
-    {"type":"compacted","lastN":7}                                    the first line after a rewrite, then
-    {"type":"ids","packed":"…"}                                       base64 of pairs (digest of an id, n), 8 bytes each
+    {"type":"compacted","lastN":7}                                    the first line after a rewrite, and before the first reply
+    {"type":"ids","packed":"…"}                                       after a rewrite; base64 of pairs (digest of an id, n) of 8 bytes
     {"type":"addresses","known":[["web","c1"], …]}                    the newest last; behind the messages that are kept
 
 "lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an item of an owner with another rank than 0.
@@ -45,12 +45,7 @@ import attrs
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
 from pegasus.storage.directory import Directory
-from pegasus.storage.messages import (
-    MAX_PRIORITY,
-    Accepted,
-    Overloaded,
-    sender_of_channel,
-)
+from pegasus.storage.messages import MAX_PRIORITY, Accepted, Overloaded, sender_of_channel
 from pegasus.storage.record_log import RecordLog, Staged, count_field, in_pieces
 from pegasus.storage.volume import Span
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
@@ -261,6 +256,13 @@ class InboxLog(RecordLog[QueuedItem]):
         self.staged[digest] = Staged(item, line)
         return Accepted(n, duplicate=False)
 
+    def begin(self) -> None:
+        """Note the last number that was given, so that the file is not empty.
+
+        It is written before the first reply: replies without an inbox show at a start that the inbox was lost.
+        """
+        self.notes["begin"] = self._begin_line()
+
     def done(self, n: int) -> None:
         """Remove an item that needs no more work. A number that does not wait is ignored.
 
@@ -302,6 +304,10 @@ class InboxLog(RecordLog[QueuedItem]):
     def item(self, n: int) -> QueuedItem | None:
         """Return the item of lane "main" with this number, if it is not done."""
         return self._lanes.get(MAIN, {}).get(n)
+
+    def is_waiting(self, n: int) -> bool:
+        """Return whether the item with this number, of any lane, is not done."""
+        return any(n in lane for lane in self._lanes.values())
 
     def hand_out(self, item: QueuedItem) -> None:
         """Note that the item has a taker. Until it is done it is due before all that wait."""
@@ -368,7 +374,10 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def _summary(self) -> list[bytes]:
         ids = (encode_line({"type": "ids", "packed": _pack(piece)}) for piece in in_pieces(self._ids.items()))
-        return [encode_line({"type": "compacted", "lastN": self._last_n}), *ids]
+        return [self._begin_line(), *ids]
+
+    def _begin_line(self) -> bytes:
+        return encode_line({"type": "compacted", "lastN": self._last_n})
 
     def _closing_lines(self) -> list[bytes]:
         """Return the addresses. They are behind the messages so that a replay ends with their true order."""

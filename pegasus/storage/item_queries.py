@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from pegasus.messages import InboundMessage
 from pegasus.storage.inbox import InboxLog, QueuedItem, message_in
-from pegasus.storage.messages import Item, Newer, NextItem, StorageError, Take
+from pegasus.storage.messages import Item, ItemDone, Newer, NextItem, StorageError, Take
 from pegasus.storage.record_log import Report
 from pegasus.storage.volume import Disk, Volume
 
-ItemQuery: TypeAlias = NextItem | Newer | Take
+ItemQuery: TypeAlias = NextItem | Newer | Take | ItemDone
 
-_ORDER = (Take, NextItem, Newer)
+_ORDER = (Take, NextItem, Newer, ItemDone)
 """Order in which queries are answered. `Take` comes before `NextItem`, so that an item which is asked for by its number is
 not handed to somebody else first. `Newer` comes after both, because it only shows items that nobody has taken."""
 
@@ -64,6 +64,11 @@ class ItemQueries:
 
     async def _answer(self, query: ItemQuery) -> bool:
         """Answer with the item that is asked for. Return False if there is none, and the asker waits for one."""
+        if isinstance(query, ItemDone):
+            if self._log.is_waiting(query.n):
+                return False
+            query.reply.send(None)
+            return True
         while (item := self._find(query)) is not None:
             message = item.message or await self._read(item)
             if message is not None:
@@ -76,7 +81,7 @@ class ItemQueries:
         query.reply.send(None)
         return True
 
-    def _find(self, query: ItemQuery) -> QueuedItem | None:
+    def _find(self, query: NextItem | Newer | Take) -> QueuedItem | None:
         match query:
             case NextItem():
                 return self._log.due(query.lane)

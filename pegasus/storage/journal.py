@@ -63,6 +63,7 @@ from pegasus.storage.messages import (
     Connected,
     Disconnected,
     Done,
+    ItemDone,
     JournalMessage,
     KnownAddresses,
     LastSeq,
@@ -78,12 +79,15 @@ from pegasus.storage.messages import (
     StorageError,
     Take,
     Unacknowledged,
+    UnacknowledgedChannels,
     Unroutable,
     Waiting,
 )
-from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, ReplyQueries, StoredReply, given_up_item
+from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, StoredReply, given_up_item
 from pegasus.storage.record_log import RecordLog, Report
+from pegasus.storage.reply_queries import ReplyQueries
 from pegasus.storage.volume import Disk, Volume
+from pegasus.storage.whole_files import WholeFile, answer_whole_file
 
 FLUSH_AFTER = 0.05
 """Seconds that notes wait for a write to go along with."""
@@ -97,9 +101,7 @@ NOTICE_PRIORITY = 2
 """Priority of an item about an undelivered reply: after what people write, like the notifications of tasks."""
 
 Request: TypeAlias = Accept | Commit
-WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | Archive | ArchiveName
-"""Messages that read or change a file as a whole. They are rare, and each ends a round of the loop."""
-Query: TypeAlias = Waiting | Posted | Unacknowledged | LastSeq | KnownAddresses
+Query: TypeAlias = Waiting | Posted | Unacknowledged | UnacknowledgedChannels | LastSeq | KnownAddresses
 """Queries that are answered at once."""
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)
@@ -281,11 +283,11 @@ class _Journal:
                 case Accept() | Commit():
                     requests.append(message)
                     size += _size_of(message)
-                case Waiting() | Posted() | Unacknowledged() | LastSeq() | KnownAddresses():
+                case Waiting() | Posted() | Unacknowledged() | UnacknowledgedChannels() | LastSeq() | KnownAddresses():
                     queries.append(message)
                 case ReadFile() | ReadFiles() | ReplaceFile() | Archive() | ArchiveName():
                     return _Round(requests, queries, message)
-                case NextItem() | Newer() | Take():
+                case NextItem() | Newer() | Take() | ItemDone():
                     self._items.keep(message)
                 case NextReplies():
                     self._replies.keep(message)
@@ -315,7 +317,7 @@ class _Journal:
                     reply.send(self._inbox.count_waiting(address, lane))
                 case KnownAddresses(reply):
                     reply.send(self._directory.newest())
-                case Posted() | Unacknowledged() | LastSeq():
+                case Posted() | Unacknowledged() | UnacknowledgedChannels() | LastSeq():
                     await self._replies.answer(query)
         except StorageError as error:
             query.reply.fail(error)
@@ -323,25 +325,11 @@ class _Journal:
     async def _do_whole_file(self, message: WholeFile) -> None:
         """Read, replace or archive a file. Everything that was asked for before is in it already.
 
-        Invalid paths (ValueError) and errors of the disk go to the asker. Archiving first flushes the notes: a session
-        that was archived cannot show any more what is done.
+        Invalid paths (ValueError) and errors of the disk go to the asker.
         """
         try:
             check_paths(message.paths if isinstance(message, ReadFiles) else (message.path,))
-            match message:
-                case ReadFile(reply, path):
-                    reply.send(await self._disk.run(Volume.read, path))
-                case ReadFiles(reply, paths):
-                    reply.send(await self._disk.run(_read_each, paths))
-                case ReplaceFile(reply, path, content):
-                    await self._disk.run(Volume.replace, path, content)
-                    reply.send(None)
-                case Archive(reply, path, content, at, name):
-                    if (error := await self.flush()) is not None:
-                        raise error
-                    reply.send(await self._disk.run(Volume.archive, path, content, at, name))
-                case ArchiveName(reply, path, at):
-                    reply.send(await self._disk.run(Volume.archive_name, path, at))
+            await answer_whole_file(message, self._disk, self.flush)
         except (StorageError, ValueError) as error:
             message.reply.fail(error)
 
@@ -376,7 +364,9 @@ class _Journal:
         batch = Batch()
         answers = [(request, self._stage(request, batch)) for request in requests]
         pieces = batch.pieces()
-        if has_inbox := bool(inbox.staged or (with_notes and inbox.notes)):
+        if begins := bool(outbox.staged) and not inbox.size:
+            inbox.begin()
+        if has_inbox := bool(inbox.staged or begins or (with_notes and inbox.notes)):
             pieces.insert(0, (inbox.path, inbox.unwritten()))
         if has_outbox := bool(outbox.staged or (with_notes and outbox.notes)):
             pieces.append((outbox.path, outbox.unwritten()))
@@ -475,17 +465,6 @@ def check_paths(paths: Iterable[str]) -> None:
     for path in paths:
         if not path or path in _OWN_FILES or path[0] == "/" or "\0" in path or ".." in path.split("/"):
             raise ValueError(f"{path!r} is no path below data/ that may be written")
-
-
-def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageError, ...]:
-    """Return the content of each file, or the error in its place, so that one bad file does not hide the others."""
-    contents: list[bytes | StorageError] = []
-    for path in paths:
-        try:
-            contents.append(volume.read(path))
-        except StorageError as error:
-            contents.append(error)
-    return tuple(contents)
 
 
 def _size_of(request: Request) -> int:

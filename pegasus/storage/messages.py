@@ -139,6 +139,17 @@ class Take:
     n: int
 
 
+@attrs.frozen(eq=False, repr=False)
+class ItemDone:
+    """Query: answered when the item of this number, of any lane, needs no more work; at once if it is done or does not exist.
+
+    The replies that it has led to are posted by then. Any number of these queries may wait.
+    """
+
+    reply: Reply[None]
+    n: int
+
+
 @attrs.frozen
 class Done:
     """Note: the item needs no more work.
@@ -292,6 +303,14 @@ class Unacknowledged:
     """Replies in the answer at most."""
 
 
+@attrs.frozen(eq=False, repr=False)
+class UnacknowledgedChannels:
+    """Query: the channelIds of a type that have replies which nobody has acknowledged."""
+
+    reply: Reply[tuple[str, ...]]
+    type: str
+
+
 @attrs.frozen
 class Acknowledge:
     """Note: the client has every reply up to and including `seq`. A seq that was not assigned yet is ignored.
@@ -376,6 +395,7 @@ JournalMessage: TypeAlias = (
     | NextItem
     | Newer
     | Take
+    | ItemDone
     | Done
     | Waiting
     | Connected
@@ -385,6 +405,7 @@ JournalMessage: TypeAlias = (
     | Posted
     | NextReplies
     | Unacknowledged
+    | UnacknowledgedChannels
     | Acknowledge
     | LastSeq
     | ReadFile

@@ -15,7 +15,7 @@ To add a format, see `wire_format.py`; `PROVIDERS` says who speaks which.
 
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
-from pegasus.models.formats.chat_dialects import dialect_of
+from pegasus.models.formats.chat_dialects import ChatDialect, dialect_of
 from pegasus.models.formats.claude_thinking import thinking_way
 from pegasus.models.formats.framing import StreamDecoder
 from pegasus.models.formats.ollama import OllamaWire, usual_window
@@ -35,6 +35,7 @@ __all__ = [
     "MOST_PICTURES",
     "AnswerAssembler",
     "AnthropicWire",
+    "ChatDialect",
     "ChatWire",
     "OllamaWire",
     "ResponsesWire",

@@ -15,15 +15,12 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import attrs
 
 from pegasus.models.formats.wire_format import wire_id
-
-if TYPE_CHECKING:
-    from pegasus.models.providers import ProviderAccount
 
 _SHORT_ID: Final = r"[a-zA-Z0-9]{9}"
 
@@ -67,7 +64,7 @@ _BY_HOST: Final = {
     "openrouter.ai": _OPENROUTER,
 }
 """Dialects by the last two parts of the address's host."""
-_BY_NAME: Final = {"deepseek": _DEEPSEEK, "mistral": _MISTRAL, "openrouter": _OPENROUTER, "xai": _XAI}
+_BY_NAME: Final = {"gemini": GEMINI, "deepseek": _DEEPSEEK, "mistral": _MISTRAL, "openrouter": _OPENROUTER, "xai": _XAI}
 """Dialects by the names of known services, whatever gateway they are reached by."""
 
 
@@ -77,11 +74,10 @@ def short_id(call_id: str) -> str:
     return whole if re.fullmatch(_SHORT_ID, whole) else f"c{zlib.crc32(whole.encode()):08x}"
 
 
-def dialect_of(account: ProviderAccount) -> ChatDialect:
-    """Return the dialect of a provider: by its type, else by its name if that is a known service, else by its address."""
-    if account.type == "gemini":
-        return GEMINI
-    if account.service is not None and account.name in _BY_NAME:
-        return _BY_NAME[account.name]
-    host = urlsplit(account.url).hostname or ""
-    return _BY_HOST.get(".".join(host.split(".")[-2:]), OPENAI)
+def dialect_of(service: str, url: str) -> ChatDialect:
+    """Return the dialect of a server: by its service if that has one, else by its address.
+
+    service: name of the known service that it belongs to, "" for none.
+    """
+    host = urlsplit(url).hostname or ""
+    return _BY_NAME.get(service) or _BY_HOST.get(".".join(host.split(".")[-2:]), OPENAI)

@@ -1,10 +1,9 @@
-"""Providers of models: who they are, how they are connected to, and what their servers tell about a model.
+"""Providers of models: who they are, how they are connected to, and which models their servers tell of.
 
 accounts.py        `PROVIDERS`, `KNOWN_SERVICES` and the accounts that the settings make of them
 connections.py     HTTP clients, one for each account
 http_model.py      `HttpModel`: a call over HTTP with its attempts, pauses and deadlines
 local_servers.py   models of Ollama, llama.cpp, LM Studio and vLLM on one's own machine
-model_facts.py     window and abilities of a model, as its server tells them or its refusals show
 offers.py          models that a newcomer can choose from
 """
 
@@ -21,8 +20,13 @@ from pegasus.models.providers.accounts import (
 )
 from pegasus.models.providers.connections import ProviderClient, is_local_address
 from pegasus.models.providers.http_model import HttpModel
-from pegasus.models.providers.local_servers import LOCAL_SERVERS, LocalModel, describe_models, find_local_models
-from pegasus.models.providers.model_facts import ModelFacts
+from pegasus.models.providers.local_servers import (
+    LOCAL_SERVERS,
+    SMALLEST_WINDOW,
+    LocalModel,
+    describe_models,
+    find_local_models,
+)
 from pegasus.models.providers.offers import ModelOffer, find_offers, find_offers_at, key_variable
 
 __all__ = [
@@ -30,11 +34,11 @@ __all__ = [
     "KNOWN_SERVICES",
     "LOCAL_SERVERS",
     "PROVIDERS",
+    "SMALLEST_WINDOW",
     "HttpModel",
     "KnownService",
     "LocalModel",
     "ModelConfigError",
-    "ModelFacts",
     "ModelOffer",
     "ProviderAccount",
     "ProviderClient",

@@ -29,6 +29,7 @@ import attrs
 from pegasus.messages import Json
 from pegasus.models.formats import (
     AnthropicWire,
+    ChatDialect,
     ChatWire,
     OllamaWire,
     ResponsesWire,
@@ -97,7 +98,7 @@ def _openai_wire(model: str, account: ProviderAccount) -> WireFormat:
 
 
 def _chat(model: str, account: ProviderAccount) -> ChatWire:
-    return ChatWire(model, dialect_of(account), is_own=account.type == "openai" and account.is_own_service)
+    return ChatWire(model, account.dialect, is_own=account.type == "openai" and account.is_own_service)
 
 
 PROVIDERS: Final = {
@@ -202,6 +203,12 @@ class ProviderAccount:
         """Address that is connected to; "" if there is none."""
         return self.base_url or (self.service or self.kind).base_url
 
+    @property
+    def dialect(self) -> ChatDialect:
+        """Way in which it speaks Chat Completions: by its type, else by its name if that is a known service, else by its address."""
+        known = self.name if self.service is not None else ""
+        return dialect_of("gemini" if self.type == "gemini" else known, self.url)
+
     def uses_responses(self, model: str) -> bool:
         """Return True if a model is asked by the Responses API: as the settings say, else those of OpenAI itself that reason."""
         is_chosen = self.wire == "responses" or (not self.wire and self.is_own_service and is_reasoning_model(model))
@@ -211,7 +218,7 @@ class ProviderAccount:
         """Return True if a model is known to think also where no effort is set, so that its answers need room for that."""
         if self.type == "anthropic":
             return thinking_way(model) == "adaptive"
-        return self.uses_responses(model) or dialect_of(self).thinks
+        return self.uses_responses(model) or self.dialect.thinks
 
     @property
     def is_own_service(self) -> bool:

@@ -5,7 +5,7 @@ tracker.py   `UsageTracker`, a middleware: counts every call and refuses those a
 report.py    the sums as JSON and as text for people
 """
 
-from pegasus.models.usage.report import amount_text, budget_text, usage_report, usage_text
+from pegasus.models.usage.report import amount_text, budget_text, daily_usage, usage_report, usage_text
 from pegasus.models.usage.tracker import UsageTracker, usage_keeper
 
-__all__ = ["UsageTracker", "amount_text", "budget_text", "usage_keeper", "usage_report", "usage_text"]
+__all__ = ["UsageTracker", "amount_text", "budget_text", "daily_usage", "usage_keeper", "usage_report", "usage_text"]

@@ -56,6 +56,29 @@ def usage_report(tracker: UsageTracker, channel: ChannelInfo | None = None) -> d
     return report
 
 
+def daily_usage(tracker: UsageTracker) -> list[Json]:
+    """Return the usage of each day that is in memory, oldest first: {"day", SUM, "models": […], "channels": […]}.
+
+    It reaches back to the first of last month, since older records are not read at a start.
+    """
+    ledger = tracker.ledger
+    models: dict[str, dict[str, UsageSum]] = {}
+    chats: dict[str, dict[str, UsageSum]] = {}
+    for (when, model), total in ledger.models.items():
+        models.setdefault(when, {})[model] = total
+    for (when, chat), total in ledger.chats.items():
+        chats.setdefault(when, {})[f"{chat.type}:{chat.channel_id}"] = total
+    return [
+        {
+            "day": day,
+            **total.report(),
+            "models": _most_expensive("model", models.get(day, {})),
+            "channels": _most_expensive("channel", chats.get(day, {})),
+        }
+        for day, total in sorted(ledger.days.items())
+    ]
+
+
 def _most_expensive(name: str, sums: Mapping[str, UsageSum]) -> list[Json]:
     """Return the largest sums, by cost and then by tokens, MOST of them. name: key of the sums' own key.
 

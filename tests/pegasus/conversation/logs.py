@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pegasus.conversation.log import Entry, encode
+from pegasus.conversation.entry import Entry, encode
 from pegasus.models.base import ToolCall
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from pegasus.conversation.log import BadEntry, Entry, decode, encode, to_json
+from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
 from pegasus.models.base import ToolCall
 from pegasus.wire import Line, scan_lines
 from tests.pegasus.conversation.logs import logs

@@ -4,11 +4,12 @@ from base64 import b64encode
 
 import pytest
 
-from pegasus.conversation.log import MOST_BYTES, Entry, Pictures, Projection, decode, refs_of, to_json
-from pegasus.conversation.media import keep_media
+from pegasus.conversation.entry import Entry, decode, to_json
+from pegasus.conversation.media import MOST_BYTES, Pictures, keep_media, refs_of
+from pegasus.conversation.projection import Projection
 from pegasus.conversation.sanitize import user_content
 from pegasus.messages import ChannelInfo, Media
-from pegasus.models import Image
+from pegasus.models import Image, ToolCall
 from pegasus.storage import StorageError
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.models.formats.pictures import KINDS, jpeg, png
@@ -264,3 +265,21 @@ async def test_a_file_name_has_nothing_in_it_that_cannot_be_seen(journal):
     assert kept.refs[0]["name"] == "ab .png"
     edited = Entry(1, "user", "x", metadata={"item": 1, "media": [{**kept.refs[0], "name": "c\u202ed"}]})
     assert [name for name, _, _ in refs_of(edited)] == ["cd"]
+
+
+async def test_pictures_of_results_are_shown_behind_the_results(journal):
+    """Two calls of one thought, the second with a picture; after a restart the picture is read again."""
+    kept = await keep_media(journal, [media(png(), "mcp/lab/dot.png")])
+    log = [
+        Entry(0, "user", "draw"),
+        Entry(0, "assistant", "", (ToolCall("c1", "echo", {}), ToolCall("c2", "draw", {}))),
+        Entry(0, "tool", "one", call_id="c1"),
+        Entry(0, "tool", "two", call_id="c2", metadata={"media": list(kept.refs)}),
+    ]
+    pictures = Pictures()
+    await pictures.load(journal, [decode(to_json(each)) for each in log])
+    *_, turn = Projection(log, pictures).turns
+    assert [result.content for result in turn.results] == ["one", "two"]
+    assert [image.name for image in turn.images] == ["mcp/lab/dot.png"]
+    *_, blind = Projection(log).turns
+    assert (blind.images, "mcp/lab/dot.png is no longer shown" in blind.text) == ((), True)

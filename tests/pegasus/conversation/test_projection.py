@@ -3,7 +3,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.conversation.log import Entry, Projection, decode
+from pegasus.conversation.entry import Entry, decode
+from pegasus.conversation.projection import Projection
 from pegasus.conversation.repair import repair_log
 from pegasus.main_agent import REPLY
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.conversation.log import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, repair_log
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pegasus.conversation.log import MOST_BYTES, MOST_SHOWN
-from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS
+from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, MOST_BYTES, MOST_SHOWN
 from pegasus.models import OFFLINE, problems
 from pegasus.models.catalog import READ_ON, known_price
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE

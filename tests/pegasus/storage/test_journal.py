@@ -84,7 +84,7 @@ async def test_appends_and_posts_are_synced_before_the_answer(journal, disk):
 
 async def test_an_append_is_on_disk_before_any_post_of_the_same_commit(start):
     seen = set()
-    for operation in range(1, 12):
+    for operation in range(1, 24):
         disk = MemoryDisk()
         async with start(disk) as journal:
             disk.lose_power(operation)

@@ -52,6 +52,24 @@ async def test_what_was_accepted_and_posted_is_there_after_a_restart(start):
         assert journal.reports == []
 
 
+async def test_replies_before_the_first_message_are_no_sign_that_the_inbox_was_lost(start):
+    """Somebody unknown is answered with a code, and what they wrote is not kept."""
+    disk = MemoryDisk()
+    async with start(disk) as journal:
+        await journal.post("pairing/ABCDEFGH")
+    async with start(disk.survivor()) as journal:
+        assert (await journal.accept("a")).n == 1
+
+
+async def test_numbers_of_an_inbox_that_was_lost_are_not_given_again(start):
+    disk = MemoryDisk()
+    disk.put(OUTBOX, reply(1))
+    async with start(disk) as journal:
+        await journal.post("k2")
+    async with start(disk.survivor(), now=lambda: NOW - 1_000_000_000) as journal:
+        assert (await journal.accept("a")).n == NOW // 1000 + 1
+
+
 @pytest.mark.parametrize("torn", [b'{"type":"mess', b"\0" * 300, b'{"type":"message","n":2}', b"\xff\xfe\n"])
 async def test_a_torn_tail_is_set_aside_and_told_and_the_next_record_is_whole(start, torn):
     disk = MemoryDisk()

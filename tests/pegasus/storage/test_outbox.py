@@ -9,7 +9,8 @@ import pytest
 
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.messages import Post
-from pegasus.storage.outbox import GIVEN_UP_AFTER_MS, OutboxLog, reply_in
+from pegasus.storage.outbox import GIVEN_UP_AFTER_MS, OutboxLog
+from pegasus.storage.reply_queries import reply_in
 from pegasus.wire import Line
 
 from .conftest import AT, LogFile

@@ -11,7 +11,7 @@ import pytest
 from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall, ToolResult, ToolSpec, UserTurn
 from pegasus.models.base import CallBegun, CallOptions, CallPiece, ReasoningPiece, StreamPiece, TextPiece
 from pegasus.models.formats.chat import ChatWire
-from pegasus.models.formats.chat_dialects import GEMINI, OPENAI, ChatDialect, dialect_of
+from pegasus.models.formats.chat_dialects import GEMINI, OPENAI, ChatDialect
 from pegasus.models.providers.accounts import find_providers
 from pegasus.settings import ProviderSettings
 
@@ -20,7 +20,7 @@ ASK = UserTurn(text="What time is it?")
 
 
 def wire_of(provider: str) -> ChatWire:
-    return ChatWire("m", dialect_of(find_providers({})[provider]))
+    return ChatWire("m", find_providers({})[provider].dialect)
 
 
 def answer(
@@ -192,10 +192,15 @@ def test_reasoning_of_one_service_is_not_sent_to_another() -> None:
         (ProviderSettings("openai", base_url="https://api.moonshot.ai/v1"), "deepseek"),
         (ProviderSettings("openai", base_url="http://10.0.0.1/v1"), "openai"),
         (ProviderSettings("gemini", base_url="http://10.0.0.1/v1"), "gemini"),
+        (ProviderSettings("gemini", base_url="https://openrouter.ai/api/v1"), "gemini"),
     ],
 )
 def test_a_service_is_known_by_its_address(settings: ProviderSettings, dialect: str) -> None:
-    assert dialect_of(find_providers({"mine": settings})["mine"]).name == dialect
+    assert find_providers({"mine": settings})["mine"].dialect.name == dialect
+
+
+def test_vertex_speaks_as_gemini_does() -> None:
+    assert find_providers({})["vertex"].dialect.name == "gemini"
 
 
 # ------------------------------------------------------------------ effort

@@ -6,7 +6,7 @@ something wins:
 
 1. A refusal that names the window. It is the server's last word: with a larger number every request would be refused. 2. The
 settings (`models.options."<provider>/<model>".context_window`, `models.context_window`). 3. The server, which is asked once before
-the first call (`local_servers`), or whatever its behaviour tells: a prompt of which it read only a part. 4. What is known of the
+the first call (`describe_models`), or whatever its behaviour tells: a prompt of which it read only a part. 4. What is known of the
 model by its name (`catalog`). 5. 8,192 tokens for a server on one's own machine, 128,000 for others.
 
     facts = ModelFacts(name="lab/qwen", known=0, is_local=True, describe=describe)
@@ -18,18 +18,16 @@ model by its name (`catalog`). 5. 8,192 tokens for a server on one's own machine
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import trio
 
 from pegasus.models.base import ModelError, ModelRequest, Usage
 from pegasus.models.catalog import DEFAULT_WINDOW
 from pegasus.models.formats import usual_window
-from pegasus.models.providers.local_servers import SMALLEST_WINDOW, LocalModel
+from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
+from pegasus.models.tokens import TokenCounter
 from pegasus.observe import get_logger
-
-if TYPE_CHECKING:
-    from pegasus.models.tokens import TokenCounter
 
 _log = get_logger("models")
 

@@ -8,8 +8,8 @@ import pytest
 
 from pegasus.models import AssistantTurn, Image, ModelError, TokenCounter, Usage, UserTurn
 from pegasus.models.errors import status_error, window_in_refusal
+from pegasus.models.model_facts import LOCAL_WINDOW, ModelFacts
 from pegasus.models.providers.local_servers import LocalModel
-from pegasus.models.providers.model_facts import LOCAL_WINDOW, ModelFacts
 from tests.pegasus.models.conftest import request
 
 CHINESE = "这是一段很长的中文文字，没有人会读它。" * 400

@@ -1,0 +1,129 @@
+"""Queries about replies: what was posted and not acknowledged, and handing out what goes to the adapters."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TypeAlias
+
+from pegasus.messages import Address, OutboundMessage
+from pegasus.storage.messages import (
+    LastSeq,
+    NextReplies,
+    Posted,
+    QueuedReply,
+    StorageError,
+    Unacknowledged,
+    UnacknowledgedChannels,
+)
+from pegasus.storage.outbox import GONE, OutboxLog, StoredReply
+from pegasus.storage.record_log import Report
+from pegasus.storage.volume import Disk, Volume
+from pegasus.wire import decode_object, from_wire
+
+REPLIES_AT_ONCE = 100
+"""Replies that one answer to `NextReplies` holds at most. It bounds the memory of an answer; the rest follows at
+the next query."""
+
+
+ReplyQuery: TypeAlias = Posted | Unacknowledged | UnacknowledgedChannels | LastSeq
+"""Queries that are answered at once."""
+
+
+class ReplyQueries:
+    """Answers about replies, and the replies of this process that have not reached their adapters yet.
+
+    Handing out is not durable. A reply counts as handed out when its position is confirmed by the next `NextReplies`; an
+    asker that crashes in between gets it again. There is one asker: a second query comes from a new incarnation of that
+    actor, and the old query fails instead of swallowing replies.
+
+    >>> queries.keep(NextReplies(reply))
+    >>> queries.hand_out()
+    """
+
+    def __init__(self, disk: Disk, log: OutboxLog, report: Report) -> None:
+        self._disk = disk
+        """Reads texts back that are not held in memory."""
+        self._log = log
+        self._report = report
+        """Logs a line that is not in its file any more."""
+        self.open: NextReplies | None = None
+        """Where the next replies go."""
+        self.outgoing: deque[tuple[int, StoredReply]] = deque()
+        """Replies of this process that were not confirmed, with their positions."""
+        self._position = 0
+        """The last position that was given."""
+
+    def add(self, replies: Iterable[StoredReply]) -> None:
+        """Queue replies. They are on disk: a reply that an adapter has sent must be."""
+        for reply in replies:
+            self._position += 1
+            self.outgoing.append((self._position, reply))
+
+    def keep(self, query: NextReplies) -> None:
+        """Keep a query until the next `hand_out`. It confirms all positions up to `handed`, and replaces an earlier one."""
+        if self.open is not None:
+            self.open.reply.fail(StorageError("another NextReplies has taken the place of this one"))
+        self.open = query
+        while self.outgoing and self.outgoing[0][0] <= query.handed:
+            self.outgoing.popleft()[1].message = None
+
+    def hand_out(self) -> None:
+        """Give the next replies to whoever waits for them.
+
+        Until it is confirmed the text of a reply is in memory. A reply without one was acknowledged before it was handed out
+        (by a client that knew it from an earlier process), and is passed over.
+        """
+        if self.open is None:
+            return
+        waiting = (QueuedReply(position, stored.message) for position, stored in self.outgoing if stored.message)
+        replies = tuple(islice(waiting, REPLIES_AT_ONCE))
+        if replies:
+            self.open.reply.send(replies)
+            self.open = None
+        else:
+            self.outgoing.clear()
+
+    async def answer(self, query: ReplyQuery) -> None:
+        """Answer from the log as it is now. Raises StorageError if a text cannot be read back."""
+        match query:
+            case LastSeq(reply, address):
+                reply.send(self._log.last_seq(address))
+            case Posted(reply, keys):
+                found = [self._log.find(key) for key in keys]
+                messages = iter(await self.messages_of([stored for stored in found if stored is not None]))
+                reply.send(tuple(None if stored is None else next(messages) for stored in found))
+            case Unacknowledged(reply, type, channel_id, after, limit):
+                for client, seq in after:  # what the client says it has counts as acknowledged
+                    self._log.acknowledge(Address(type, client), seq)
+                waiting = await self.messages_of(self._log.unacknowledged(type, channel_id, limit))
+                reply.send(tuple(message for message in waiting if message is not None))
+            case UnacknowledgedChannels(reply, type):
+                reply.send(self._log.unacknowledged_channels(type))
+
+    async def messages_of(self, replies: Sequence[StoredReply]) -> list[OutboundMessage | None]:
+        """Return the replies with their texts: "" where a rewrite has dropped it, None where the file does not hold it."""
+        missing = [stored for stored in replies if stored.message is None and stored.span != GONE]
+        lines: dict[str, bytes] = {}
+        if missing:
+            read = await self._disk.run(Volume.read_spans, self._log.path, [stored.span for stored in missing])
+            lines = {stored.key: line for stored, line in zip(missing, read, strict=True)}
+        return [stored.message or self._parse_reply(stored, lines.get(stored.key)) for stored in replies]
+
+    def _parse_reply(self, stored: StoredReply, line: bytes | None) -> OutboundMessage | None:
+        """Return a reply that was read back. No line means that a rewrite has dropped the text."""
+        if line is None:
+            return OutboundMessage("", stored.channel, stored.seq)
+        try:
+            return reply_in(line)
+        except (ValueError, KeyError, TypeError) as error:
+            self._report(
+                f"{self._log.path}: reply {stored.seq} to {stored.channel.address} is not in the file any more ({error})"
+            )
+            return None
+
+
+def reply_in(line: bytes) -> OutboundMessage:
+    """Return the reply of a record that was read back. Raises ValueError or KeyError if there is none."""
+    return from_wire(decode_object(line)["message"], OutboundMessage)
