@@ -20,12 +20,14 @@ from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaEr
 from pegasus.identity.profiles import MainPrompts
 from pegasus.identity.prompt import SILENCE, ChannelNote, main_prompt, task_prompt
 from pegasus.identity.proposals import ProposalRefused
-from pegasus.identity.workspace_files import TASK_FILES, WORKSPACE_FILES, WorkspaceFiles
+from pegasus.identity.workspace_files import HEARTBEAT_FILE, OWNER_FILES, TASK_FILES, WORKSPACE_FILES, WorkspaceFiles
 
 __all__ = [
     "BUILT_IN",
     "FIELDS",
+    "HEARTBEAT_FILE",
     "LISTS",
+    "OWNER_FILES",
     "SILENCE",
     "SMALL_WINDOW",
     "TASK_FILES",

@@ -229,6 +229,10 @@ TOOL_GROUPS: Final = {
     },
     "Context": {
         "current_time": "current_time(timezone?): Get the current date and time.",
+        "cron": (
+            "cron(action, …): Reminders and work for later: add, list, remove, pause, resume, run. When a job is due you get "
+            "[Scheduled job … is due] and its prompt: do it then, or remind the person."
+        ),
         "task_list": "task_list(date?): List the tasks of a day.",
         "task_status": "task_status(taskId): The state of one task.",
         "task_replay": "task_replay(taskId): Read a past task's whole conversation.",

@@ -8,6 +8,12 @@ They are looked at before each message is worked on. That is one `stat` for each
 edit counts from the next message on, without a restart, and the prompt changes exactly when a file does: a provider then reads the
 conversation anew once and finds it in its cache again afterwards. Within the work on a message the prompt stays the same.
 
+What counts is the text of the owner. Commands may write in the workspace too, and a model that was talked into something could so give
+itself orders for ever. So the files are looked at whenever a program begins or ends that can write there (`running_program`). What
+has changed meanwhile may be the program's work: the text before stays in force until an owner has accepted exactly the new one. What
+changes while no such program runs is the owner's, and counts at once. The texts in force are kept in a file outside of the workspace
+(`pegasus.identity.text_record`), so that a crash while a program runs changes nothing of it.
+
 The files are bounded, because they are part of every model call. They are read as a task may have left them: only regular files, no
 links (one could lead to a secret outside of the workspace), opening one never waits as it would for a pipe, and invalid bytes and
 control characters are taken out. Their place is behind the safety section, which says nothing less because of them.
@@ -18,6 +24,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,12 +33,18 @@ import attrs
 import trio
 
 from pegasus.formatting import cut_text
+from pegasus.host import HomeError
+from pegasus.identity.text_record import TextRecord, read_record, write_record
 from pegasus.observe import get_logger
 
 WORKSPACE_FILES: Final = ("IDENTITY.md", "SOUL.md", "USER.md", "AGENTS.md")
 """Names of the files, in their order in the prompt: who the agent is, its character, its user, its rules of work."""
 TASK_FILES: Final = ("AGENTS.md",)
 """Files that are part of the prompt of tasks, too. A task speaks to nobody, so character and user do not matter to it."""
+HEARTBEAT_FILE: Final = "HEARTBEAT.md"
+"""File of what the agent looks after by itself. It is no part of the prompt but a message, and as much the owner's as the others."""
+OWNER_FILES: Final = (*WORKSPACE_FILES, HEARTBEAT_FILE)
+"""Files that count only as their owner has written or accepted them."""
 MAX_TEXT: Final = 6_000
 """Characters of a file that are used: about 1,500 tokens."""
 MAX_LEAN_TEXT: Final = 600
@@ -50,16 +64,19 @@ class _File(NamedTuple):
     """A file as it was read."""
 
     stamp: tuple[int, int, int]
-    """Time of change, size and inode; while they are the same, the file is not read again."""
+    """Time of the last change of any kind (ctime, which nobody can set), size and inode; while they are the same, the file is not
+    read again."""
     text: str
     """Content without characters that are no text, longer than MAX_TEXT if the file is."""
+    has_links: bool
+    """It has a second name, through which it can be changed by whoever may write there."""
 
 
 @attrs.define(eq=False)
 class WorkspaceFiles:
     """The owner's files in one folder, as they were when they were last looked at.
 
-        files = WorkspaceFiles(home.workspace)
+        files = WorkspaceFiles(home.workspace, home.owner_texts)
         files.load()
         files.section(WORKSPACE_FILES)  # "## Notes of Your Owner …", "" if there is none
 
@@ -67,53 +84,183 @@ class WorkspaceFiles:
     """
 
     folder: Path
+    record: Path | None = None
+    """File outside of the folder that keeps the texts in force; None: they are kept in memory only."""
     in_thread: bool = True
     """Whether files are looked at in a thread. Tests in virtual time look directly."""
     version: int = 0
-    """Grows by 1 with each change that was noticed."""
-    _files: dict[str, _File] = attrs.field(factory=dict)
-    """What there is, by name, in the order of WORKSPACE_FILES."""
+    """Grows by 1 with each change of the texts in force."""
+    _found: dict[str, _File] = attrs.field(factory=dict, init=False)
+    """What there is, by name."""
+    _texts: dict[str, str] = attrs.field(factory=dict, init=False)
+    """The texts in force by name; blank ones are left out."""
+    _doubted: dict[str, str] = attrs.field(factory=dict, init=False)
+    """Texts that were found and do not count before an owner has accepted them; "" for a file that is gone."""
+    _doubt: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when there is a new one of these."""
+    _running: int = attrs.field(default=0, init=False)
+    """Programs that can write in the folder at present."""
+    _is_guarded: bool = attrs.field(default=False, init=False)
+    """The record says that programs run, so that after a crash a changed file is doubted."""
+    _looking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held while the files are looked at, so that no program begins meanwhile."""
 
-    def load(self) -> None:
-        """Read what has changed. Blocks; for the start."""
-        self._store(_read_folder(self.folder, self._files))
-
-    async def refresh(self) -> None:
-        """Read what has changed. Never raises; a file that cannot be read counts as missing. Cancelled: nothing has changed."""
-        if self.in_thread:
-            found = await trio.to_thread.run_sync(_read_folder, self.folder, self._files, abandon_on_cancel=True)
-        else:
-            await trio.lowlevel.checkpoint()
-            found = _read_folder(self.folder, self._files)
-        self._store(found)
+    # ------------------------------------------------------------------ the prompt
 
     def section(self, names: tuple[str, ...], *, lean: bool = False) -> str:
         """Return the section of the prompt about these files, "" if none of them says anything."""
         limit = MAX_LEAN_TEXT if lean else MAX_TEXT
-        parts = [f"### {name}\n\n{cut_text(self._files[name].text, limit)}" for name in names if name in self._files]
+        parts = [f"### {name}\n\n{cut_text(self._texts[name], limit)}" for name in names if name in self._texts]
         return "\n\n".join([_HEADING, *parts]) if parts else ""
 
-    def _store(self, found: dict[str, _File]) -> None:
-        """Keep what was found. The log names the files whose text is new, and those that are too long."""
-        changed = [name for name in WORKSPACE_FILES if _text(found, name) != _text(self._files, name)]
-        self._files = found
-        if not changed:
-            return
+    def text(self, name: str) -> str:
+        """Return the text in force of one file, "" if it says nothing. The first `MAX_TEXT` characters are there at least."""
+        return self._texts.get(name, "")
+
+    # ------------------------------------------------------------------ looking
+
+    def load(self) -> None:
+        """Read the record and the files. Blocks; for the start, when no program runs."""
+        kept = read_record(self.record) if self.record is not None else None
+        if kept is not None:
+            self._texts, self._doubted = dict(kept.texts), dict(kept.doubted)
+            self._is_guarded = kept.programs_ran
+        self._take(_read_folder(self.folder, self._found), is_owners=not self._is_guarded)
+
+    async def refresh(self) -> None:
+        """Read what has changed. Never raises; a file that cannot be read counts as missing. Cancelled: nothing has changed."""
+        async with self._looking:
+            await self._look(self._found)
+
+    async def _look(self, known: dict[str, _File]) -> None:
+        """Read the files; those that are known and have the same stamp are not read."""
+        if self.in_thread:
+            found = await trio.to_thread.run_sync(_read_folder, self.folder, known, abandon_on_cancel=True)
+        else:
+            await trio.lowlevel.checkpoint()
+            found = _read_folder(self.folder, known)
+        if self._take(found, is_owners=not self._running) and self._is_guarded:
+            await self._save(programs_ran=True)
+
+    def _take(self, found: dict[str, _File], *, is_owners: bool) -> bool:
+        """Compare what was found with the texts in force. Return whether these have changed.
+
+        is_owners: nobody else can have written the files. The log names those whose text is new, and those that are too long.
+        """
+        self._found = found
+        changed = []
+        for name in OWNER_FILES:
+            file = found.get(name)
+            text = file.text if file is not None else ""
+            if text == self._texts.get(name, ""):
+                self._doubted.pop(name, None)
+            elif text == self._doubted.get(name):
+                continue
+            elif is_owners and not (file is not None and file.has_links):
+                self._put(name, text)
+                changed.append(name)
+            else:
+                self._doubted[name] = text
+                self._doubt.set()
+                _log.warning("a file of the workspace was changed while a program ran; an owner is asked", file=name)
+        if changed:
+            self._log_change(changed)
+        return bool(changed)
+
+    def _put(self, name: str, text: str) -> None:
+        """Bring a text into force."""
+        self._doubted.pop(name, None)
+        self._texts.pop(name, None)
+        if text:
+            self._texts[name] = text
+
+    def _log_change(self, names: list[str]) -> None:
+        """Count a change, and log it."""
         self.version += 1
-        _log.info("files of the workspace are in the prompt", changed=changed, files=list(found))
-        for name in changed:
-            if (length := len(_text(found, name))) > MAX_TEXT:
+        files = [name for name in WORKSPACE_FILES if name in self._texts]
+        _log.info("texts of the owner have changed", changed=names, in_the_prompt=files)
+        for name in names:
+            if (length := len(self._texts.get(name, ""))) > MAX_TEXT:
                 _log.warning("only the beginning of a file is in the prompt", file=name, length=length, used=MAX_TEXT)
 
+    # ------------------------------------------------------------------ programs that can write there
 
-def _text(files: dict[str, _File], name: str) -> str:
-    return files[name].text if name in files else ""
+    @asynccontextmanager
+    async def running_program(self) -> AsyncIterator[None]:
+        """Doubt what changes while the block runs: somebody else than the owner can write in the folder. Raises OSError.
+
+        Leaving the block looks once more, also on cancel; the program must have ended by then, with all that it has started.
+        """
+        async with self._looking:
+            await self._look(self._found)
+            if not self._is_guarded:
+                await self._save(programs_ran=True, must=True)
+                self._is_guarded = True
+            self._running += 1
+        try:
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                async with self._looking:
+                    await self._look({})
+                    self._running -= 1
+
+    def close(self) -> None:
+        """Note that no program runs any more, so that what changes from now on is the owner's. For an orderly stop; blocks.
+
+        Without it, as after a crash, what is different at the next start is doubted.
+        """
+        if self._is_guarded and not self._running:
+            self._take(_read_folder(self.folder, {}), is_owners=True)
+            try:
+                self._write(programs_ran=False)
+            except HomeError as error:
+                _log.warning("the files of the workspace could not be noted", error=str(error))
+
+    async def _save(self, *, programs_ran: bool, must: bool = False) -> None:
+        """Write the record. must: raise OSError if that fails; otherwise it is logged, and a crash makes an owner be asked."""
+        try:
+            if self.in_thread:
+                await trio.to_thread.run_sync(lambda: self._write(programs_ran=programs_ran))
+            else:
+                self._write(programs_ran=programs_ran)
+        except HomeError as error:
+            if must:
+                raise OSError(str(error)) from None
+            _log.warning("the files of the workspace could not be noted", error=str(error))
+
+    def _write(self, *, programs_ran: bool) -> None:
+        if self.record is not None:
+            write_record(self.record, TextRecord(dict(self._texts), dict(self._doubted), programs_ran))
+
+    # ------------------------------------------------------------------ what an owner decides
+
+    @property
+    def doubted(self) -> Mapping[str, str]:
+        """Texts that were found and do not count yet, by the name of the file; "" for a file that is gone."""
+        return dict(self._doubted)
+
+    async def wait_for_doubt(self) -> None:
+        """Wait for a text that is not the owner's for certain; one that came since the last call counts. For one caller only."""
+        await self._doubt.wait()
+        self._doubt = trio.Event()
+
+    async def accept(self, name: str, text: str) -> bool:
+        """Bring a doubted text into force, from the next message on. Return False if the file says something else by now."""
+        async with self._looking:
+            if self._doubted.get(name) != text:
+                return False
+            self._put(name, text)
+            self._log_change([name])
+            if self._is_guarded:
+                await self._save(programs_ran=True)
+        return True
 
 
 def _read_folder(folder: Path, known: dict[str, _File]) -> dict[str, _File]:
     """Return the files that say something, by name. Unchanged ones are not read."""
     found = {}
-    for name in WORKSPACE_FILES:
+    for name in OWNER_FILES:
         if (file := _read_file(folder / name, known.get(name))) is not None:
             found[name] = file
     return found
@@ -123,7 +270,7 @@ def _read_file(path: Path, known: _File | None) -> _File | None:
     """Return the content of a file; None if there is none, it is blank, or it is not a regular file that can be read."""
     try:
         status = path.lstat()
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+        stamp = (status.st_ctime_ns, status.st_size, status.st_ino)
         if known is not None and known.stamp == stamp:
             return known
         if not stat.S_ISREG(status.st_mode):
@@ -135,4 +282,4 @@ def _read_file(path: Path, known: _File | None) -> _File | None:
     except OSError:
         return None
     text = _NOT_TEXT.sub("", content.decode("utf-8", "replace")).strip()
-    return _File(stamp, text) if text else None
+    return _File(stamp, text, status.st_nlink > 1) if text else None

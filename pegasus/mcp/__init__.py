@@ -3,8 +3,8 @@
 `servers` has all servers of the settings; it is a source of tools for executors, and gives a supervisor for each server. `server` is
 one server with its actor. `connection` and the transports `stdio` and `remote` use the official SDK, which is imported when the first
 server is connected; so do `oauth` and `sign_in`, by which requests get access tokens, kept in `tokens`. `listing`, `extras` and
-`results` make what servers send harmless, `faults` has the limits, `names` makes names of tools, `check` connects to servers without
-an agent.
+`results` make what servers send harmless, and `questions` what they ask; `calls` has the calls under way, which wait while a person is
+asked. `faults` has the limits, `names` makes names of tools, `check` connects to servers without an agent.
 
 A server is not trusted: it may hang, flood, lie, or put instructions into descriptions. Whatever it does costs its own tools only.
 """

@@ -16,19 +16,26 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 import httpx2
 import trio
 from mcp.client import Client
 from mcp.client.auth import OAuthFlowError
+from mcp.client.session import ClientRequestContext
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.dispatcher import ProgressFnT
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPError, UrlElicitationRequiredError
+from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
 from mcp_types import (
     CONNECTION_CLOSED,
+    INVALID_PARAMS,
     REQUEST_TIMEOUT,
+    URL_ELICITATION_REQUIRED,
     CallToolResult,
+    ElicitRequestFormParams,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
     GetPromptResult,
     Implementation,
     ReadResourceResult,
@@ -39,9 +46,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from pegasus import __version__
+from pegasus.mcp.calls import LOST, ReportProgress
 from pegasus.mcp.faults import ServerDown, first_fault
-from pegasus.mcp.listing import clean
+from pegasus.mcp.listing import AT_A_TIME, clean, is_moderate
 from pegasus.mcp.oauth import make_auth
+from pegasus.mcp.questions import BadQuestion, ServerAnswer, ServerQuestion
 from pegasus.mcp.remote import RemoteServer, open_remote
 from pegasus.mcp.stdio import ServerProgram, Streams, open_program
 from pegasus.messages import Metadata
@@ -74,6 +83,10 @@ LONGEST_REASON: Final = 300
 """Characters of a server's words in a reason."""
 
 
+Ask: TypeAlias = Callable[[ServerQuestion], Awaitable[ServerAnswer]]
+"""Returns what the person answers. Raises BadQuestion for a question that nobody is shown."""
+
+
 class CallFailed(Exception):
     """A call that the server has refused, or that its end has cut off. The text is for the model."""
 
@@ -81,8 +94,9 @@ class CallFailed(Exception):
 class McpConnection:
     """An open connection: `async with open_connection(program, on_change) as connection: await connection.list_tools()`."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, ask: Ask) -> None:
         self._client = client
+        self._ask = ask
         self.broken = trio.Event()
         """Set when the server has ended the session, so that only a new connection helps."""
 
@@ -105,7 +119,28 @@ class McpConnection:
         """Return the entries of the server's list of tools, unchecked. Raises MCPError, ServerDown."""
         if self._client.server_capabilities.tools is None:
             return []
-        return await self._list("tools/list", "tools")
+        found = await self._list("tools/list", "tools")
+        return await self._note_headers(found) if self.protocol in MODERN_PROTOCOL_VERSIONS else found
+
+    async def _note_headers(self, found: list[object]) -> list[object]:
+        """Note which arguments of each tool go into headers of its calls, too; return the tools that declare it as they must.
+
+        The newest protocol has servers behind gateways in mind (SEP-2243): a call without these headers is refused there, and a tool
+        with a wrong declaration is left out. Too large a schema is not looked through.
+        """
+        kept: list[object] = []
+        headers = {}
+        for number, entry in enumerate(found):
+            if number % AT_A_TIME == 0:
+                await trio.lowlevel.checkpoint()
+            schema = entry.get("inputSchema") if isinstance(entry, dict) else None
+            if not isinstance(entry, dict) or not is_moderate(schema):
+                kept.append(entry)
+            elif find_invalid_x_mcp_header(schema) is None:
+                kept.append(entry)
+                headers[str(entry.get("name"))] = x_mcp_header_map(schema)
+        self._client.session._x_mcp_header_maps = headers
+        return kept
 
     async def list_prompts(self) -> list[object]:
         """Return the entries of the server's list of prompts, unchecked. Raises as `list_tools`."""
@@ -157,15 +192,28 @@ class McpConnection:
         session._stamp(data, options)
         return await session._dispatcher.send_raw_request(method, data["params"], options)
 
-    async def call_tool(self, name: str, arguments: Metadata, report: ProgressFnT | None = None) -> CallToolResult:
+    async def call_tool(self, name: str, arguments: Metadata, report: ReportProgress | None = None) -> CallToolResult:
         """Return the result of a tool. Raises CallFailed. Cancelled: the server is told that nobody waits any more.
 
-        report: gets the progress that the server tells: done, total if known, words.
+        report: gets the progress that the server tells: done, total if known, words. A call that is refused until the person has
+        been to a page is made once more when they say that they have.
         """
+        return await self._call(self._call_tool(name, arguments, report))
+
+    async def _call_tool(self, name: str, arguments: Metadata, report: ReportProgress | None) -> CallToolResult:
         if self.protocol in MODERN_PROTOCOL_VERSIONS:
-            return await self._call(self._client.call_tool(name, dict(arguments), progress_callback=report))
+            return await self._client.call_tool(name, dict(arguments), progress_callback=report)
         session = self._client.session  # less of a way
-        return await self._call(session.call_tool(name, dict(arguments), progress_callback=report))
+        try:
+            return await session.call_tool(name, dict(arguments), progress_callback=report)
+        except MCPError as error:
+            if error.code != URL_ELICITATION_REQUIRED:
+                raise
+            pages = UrlElicitationRequiredError.from_error(error.error).elicitations
+        for page in pages:
+            if (await self._ask(ServerQuestion(page.message, url=page.url))).action != "accept":
+                raise CallFailed("it wants the owner to open a page first, who has not agreed to that")
+        return await session.call_tool(name, dict(arguments), progress_callback=report)
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
         """Return a resource. Raises CallFailed. Cancelled: as `call_tool`."""
@@ -182,22 +230,28 @@ class McpConnection:
             if error.message == SESSION_ENDED:
                 self.broken.set()
             if error.code == CONNECTION_CLOSED:
-                raise CallFailed("it ended during the call, so it is unknown whether the call had an effect") from None
+                raise CallFailed(LOST) from None
             raise CallFailed(f"it refused the call: {clean(error.message, LONGEST_REASON)}") from None
         except ValidationError:
             raise CallFailed("its answer does not follow the protocol") from None
+        except BadQuestion as error:
+            raise CallFailed(f"it asks the owner what cannot be shown: {error}") from None
         except (trio.BrokenResourceError, trio.ClosedResourceError, RuntimeError, ServerDown) as error:
             raise CallFailed(f"the call failed: {clean(str(error), LONGEST_REASON)}") from None
 
 
 @asynccontextmanager
 async def open_connection(
-    streams: AbstractAsyncContextManager[Streams], on_change: Callable[[], None], *, legacy: bool
+    streams: AbstractAsyncContextManager[Streams],
+    on_change: Callable[[], None],
+    *,
+    legacy: bool,
+    ask: Ask | None = None,
 ) -> AsyncIterator[McpConnection]:
     """Open the streams to a server, agree with it on a version of the protocol, and yield the connection.
 
     on_change: called when the server says that its lists have changed. legacy: do not ask for the newest protocol first, for a
-    server that has ended when it was asked.
+    server that has ended when it was asked. ask: answers the server's questions to the person; None: it is told that nobody can.
 
     Raises ServerDown, also when the server ends within the block, which is cancelled then.
     """
@@ -206,17 +260,26 @@ async def open_connection(
         if isinstance(message, ToolListChangedNotification | ResourceListChangedNotification):
             on_change()
 
+    async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        assert ask is not None  # noqa: S101
+        try:
+            found = await ask(_question_of(params))
+        except BadQuestion as error:
+            return ErrorData(code=INVALID_PARAMS, message=str(error))
+        return ElicitResult(action=found.action, content=cast("Any", found.values))
+
     client = Client(
         streams,
         client_info=Implementation(name="pegasus", version=__version__),
         message_handler=take,
+        elicitation_callback=answer if ask is not None else None,
         mode="legacy" if legacy else "auto",
         cache=None,
     )
     try:
         async with client:
             client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
-            connection = McpConnection(client)
+            connection = McpConnection(client, ask or _answer_nothing)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.follow_changes, on_change)
                 yield connection
@@ -227,6 +290,18 @@ async def open_connection(
         if reason is None:
             raise
         raise ServerDown(reason, is_refusal=isinstance(cause, MCPError | httpx2.HTTPStatusError)) from None
+
+
+def _question_of(asked: ElicitRequestParams) -> ServerQuestion:
+    """Return a question in the form that is checked."""
+    if isinstance(asked, ElicitRequestFormParams):
+        return ServerQuestion(asked.message, asked.requested_schema)
+    return ServerQuestion(asked.message, url=asked.url)
+
+
+async def _answer_nothing(asked: ServerQuestion) -> ServerAnswer:
+    """Answer a question where nobody can be asked."""
+    return ServerAnswer("cancel")
 
 
 def explain(error: BaseException) -> str | None:

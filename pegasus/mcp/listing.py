@@ -130,6 +130,14 @@ def read_schema(schema: object) -> Metadata:
     return _types_only(properties, kept.get("required"))
 
 
+def is_moderate(schema: object) -> bool:
+    """Return whether a schema is an object of at most LARGEST_SCHEMA characters."""
+    try:
+        return isinstance(schema, Mapping) and len(encode_json(schema)) <= LARGEST_SCHEMA
+    except (ValueError, RecursionError):
+        return False
+
+
 def _bounded(value: Mapping[str, Any], words: int, level: int, parts: Iterator[int]) -> dict[str, Json]:
     """Return a schema whose texts have at most `words` characters. Raises ValueError if it is too large, too deep or refers elsewhere.
 

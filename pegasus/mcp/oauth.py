@@ -13,11 +13,21 @@ from __future__ import annotations
 
 import time
 import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider
-from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+import trio
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, SECP384R1, SECP521R1, EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from mcp.client.auth import OAuthClientProvider, OAuthFlowError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -39,6 +49,8 @@ CLIENT_NAME: Final = "Pegasus"
 """Name under which this program registers."""
 BASIC: Final = "client_secret_basic"
 """Way of a secret to the service that every service takes, unless it says otherwise."""
+_CURVES: Final = {SECP256R1: "ES256", SECP384R1: "ES384", SECP521R1: "ES512"}
+"""Algorithm of a signature by the curve of its key (RFC 7518, section 3.4)."""
 SIGN_IN: Final = "a person must sign in first: pegasus mcp login"
 """Reason of a server that the daemon cannot use yet."""
 
@@ -124,7 +136,21 @@ async def _refuse_callback() -> AuthorizationCodeResult:
     raise ServerDown(SIGN_IN)
 
 
-class PersonAuth(OAuthClientProvider):
+class _KeptTokens(OAuthClientProvider):
+    """The part of the classes below that keeps tokens."""
+
+    _tokens: StoredTokens
+
+    async def _initialize(self) -> None:
+        await super()._initialize()
+        self._tokens.restore(self.context)
+
+    async def _handle_token_response(self, response: httpx2.Response) -> None:
+        await super()._handle_token_response(response)
+        self._tokens.keep(self.context)
+
+
+class PersonAuth(_KeptTokens):
     """Tokens for a person who has signed in: `PersonAuth(settings, tokens)`."""
 
     def __init__(
@@ -150,14 +176,6 @@ class PersonAuth(OAuthClientProvider):
             client.token_endpoint_auth_method = "client_secret_post"  # noqa: S105
         return await super()._perform_authorization()
 
-    async def _initialize(self) -> None:
-        await super()._initialize()
-        self._tokens.restore(self.context)
-
-    async def _handle_token_response(self, response: httpx2.Response) -> None:
-        await super()._handle_token_response(response)
-        self._tokens.keep(self.context)
-
     async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
         refreshed = await super()._handle_refresh_response(response)
         if refreshed:
@@ -165,7 +183,7 @@ class PersonAuth(OAuthClientProvider):
         return refreshed
 
 
-class ProgramAuth(ClientCredentialsOAuthProvider):
+class ProgramAuth(_KeptTokens, ClientCredentialsOAuthProvider):
     """Tokens by a secret of this program: `ProgramAuth(settings, tokens)`."""
 
     def __init__(self, settings: McpServerSettings, tokens: StoredTokens) -> None:
@@ -181,13 +199,50 @@ class ProgramAuth(ClientCredentialsOAuthProvider):
             )
         self._tokens = tokens
 
-    async def _initialize(self) -> None:
-        await super()._initialize()
-        self._tokens.restore(self.context)
 
-    async def _handle_token_response(self, response: httpx2.Response) -> None:
-        await super()._handle_token_response(response)
-        self._tokens.keep(self.context)
+class KeyAuth(_KeptTokens, PrivateKeyJWTOAuthProvider):
+    """Tokens by a private key of this program (RFC 7523, section 2.2): `KeyAuth(settings, tokens)`."""
+
+    def __init__(self, settings: McpServerSettings, tokens: StoredTokens) -> None:
+        with warnings.catch_warnings():  # as above
+            warnings.simplefilter("ignore")
+            super().__init__(
+                settings.url,
+                tokens,
+                settings.client_id,
+                partial(_sign, settings),
+                scope=settings.scopes or None,
+                issuer=settings.issuer or None,
+            )
+        self._tokens = tokens
+
+
+async def _sign(settings: McpServerSettings, audience: str) -> str:
+    """Return a signed statement for a service that this program is the client of the settings. Raises OAuthFlowError.
+
+    The key is read each time, so that one that is replaced counts at once.
+    """
+    pem, algorithm = await trio.to_thread.run_sync(_read_key, settings.client_key)
+    signer = SignedJWTParameters(
+        issuer=settings.client_id, subject=settings.client_id, signing_key=pem, signing_algorithm=algorithm
+    )
+    return await signer.create_assertion_provider()(audience)
+
+
+def _read_key(file: str) -> tuple[str, str]:
+    """Return a private key as it stands in its file, and the algorithm for its kind. Raises OAuthFlowError."""
+    path = Path(file).expanduser()
+    try:
+        pem = path.read_bytes()
+        key = load_pem_private_key(pem, None)
+    except (OSError, ValueError, TypeError) as error:  # TypeError: the key has a password
+        raise OAuthFlowError(f"client_key: {path} holds no private key without a password ({error})") from None
+    algorithm = "RS256"
+    if isinstance(key, EllipticCurvePrivateKey):
+        algorithm = _CURVES.get(type(key.curve), "ES256")
+    elif isinstance(key, Ed25519PrivateKey):
+        algorithm = "EdDSA"
+    return pem.decode(), algorithm
 
 
 def make_auth(settings: McpServerSettings, file: TokenFile) -> httpx2.Auth | None:
@@ -197,7 +252,7 @@ def make_auth(settings: McpServerSettings, file: TokenFile) -> httpx2.Auth | Non
         case "oauth":
             return PersonAuth(settings, tokens)
         case "client_credentials":
-            return ProgramAuth(settings, tokens)
+            return KeyAuth(settings, tokens) if settings.client_key else ProgramAuth(settings, tokens)
     return None
 
 

@@ -1,8 +1,8 @@
 """Results of MCP calls as JSON for the model: texts, structured content, and files, which are kept in the workspace.
 
-A result may hold pictures, sound and other files. A conversation cannot carry them in the result of a tool, so they are written below
-`mcp/<server>/` in the workspace and named to the model, which can read or pass on the file. The name is made of the content, so the
-same picture is kept once.
+A result may hold pictures, sound and other files. They are written below `mcp/<server>/` in the workspace and named to the model,
+which can read or pass on the file. The name is made of the content, so the same picture is kept once. Models that see are shown the
+pictures as well.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from pegasus.messages import Json
-from pegasus.tools import ToolContext, ToolError, save_file
+from pegasus.messages import Json, Media
+from pegasus.tools import Illustrated, ToolContext, ToolError, save_file
 from pegasus.wire import decode_json
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ class ResultReader:
     files: ToolContext
     """Context with the workspace, where files are kept."""
 
-    async def read_call(self, result: CallToolResult) -> Json:
+    async def read_call(self, result: CallToolResult) -> Illustrated:
         """Return the result of a tool. Raises ToolError with the server's words for a call that failed there."""
-        found = await self._read_blocks(result.content)
+        found, pictures = await self._read_blocks(result.content)
         if result.is_error:
             text = str(found.get("text") or "no reason was given")[:_LONGEST_ERROR]
             raise ToolError(f"the MCP server {self.server} reports an error: {text}")
@@ -50,28 +50,33 @@ class ResultReader:
             found["structured"] = result.structured_content
             if set(found) == {"text", "structured"} and _says_the_same(str(found["text"]), result.structured_content):
                 del found["text"]  # servers repeat structured content as text for clients that know only that
-        return found or {"text": ""}
+        return Illustrated(found or {"text": ""}, pictures)
 
-    async def read_resource(self, result: ReadResourceResult) -> Json:
+    async def read_resource(self, result: ReadResourceResult) -> Illustrated:
         """Return the contents of a resource."""
-        return await self._read_blocks(_Embedded(part) for part in result.contents)
+        return Illustrated(*await self._read_blocks(_Embedded(part) for part in result.contents))
 
-    async def read_prompt(self, result: GetPromptResult) -> Json:
+    async def read_prompt(self, result: GetPromptResult) -> Illustrated:
         """Return the messages of a prompt."""
         messages = [(message.role, await self._read_blocks([message.content])) for message in result.messages]
-        return {"messages": [{"role": role, **found} for role, found in messages]}
+        pictures = tuple(picture for _, (_, shown) in messages for picture in shown)
+        return Illustrated({"messages": [{"role": role, **found} for role, (found, _) in messages]}, pictures)
 
-    async def _read_blocks(self, blocks: Iterable[Any]) -> dict[str, Json]:
-        """Return texts, files and links of blocks of content."""
+    async def _read_blocks(self, blocks: Iterable[Any]) -> tuple[dict[str, Json], tuple[Media, ...]]:
+        """Return texts, files and links of blocks of content, and the pictures among them."""
         texts: list[str] = []
         files: list[Json] = []
         links: list[Json] = []
+        pictures: list[Media] = []
         for block in blocks:
             match block.type:
                 case "text":
                     texts.append(block.text)
                 case "image" | "audio":
-                    files.append(await self._keep(block.data, block.mime_type, len(files)))
+                    kept = await self._keep(block.data, block.mime_type, len(files))
+                    files.append(kept)
+                    if block.type == "image" and "path" in kept:
+                        pictures.append(Media(str(kept["path"]), block.mime_type, block.data))
                 case "resource" if getattr(block.resource, "text", None) is not None:
                     texts.append(block.resource.text)
                 case "resource":
@@ -82,7 +87,8 @@ class ResultReader:
                 case other:
                     texts.append(f"(content of the unknown type {other!r:.40} is left out)")
         found: dict[str, Json] = {"text": "\n".join(texts)} if texts else {}
-        return found | ({"files": files} if files else {}) | ({"links": links} if links else {})
+        found |= ({"files": files} if files else {}) | ({"links": links} if links else {})
+        return found, tuple(pictures)
 
     async def _keep(self, data: str, mime: str | None, before: int) -> dict[str, Json]:
         """Write a file and return its path, or the reason why it is not kept. before: files of this result so far."""

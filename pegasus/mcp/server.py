@@ -8,7 +8,8 @@ and goes costs a timer and nothing else.
 in the list, so that the model's prompt, and with it the provider's cache, does not change each time a server is restarted; their
 calls fail at once with a sentence.
 
-A call runs in the task of its caller, so that /stop and deadlines cancel it like any other; the SDK tells the server about that.
+A call ends when its caller is cancelled, by /stop or a deadline; the SDK tells the server about that. `calls` has what happens when
+the server asks the person something meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import importlib
 import os
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -24,6 +26,7 @@ import attrs
 import trio
 
 from actors import Inbox
+from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
 from pegasus.mcp.extras import GET_PROMPT, READ_RESOURCE, extra_tools, read_listing
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import ListedTool, clean, read_tools
@@ -35,20 +38,14 @@ from pegasus.outside import Outside
 from pegasus.redaction import Redactor
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import McpServerSettings
-from pegasus.tools import Effect, Tool, ToolContext, ToolError, command_environment
+from pegasus.tools import AwaitsOwner, Effect, Illustrated, Tool, ToolContext, ToolError, command_environment
 from pegasus.wire import decode_json, encode_json
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult
-
     from pegasus.mcp.connection import McpConnection
 
 QUIET: Final = 2.0
 """Seconds between two readings of a list that changes all the time."""
-TO_TELL: Final = 0.05
-"""Seconds before the deadline of a call at which it is ended, so that its last report can be told."""
-LONGEST_REPORT: Final = 200
-"""Characters of the words of such a report."""
 SHORTEST_TOKEN: Final = 8
 """Characters from which a fact of the token's file is taken for a token; shorter ones are words, such as its type."""
 SHORTEST_SECRET: Final = 4
@@ -106,7 +103,9 @@ class McpServer:
         self._token_file = TokenFile(tokens / f"{name}.json")
         self._results = ResultReader(name, files)
         self._on_change = on_change
-        self._connection: McpConnection | None = None
+        self._calls = ServerCalls(name, settings.timeout)
+        self._open: tuple[McpConnection, trio.Nursery] | None = None
+        """The connection, and the nursery of its calls."""
         self._has_changed = trio.Event()
         """Set when the server has said that its lists have changed."""
         self._legacy = False
@@ -134,8 +133,6 @@ class McpServer:
                 raise
             if isinstance(cause, ServerDown):
                 reason = self._redactor.apply(str(cause))
-        finally:
-            self._connection = None
         self.state = attrs.evolve(self.state, state="down", reason=reason, protocol="")
         raise ServerDown(f"the MCP server {self.name} is down: {reason}")
 
@@ -170,19 +167,22 @@ class McpServer:
 
     async def _converse(self, module: Any, streams: object, scope: trio.CancelScope, *, legacy: bool) -> None:
         """Open a connection over these streams, and follow the changes of the lists for ever. Raises ServerDown."""
-        async with module.open_connection(streams, self._note_change, legacy=legacy) as connection:
+        async with module.open_connection(streams, self._note_change, legacy=legacy, ask=self._calls.ask) as connection:
             self._legacy = legacy
             self._sse = legacy and bool(self.settings.url)
             words, self.instructions = self.instructions, clean(connection.instructions, LONGEST_INSTRUCTIONS)
             await self._read_lists(connection, is_changed=words != self.instructions)
-            self._connection = connection
             self.state = ServerState(self.name, "up", len(self.tools), "", connection.protocol)
             _log.info("MCP server connected", server=self.name, tools=len(self.tools), protocol=connection.protocol)
             scope.deadline = float("inf")
-            self.on_up()
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._follow_changes, connection)
-                await connection.broken.wait()
+                self._open = connection, nursery
+                try:
+                    self.on_up()
+                    nursery.start_soon(self._follow_changes, connection)
+                    await connection.broken.wait()
+                finally:
+                    self._open = None
                 raise ServerDown("it has ended the session")
 
     async def _follow_changes(self, connection: McpConnection) -> None:
@@ -224,43 +224,48 @@ class McpServer:
         if known is not None and known.spec == listed.spec:
             return known
 
-        async def run(arguments: Metadata, context: ToolContext) -> Json:
-            return await self.call(listed, arguments)
+        async def run(arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:
+            return await self.call(listed, arguments, context)
 
         more = "Ask for less, if the tool has a parameter for that."
         return Tool(
             listed.spec, run, "mcp", Effect.ONCE, more, source=Outside.MCP, timeout=self.settings.timeout
         )  # its reach is the default, the farthest: nobody here knows what a server does
 
-    async def call(self, tool: ListedTool, arguments: Metadata) -> Json:
-        """Return the result of a tool. Raises ToolError, at once if the server is down."""
-        connection = self._connection
-        if connection is None:
-            reason = f": {self.state.reason}" if self.state.reason else ""
-            raise ToolError(
-                f"the MCP server {self.name} is not connected{reason}. Its tools cannot be used at the moment"
-            )
+    async def call(self, tool: ListedTool, arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:
+        """Return the result of a tool, or that it waits for an owner. Raises ToolError, at once if the server is down."""
+
+        def begin() -> tuple[trio.Nursery, Work]:
+            if self._open is None:
+                reason = f": {self.state.reason}" if self.state.reason else ""
+                raise ToolError(
+                    f"the MCP server {self.name} is not connected{reason}. Its tools cannot be used at the moment"
+                )
+            connection, nursery = self._open
+            return nursery, partial(self._work, connection, tool, arguments)
+
+        made = await self._calls.make(tool.spec.name, context, begin)
+        if isinstance(made, AwaitsOwner) or not self.settings.auth:
+            return made
+        return attrs.evolve(made, result=self._without_tokens(made.result))
+
+    async def _work(
+        self, connection: McpConnection, tool: ListedTool, arguments: Any, report: ReportProgress
+    ) -> Illustrated:
+        """Return the result of a call on this connection. Raises ToolError."""
         module = cast("Any", importlib.import_module("pegasus.mcp.connection"))  # loaded, since there is a connection
         try:
-            result = await self._call_on(connection, tool, arguments)
+            if not tool.is_extra:
+                result = await connection.call_tool(tool.own_name, arguments, report)
+                return await self._results.read_call(result)
+            if tool.own_name == READ_RESOURCE:
+                return await self._results.read_resource(await connection.read_resource(arguments["uri"]))
+            if tool.own_name == GET_PROMPT:
+                prompt = await connection.get_prompt(arguments["name"], arguments.get("arguments") or {})
+                return await self._results.read_prompt(prompt)
+            return Illustrated(read_listing(*await connection.list_resources()), ())
         except module.CallFailed as error:
             raise ToolError(f"the MCP server {self.name}: {error}") from None
-        return self._without_tokens(result) if self.settings.auth else result
-
-    async def _call_tool(self, connection: McpConnection, tool: ListedTool, arguments: Any) -> CallToolResult:
-        """Call a tool. Raises ToolError with the last report of its progress when its time is nearly over."""
-        last = ""
-
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            nonlocal last
-            last = f"{progress:g}" + (f" of {total:g}" if total is not None else "")
-            last += f", {clean(message, LONGEST_REPORT)}" if message else ""
-
-        left = trio.current_effective_deadline() - trio.current_time()
-        with trio.move_on_after(max(0.0, left - TO_TELL)):
-            return await connection.call_tool(tool.own_name, arguments, report)
-        told = f"; its last report: {last}" if last else ""
-        raise ToolError(f"{tool.spec.name} was ended: it took longer than {left:.3g} s{told}")
 
     def _without_tokens(self, result: Json) -> Json:
         """Return a result without the access tokens of the server, which it has seen and may repeat."""
@@ -268,16 +273,6 @@ class McpServer:
         tokens = [value for value in found.values() if isinstance(value, str)] if isinstance(found, dict) else []
         secrets = [value for value in tokens if len(value) >= SHORTEST_TOKEN]
         return decode_json(Redactor(secrets).apply(encode_json(result)))
-
-    async def _call_on(self, connection: McpConnection, tool: ListedTool, arguments: Any) -> Json:
-        if not tool.is_extra:
-            return await self._results.read_call(await self._call_tool(connection, tool, arguments))
-        if tool.own_name == READ_RESOURCE:
-            return await self._results.read_resource(await connection.read_resource(arguments["uri"]))
-        if tool.own_name == GET_PROMPT:
-            prompt = await connection.get_prompt(arguments["name"], arguments.get("arguments") or {})
-            return await self._results.read_prompt(prompt)
-        return read_listing(*await connection.list_resources())
 
 
 def _with_status(error: ServerDown, status: int) -> ServerDown:

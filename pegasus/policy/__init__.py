@@ -1,22 +1,27 @@
 """Decisions about what may be done, and for whom. They are made by code, never by a model.
 
-`principal` has the person that work is done for, `rules` what a tool call may do, `approvals` the calls that wait for an owner's
-answer, with the actor that keeps them, and `wording` the question as people read it. `pegasus.tools` asks before each call (`gate`).
+`principal` has the person that work is done for, and `rules` what a tool call may do. `approvals` has the calls that wait for an
+owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the
+forms of their questions, and `wording` the question as people read it. `pegasus.tools` asks before each call (`gate`).
 `tokens` has the rights of the programs that connect.
 """
 
 from pegasus.policy.approvals import (
+    PROMPT_FILE,
     AnswerApproval,
     Approval,
     ApprovalError,
     ApprovalMessage,
     ApprovalRequest,
     ApprovalState,
+    AwaitApproval,
+    FindApproval,
     ListApprovals,
     SeekApproval,
     WithdrawApprovals,
-    approvals_keeper,
 )
+from pegasus.policy.forms import FormError, describe_form, fill_form, parse_answer
+from pegasus.policy.keeper import approvals_keeper
 from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of, sender_of, with_role
 from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, PolicyRule, Ruling, parse_rules
 from pegasus.policy.tokens import (
@@ -28,10 +33,11 @@ from pegasus.policy.tokens import (
     TokenBook,
     TokenGrant,
     TokenRefused,
+    hash_token,
     parse_tokens,
     tokens_view,
 )
-from pegasus.policy.wording import APPROVE, DENY, end_text, question_text, shown_arguments
+from pegasus.policy.wording import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
 
 __all__ = [
     "APPROVE",
@@ -40,6 +46,7 @@ __all__ = [
     "MESSAGE",
     "NOBODY",
     "OWNER_GRANT",
+    "PROMPT_FILE",
     "READ",
     "ROLE",
     "SCOPES",
@@ -49,9 +56,12 @@ __all__ = [
     "ApprovalMessage",
     "ApprovalRequest",
     "ApprovalState",
+    "AwaitApproval",
     "CallRequest",
     "Confinement",
     "Decision",
+    "FindApproval",
+    "FormError",
     "ListApprovals",
     "Policy",
     "PolicyRule",
@@ -64,14 +74,19 @@ __all__ = [
     "TokenRefused",
     "WithdrawApprovals",
     "approvals_keeper",
+    "describe_form",
     "end_text",
+    "fill_form",
+    "hash_token",
     "is_owner",
+    "parse_answer",
     "parse_rules",
     "parse_tokens",
     "principal_of",
     "question_text",
     "sender_of",
     "shown_arguments",
+    "shown_subject",
     "tokens_view",
     "with_role",
 ]

@@ -179,6 +179,10 @@ class TokenBook:
                 found = grant
         return found
 
+    def named(self, name: str) -> TokenGrant | None:
+        """Return the rights of the token of this name, None if there is none."""
+        return self._grants.get(name)
+
     def view(self) -> Sequence[StoredToken]:
         """Return all tokens, oldest first."""
         return [grant.token for grant in self._grants.values()]

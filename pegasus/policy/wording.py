@@ -8,15 +8,20 @@ caller's part: it depends on the place.
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from pegasus.formatting import format_duration
-from pegasus.messages import ApprovalNotice, Json
+from pegasus.messages import ApprovalNotice, Json, OwnerQuestion
+from pegasus.policy.approvals import PROMPT_FILE
+from pegasus.policy.forms import describe_form
 from pegasus.wire import encode_json
 
 APPROVE: Final = "/approve"
 """Command that allows a call."""
 DENY: Final = "/deny"
 """Command that refuses a call."""
+_ABOUT_A_FILE: Final = "May this text be part of every prompt, in place of the one before?"
+"""The question of a notice without a task."""
 SHOWN_ARGUMENTS: Final = 3000
 """Characters of the arguments that a question shows; all of them are in `pegasus approvals list --json`."""
 
@@ -28,33 +33,80 @@ def shown_arguments(arguments: Json) -> str:
     return encode_json(arguments, indent=2)
 
 
-def question_text(notice: ApprovalNotice, arguments: str, task: str, now: int) -> str:
-    """Return the question in Markdown: what would be run, for whom, why an owner is asked, and how to answer.
+def shown_subject(notice: ApprovalNotice) -> str:
+    """Return what a person decides about: the arguments of the call, the text of a file, or a question with its form."""
+    question = notice.question
+    if notice.tool == PROMPT_FILE:
+        return f"{notice.arguments.get('path')}\n\n{notice.arguments.get('content') or '(it is gone, or says nothing)'}"
+    if question is None:
+        return shown_arguments(notice.arguments)
+    return "\n".join(filter(None, [question.text, question.url, *describe_form(question)]))
 
-    arguments: those of the notice, as `shown_arguments` gives them, cleaned. task: name of the task, "" if it is not known. now: wall
-    clock, ms.
+
+def question_text(notice: ApprovalNotice, subject: str, task: str, now: int) -> str:
+    """Return the question in Markdown: what would be run, or what a server asks; for whom, why an owner is asked, and how to answer.
+
+    subject: as `shown_subject` gives it, cleaned. task: name of the task, "" if it is not known. now: wall clock, ms. A notice without
+    a task is a question of the program itself.
     """
-    missing = len(arguments) - SHOWN_ARGUMENTS
+    missing = len(subject) - SHOWN_ARGUMENTS
     if missing > 0:
-        arguments = f"{arguments[:SHOWN_ARGUMENTS]}\n… {missing:,} characters more: pegasus approvals list"
+        subject = f"{subject[:SHOWN_ARGUMENTS]}\n… {missing:,} characters more: pegasus approvals list"
     fence = "```"
-    while fence in arguments:
+    while fence in subject:
         fence += "`"
+    left = format_duration(max(0, notice.expires - now) / 1000)
+    return "\n".join(
+        [
+            _headline(notice, f"task {task}" if task else "a task"),
+            fence,
+            subject,
+            fence,
+            *_warnings(notice.question),
+            f"{_asked_for(notice)}Why I ask: {notice.why}.",
+            _answers(notice),
+            f"Without an answer within {left} it is a no.",
+        ]
+    )
+
+
+def _headline(notice: ApprovalNotice, task: str) -> str:
+    """Return the line above what is asked about. task: the task that asks, for people."""
+    if notice.question is not None:
+        return f"The {notice.question.source} asks, called by {task} ({notice.tool}). In its words:"
+    return f"May {task} run {notice.tool}?" if notice.task_id else _ABOUT_A_FILE
+
+
+def _asked_for(notice: ApprovalNotice) -> str:
+    """Return a sentence about who has asked for the work, "" if nobody has."""
+    if not notice.task_id:
+        return ""
     asked = notice.channel
     where = f"on {asked.type} {asked.channel_id}" if asked else "by nobody who is known"
     person = f" by {asked.user_id}" if asked and asked.user_id else ""
-    id = notice.id
-    return "\n".join(
-        [
-            f"May {f'task {task}' if task else 'a task'} run {notice.tool}?",
-            fence,
-            arguments,
-            fence,
-            f"Asked for {where}{person} ({notice.who}). Why I ask: {notice.why}.",
-            f"{APPROVE} {id} · {APPROVE} {id} always · {DENY} {id} reason",
-            f"Without an answer within {format_duration(max(0, notice.expires - now) / 1000)} it is a no.",
-        ]
-    )
+    return f"Asked for {where}{person} ({notice.who}). "
+
+
+def _warnings(question: OwnerQuestion | None) -> list[str]:
+    """Return what a person should know before answering a server."""
+    if question is None:
+        return []
+    if question.url:
+        host = urlsplit(question.url).hostname
+        return [f"This opens {host}. Go there only if you trust that place, and say yes when you are done there."]
+    return ["Your answer goes to that server. Never give it passwords or keys."]
+
+
+def _answers(notice: ApprovalNotice) -> str:
+    """Return how to answer: `/approve a-7f3k beds=… · /deny a-7f3k`."""
+    id, question = notice.id, notice.question
+    if question is None:
+        return f"{APPROVE} {id} · {APPROVE} {id} always · {DENY} {id} reason"
+    form = "".join(f" {field.name}=…" for field in question.fields)
+    yes = f"{APPROVE} {id}{form}"
+    if form and all(not field.is_required or field.default is not None for field in question.fields):
+        yes = f"{APPROVE} {id} · {yes}"
+    return f"{yes} · {DENY} {id}"
 
 
 def end_text(notice: ApprovalNotice) -> str:

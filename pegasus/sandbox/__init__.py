@@ -23,7 +23,7 @@ from pegasus.sandbox.guarded import (
 from pegasus.sandbox.output import DEFAULT_OUTPUT, HeadAndTail, OutputRing
 from pegasus.sandbox.process import CommandResult, run_process
 from pegasus.sandbox.proxy import Dial, DialError
-from pegasus.sandbox.sandbox import Sandbox, SandboxError, probe_sandbox
+from pegasus.sandbox.sandbox import Sandbox, SandboxError, Witness, probe_sandbox
 from pegasus.sandbox.screen import ScreenText
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "SandboxError",
     "ScreenText",
     "TerminalSize",
+    "Witness",
     "open_process",
     "probe_sandbox",
     "run_process",

@@ -25,6 +25,7 @@ import trio
 
 from pegasus.sandbox.guarded import (
     NO_SANDBOX,
+    PIPE_LIMIT,
     CommandLimits,
     GuardedProcess,
     ProcessEnd,
@@ -46,8 +47,6 @@ PAUSE: Final = 0.2
 """Seconds without output after which what was written counts as complete for now."""
 LONGEST_GATHERING: Final = 1.5
 """Seconds after the first new output until a result is returned, even if more keeps coming."""
-_PIPE_LIMIT: Final = 1.0
-"""Seconds after the end of everything until reading ends: a process that has escaped may hold a pipe open."""
 _INPUT_LIMIT: Final = 5.0
 """Seconds that a command has to take its input, before the call says that it does not read."""
 
@@ -134,7 +133,7 @@ class BackgroundCommand:
                         await self._wait_for_end(process)
                     finally:
                         end = await process.stop()
-                        reading.deadline = trio.current_time() + _PIPE_LIMIT
+                        reading.deadline = trio.current_time() + PIPE_LIMIT
         finally:
             self.end = end
             self.ended.set()

@@ -9,7 +9,8 @@ capabilities are dropped. The guard gives the command its environment.
 
 `--die-with-parent` is not used: the "parent" of that option is a thread, and the daemon starts processes from threads that end
 when they have nothing to do. The same is reached otherwise: the guard ends everything when its pipe from the daemon closes, and
-asks the kernel to be killed with bwrap.
+asks the kernel to be killed with bwrap. `--new-session` is not used either: the daemon starts bwrap in a session of its own, which has
+no terminal.
 """
 
 from __future__ import annotations
@@ -30,15 +31,13 @@ PRIVATE: Final = ("tmp", "home", "shm")
 """Folders of one command: for temporary files, in place of homes, and for shared memory."""
 
 
-def bubblewrap_arguments(program: Sequence[str], folders: Folders, temporary: str, *, new_session: bool) -> list[str]:
+def bubblewrap_arguments(program: Sequence[str], folders: Folders, temporary: str) -> list[str]:
     """Return the beginning of a command line; the program to run in the walls follows.
 
     program: bwrap with the options that work on this machine. temporary: folder of this command alone, with the folders
-    `PRIVATE` in it. new_session: it gets no terminal, so that it need not stay in the session of one.
+    `PRIVATE` in it.
     """
     arguments = [*program, *NAMESPACES, "--cap-drop", "ALL", "--as-pid-1"]
-    if new_session:
-        arguments.append("--new-session")
     arguments += ["--ro-bind", "/", "/"] if "/" not in folders.writable else ["--bind", "/", "/"]
     arguments += ["--dev", "/dev", "--proc", "/proc"]
     # The kernel lets root write to these without any capability, also within a namespace: core_pattern names a program to run outside.

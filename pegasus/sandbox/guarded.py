@@ -30,7 +30,7 @@ import sys
 import termios
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, cast
 
@@ -48,6 +48,8 @@ _RUN_GUARD: Final = "import sys; sys.path.append(sys.argv.pop(1).rpartition('/')
 """Program that runs it. Its first argument is the path above, the others are those of the guard."""
 _GUARD_LIMIT: Final = 5.0
 """Seconds after which the guard is taken for stopped or stuck: at the start, and beyond the grace at the end."""
+PIPE_LIMIT: Final = 1.0
+"""Seconds after the end of everything until reading ends: a process that has escaped may hold a pipe open."""
 _LIBRARY_PATHS: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Variables without which some Python interpreters do not start. The guard gets no others."""
 _call_numbers = itertools.count(1)
@@ -144,11 +146,14 @@ async def open_process(
         limits, memory=limits.memory or sandbox.memory, processes=limits.processes or sandbox.processes
     )
     mark = f"{os.getpid()}.{next(_call_numbers)}.{time.monotonic_ns()}"
-    try:
-        walls = sandbox.walls(env, mark, has_terminal=terminal is not None)
-    except OSError as error:
-        raise ProcessError(f"the command could not be started: {error}") from error
-    try:
+    async with AsyncExitStack() as around:
+        try:
+            await around.enter_async_context(sandbox.running_program())
+            walls = sandbox.walls(env, mark)
+        except OSError as error:
+            raise ProcessError(f"the command could not be started: {error}") from error
+        if walls.folder:
+            around.push_async_callback(_remove_folder, walls.folder)
         order = _encode_order(argv, str(cwd), walls, mark, limits, terminal is not None)
         with ExitStack() as open_pipes:
             try:
@@ -166,10 +171,12 @@ async def open_process(
                         yield process
             finally:
                 await process.stop()
-    finally:
-        if walls.folder:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(remove_folder, walls.folder)
+
+
+async def _remove_folder(folder: str) -> None:
+    """Remove the folder for temporary files of a command, also on cancel."""
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(remove_folder, folder)
 
 
 def _encode_order(

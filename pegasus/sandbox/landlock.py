@@ -7,7 +7,8 @@ a privilege nor a program. Like the guard it imports nothing of Pegasus, and of 
   that it starts. It also keeps them from signalling or tracing processes outside, from abstract unix sockets (version 6), and from
   TCP (version 4). A refusal is EACCES, of a signal EPERM.
 * **seccomp** refuses what Landlock does not see: sockets that are not TCP (UDP, and unix sockets with a path, through which
-  services of the system can be asked to run something), io_uring, which would pass by, and the kernel's key rings.
+  services of the system can be asked to run something; pairs that are streams may be made), io_uring, which would pass by, and
+  the kernel's key rings.
 * **Capabilities** are dropped, so that root's commands cannot undo the rest.
 
 Nothing of it can be taken back. A step that fails raises OSError, and the command is not started.
@@ -56,9 +57,9 @@ _PR_CAP_AMBIENT: Final = 47
 _LAST_CAPABILITY: Final = 63
 
 MACHINES: Final = {
-    # AUDIT_ARCH, socket, sendto, sendmsg, sendmmsg, the calls of key rings
-    "x86_64": (0xC000003E, 41, 44, 46, 307, (248, 249, 250)),
-    "aarch64": (0xC00000B7, 198, 206, 211, 269, (217, 218, 219)),
+    # AUDIT_ARCH, socket, socketpair, sendto, sendmsg, sendmmsg, the calls of key rings
+    "x86_64": (0xC000003E, 41, 53, 44, 46, 307, (248, 249, 250)),
+    "aarch64": (0xC00000B7, 198, 199, 206, 211, 269, (217, 218, 219)),
 }
 """Numbers of the system calls that are filtered, by the architectures that this can be done on."""
 _IO_URING_SETUP: Final = 425
@@ -148,7 +149,7 @@ _REFUSE: Final = 0x00050000
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 """Places in what the filter reads: the system call's number, the architecture, six arguments of eight bytes."""
 _NETLINK, _INET, _INET6 = 16, 2, 10
-_STREAM, _TCP = 1, 6
+_STREAM, _SEQPACKET, _TCP = 1, 5, 6
 
 if TYPE_CHECKING:
     _Step = tuple[int, int, int, int]  # operation, steps to skip if true, steps to skip if false, value
@@ -160,7 +161,7 @@ def filter_steps(machine: str, *, tcp: bool) -> list[_Step]:
     A filter is a list of steps that only jumps forward. Each part below begins with the number of a system call at hand, and either
     ends the filter or passes to the next part with the number still at hand.
     """
-    architecture, socket, sendto, sendmsg, sendmmsg, key_calls = MACHINES[machine]
+    architecture, socket, socketpair, sendto, sendmsg, sendmmsg, key_calls = MACHINES[machine]
     refuse, missing = (_RETURN, 0, 0, _REFUSE | errno.EACCES), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)
     allow = (_RETURN, 0, 0, _ALLOW)
     steps: list[_Step] = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, architecture), missing, (_LOAD, 0, 0, _NUMBER)]
@@ -183,6 +184,9 @@ def filter_steps(machine: str, *, tcp: bool) -> list[_Step]:
         ]
     family.append(refuse)
     steps += [(_EQUAL, 0, len(family), socket), *family]
+    # Each packet of a datagram socket may go to another address, those of a pair too.
+    kind = [(_LOAD, 0, 0, _argument(1)), (_MASK, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM), (_EQUAL, 0, 1, _SEQPACKET), allow]
+    steps += [(_EQUAL, 0, len(kind) + 1, socketpair), *kind, refuse]
     if tcp:
         for number, flags in ((sendto, 3), (sendmsg, 2), (sendmmsg, 3)):
             steps += [

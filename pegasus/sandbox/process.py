@@ -15,13 +15,13 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import attrs
 import trio
 
 from pegasus.sandbox.guarded import (
     NO_SANDBOX,
+    PIPE_LIMIT,
     CommandLimits,
     GuardedProcess,
     ProcessEnd,
@@ -30,9 +30,6 @@ from pegasus.sandbox.guarded import (
 )
 from pegasus.sandbox.output import HeadAndTail
 from pegasus.sandbox.sandbox import Sandbox
-
-_PIPE_LIMIT: Final = 1.0
-"""Seconds after the end of everything until reading ends: a process that has escaped may hold a pipe open."""
 
 
 @attrs.frozen
@@ -123,7 +120,7 @@ class _RunningCommand:
                         waiting.cancel_scope.cancel()
             finally:
                 await process.stop()
-            nursery.cancel_scope.deadline = trio.current_time() + _PIPE_LIMIT
+            nursery.cancel_scope.deadline = trio.current_time() + PIPE_LIMIT
         return scope.cancelled_caught
 
     async def _wait_for_flood(self, waiting: trio.CancelScope) -> None:

@@ -19,9 +19,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -48,6 +48,14 @@ _OF_THE_HOME: Final = "XDG_"
 
 class SandboxError(Exception):
     """Walls that are required and not there. The text is one line that names the setting."""
+
+
+class Witness(Protocol):
+    """Somebody who has to know while programs run, because they can write in the workspace."""
+
+    def running_program(self) -> AbstractAsyncContextManager[None]:
+        """Return a block in which a program runs. Entering raises OSError if none may; leaving comes when all of it has ended."""
+        ...
 
 
 @attrs.frozen
@@ -94,6 +102,8 @@ class Sandbox:
     """Bytes that all processes of a command may have together; 0 = no limit."""
     processes: int = 0
     """Processes that a command may have at the same time; 0 = no limit."""
+    witness: Witness | None = attrs.field(default=None, eq=False)
+    """Has to know while a command runs; None: nobody has."""
 
     @property
     def kind(self) -> str:
@@ -145,7 +155,11 @@ class Sandbox:
                 if old.startswith(name + _ASIDE):
                     remove_folder(os.path.join(above, old))
 
-    def walls(self, env: Mapping[str, str], name: str, *, has_terminal: bool) -> Walls:
+    def running_program(self) -> AbstractAsyncContextManager[None]:
+        """Return the block that a program runs in, for the witness."""
+        return nullcontext() if self.witness is None else self.witness.running_program()
+
+    def walls(self, env: Mapping[str, str], name: str) -> Walls:
         """Return the walls around a command, and make its folder for temporary files. Raises OSError.
 
         env: its environment. name: unique among the commands that run. Blocks for the time that it takes to make four folders.
@@ -158,7 +172,7 @@ class Sandbox:
             os.mkdir(os.path.join(folder, private), mode=0o700)
         proxy = ProxyOrder() if self.has_network else None
         if self.bubblewrap:
-            arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder, new_session=not has_terminal)
+            arguments = bubblewrap_arguments(self.bubblewrap, self.folders, folder)
             environment = self._environment(env, "/tmp", "")  # noqa: S108
             return Walls(tuple(arguments), environment, folder=folder, proxy=proxy)
         read, write = self.folders.granted()
@@ -213,7 +227,8 @@ def probe_sandbox(
     home: Pegasus's own, which must exist, as must the workspace. Blocks for some hundredths of a second, for `PROBE_SECONDS` at most
     for each way to start bubblewrap. Changes nothing.
 
-    Raises SandboxError if the settings require walls and there are none.
+    Raises SandboxError if the settings require bubblewrap and it does not work. Landlock alone is not enough then: whoever requires
+    walls relies on the stronger ones.
     """
     folders = plan_folders(
         home, workspace, allowed_paths=allowed_paths, writable=settings.writable, settings_file=settings_file
@@ -230,10 +245,9 @@ def probe_sandbox(
     program, problem = _find_bubblewrap(folders)
     version = 0 if program else _landlock_version()
     found = attrs.evolve(found, bubblewrap=program, landlock=version, problem=problem)
-    if settings.mode == "require" and not found.is_walled:
+    if settings.mode == "require" and not program:
         raise SandboxError(
-            f'sandbox.mode: found "require", but there are no walls here ({problem}; {_landlock_problem(version)}); '
-            'install bubblewrap, or allow "auto"'
+            f'sandbox.mode: found "require", but {problem}; install a bubblewrap that works, or allow "auto"'
         )
     return found
 
@@ -241,11 +255,6 @@ def probe_sandbox(
 def _landlock_version() -> int:
     """Return the version of Landlock to apply, 0 where it cannot be or the rest of these walls does not exist."""
     return landlock.version() if os.uname().machine in landlock.MACHINES else 0
-
-
-def _landlock_problem(version: int) -> str:
-    """Return why Landlock is no replacement."""
-    return f"the kernel has Landlock {version}, of which {LEAST_LANDLOCK} is needed" if version else "no Landlock"
 
 
 def _find_bubblewrap(folders: Folders) -> tuple[tuple[str, ...], str]:
@@ -270,7 +279,7 @@ def _try_bubblewrap(program: tuple[str, ...], folders: Folders) -> str:
         with tempfile.TemporaryDirectory(prefix="pegasus-probe-") as temporary:
             for name in PRIVATE:
                 os.mkdir(os.path.join(temporary, name))
-            walls = bubblewrap_arguments(program, folders, temporary, new_session=True)
+            walls = bubblewrap_arguments(program, folders, temporary)
             # The workspace must be there, and the interpreter must run; -S leaves out what takes time.
             check = f"import os; os.chdir({folders.workspace!r})"
             command = [*walls, sys.executable, "-I", "-S", "-c", check]

@@ -8,7 +8,7 @@ Nothing here runs a skill: the Main Agent puts its text into the conversation or
 
 from pegasus.skills.acceptance import AcceptedSkills, NotAcceptable, manifest_of
 from pegasus.skills.catalog import BUILT_IN, ProposedSkill, SkillCatalog, SkillProblem
-from pegasus.skills.listing import format_accepted, format_help, format_listing, format_proposed
+from pegasus.skills.listing import format_accepted, format_help, format_listing, format_proposed, skill_view
 from pegasus.skills.skill import NAME, Skill, expand, parse_skill, split_arguments
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "format_proposed",
     "manifest_of",
     "parse_skill",
+    "skill_view",
     "split_arguments",
 ]

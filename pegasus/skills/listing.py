@@ -1,4 +1,4 @@
-"""Texts that list skills: for the Main Agent's prompt, and for people who ask for help.
+"""Lists of skills: as text for the Main Agent's prompt and for people who ask for help, and as JSON for programs.
 
 The list in the prompt is part of every model call. So its size is bounded by a share of the context window, not
 by the number of skills. The skills come in the order of the catalog, the user's own first. The first one that
@@ -9,10 +9,12 @@ by its name.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 from pegasus.formatting import CHARACTERS_PER_TOKEN, truncate
-from pegasus.skills.catalog import ProposedSkill
+from pegasus.messages import Json
+from pegasus.skills.catalog import BUILT_IN, ProposedSkill
 from pegasus.skills.skill import Skill
 
 WINDOW_SHARE: Final = 0.02
@@ -98,3 +100,20 @@ def _count_tokens(text: str) -> float:
     """Return an upper estimate of the tokens of a text. A character that is not ASCII counts as a token of its own."""
     ascii_characters = sum(character.isascii() for character in text)
     return ascii_characters / CHARACTERS_PER_TOKEN + len(text) - ascii_characters
+
+
+def skill_view(skill: Skill, home_skills: Path) -> dict[str, Json]:
+    """Return a skill as commands and the control plane show it. home_skills: the folder of the home's skills.
+
+    None: the skill leaves the value to the agent (all tools, the usual model).
+    """
+    return {
+        "name": skill.name,
+        "description": skill.description,
+        "source": {BUILT_IN: "built-in", home_skills: "home"}.get(skill.folder.parent, "workspace"),
+        "context": "fork" if skill.fork else "inline",
+        "model": skill.model or None,
+        "allowedTools": None if skill.tools is None else list(skill.tools),
+        "userInvocable": skill.by_user,
+        "modelInvocable": skill.by_model,
+    }

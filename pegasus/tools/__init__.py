@@ -4,7 +4,7 @@
 checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands and their environment; `pegasus.sandbox`
 runs them), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and
 `addresses`), `basic`, `memory` and `persona`. `standard` puts together what an installation
-has.
+has. `gate` asks the policy before each call; `questions` lets a call ask an owner while it runs.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
 conversations.
@@ -16,7 +16,17 @@ ToolError is a result that the model can read; anything else is a defect.
 """
 
 from pegasus.tools.addresses import AddressGuard, guarded_dial
-from pegasus.tools.base import Effect, Labelled, Reach, Tool, ToolContext, ToolError, ToolOutcome, parameters
+from pegasus.tools.base import (
+    Effect,
+    Illustrated,
+    Labelled,
+    Reach,
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolOutcome,
+    parameters,
+)
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
 from pegasus.tools.files import save_file
@@ -24,6 +34,7 @@ from pegasus.tools.gate import Gate, PolicyGate, describe_call
 from pegasus.tools.lean import lean_task_specs
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
+from pegasus.tools.questions import AwaitsOwner, CallQuestions
 from pegasus.tools.shell import command_environment, secrets_in_environment
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
@@ -39,8 +50,11 @@ __all__ = [
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
     "AddressGuard",
+    "AwaitsOwner",
+    "CallQuestions",
     "Effect",
     "Gate",
+    "Illustrated",
     "Labelled",
     "PolicyGate",
     "Reach",

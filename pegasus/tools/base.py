@@ -16,11 +16,12 @@ from typing import Final
 
 import attrs
 
-from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.messages import ChannelInfo, Json, Media, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.policy import NOBODY, Principal
 from pegasus.sandbox import BackgroundCommands
+from pegasus.tools.questions import AwaitsOwner, CallQuestions
 
 MAX_RESULT: Final = 25_600
 """Characters of a result if the context window is not known: 5 % of 128,000 tokens (see
@@ -71,6 +72,19 @@ class Labelled:
     """Sources of its text."""
 
 
+@attrs.frozen
+class Illustrated:
+    """A result with pictures, which models that see are shown beside it.
+
+    Example: `return Illustrated({"files": [...]}, (Media("page.png", "image/png", data),))`.
+    """
+
+    result: Json
+    """The result as a tool returns it; it should name the pictures."""
+    pictures: tuple[Media, ...]
+    """The pictures, unchecked. Those that no model takes are left out when they are kept."""
+
+
 @attrs.frozen(eq=False)
 class ToolContext:
     """Permissions and origin of one call. The model chooses the arguments; it never chooses anything in here.
@@ -112,6 +126,8 @@ class ToolContext:
     has_seen: Callable[[str], bool] = lambda text: False
     """Return whether a text stands in the conversation, other than in what the model itself has written. An address that does
     carries nothing out when it is fetched."""
+    questions: CallQuestions | None = None
+    """Asks an owner while the call runs. None: nobody can be asked, since only a task can wait for the answer."""
 
 
 NO_CONTEXT: Final = ToolContext()
@@ -133,9 +149,10 @@ class Tool:
     spec: ToolSpec
     """Name, description and JSON Schema as the model sees them. Arguments are checked against this
     schema before `run`."""
-    run: Callable[[Metadata, ToolContext], Awaitable[Json | Labelled]]
-    """The work. Returns JSON (`Labelled` if its origin depends on the call), or raises ToolError.
-    It is cancelled at the deadline of the call, so it must clean up on cancel."""
+    run: Callable[[Metadata, ToolContext], Awaitable[Json | Labelled | Illustrated | AwaitsOwner]]
+    """The work. Returns JSON (`Labelled` if its origin depends on the call, `Illustrated` with pictures), or raises ToolError.
+    `AwaitsOwner`: it has asked an owner (`ToolContext.questions`), and will be called again with the same key when the question is
+    over. It is cancelled at the deadline of the call, so it must clean up on cancel."""
     category: str = "custom"
     """One of system, file, network, data, memory, code, task, mcp, custom."""
     effect: Effect = Effect.ONCE
@@ -169,8 +186,10 @@ class ToolOutcome:
     """Time that the call took; 0 if it was not measured."""
     outside: tuple[Outside, ...] = ()
     """Sources of the text of `content`; () if it is the program's own."""
+    pictures: tuple[Media, ...] = attrs.field(default=(), repr=False)
+    """Pictures that belong to the result."""
     approval: str = ""
-    """Id of the approval that the call waits for: it was not made. "" for every call that has a result."""
+    """Id of the approval that the call waits for, so that it has no result yet; otherwise ""."""
 
 
 def parameters(properties: Mapping[str, Json], *required: str) -> Metadata:

@@ -36,11 +36,12 @@ import attrs
 import trio
 
 from pegasus.formatting import describe_error, first_cause
-from pegasus.messages import Metadata
+from pegasus.messages import Media, Metadata
 from pegasus.outside import Outside, join_outside
 from pegasus.redaction import Redactor
-from pegasus.tools.base import NO_CONTEXT, Labelled, Tool, ToolContext, ToolError, ToolOutcome
+from pegasus.tools.base import NO_CONTEXT, Illustrated, Labelled, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.tools.gate import Gate
+from pegasus.tools.questions import AwaitsOwner
 from pegasus.wire import encode_json, kind
 
 if TYPE_CHECKING:
@@ -73,10 +74,15 @@ async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context
     try:
         with trio.move_on_after(timeout):
             result = await tool.run(arguments, context)
+            if isinstance(result, AwaitsOwner):
+                return ToolOutcome("", failed=True, approval=result.approval)
             outside = _source_of(tool)
+            pictures: tuple[Media, ...] = ()
             if isinstance(result, Labelled):
                 outside, result = join_outside(outside, result.outside), result.result
-            return ToolOutcome(encode_json(result), failed=False, outside=outside)
+            elif isinstance(result, Illustrated):
+                pictures, result = result.pictures, result.result
+            return ToolOutcome(encode_json(result), failed=False, outside=outside, pictures=pictures)
         return _failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
     except Exception as error:  # a defect in a tool fails the call, not the agent
         # A server or a command may have a hand in the words of an error.
@@ -187,7 +193,7 @@ class ToolExecutor:
     async def run(self, tool: Tool, arguments: Metadata, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
         """Run a tool as `run_tool` does if the gate lets it pass, mask secrets in its result or error, and cut it.
 
-        A call that waits for an owner was not made; its outcome names the approval. Raises nothing but Cancelled.
+        A call that waits for an owner has no result yet; its outcome names the approval. Raises nothing but Cancelled.
         """
         start = trio.current_time()
         arguments, problem = prepare_arguments(tool.spec.parameters, arguments)

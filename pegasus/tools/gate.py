@@ -27,13 +27,11 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.identity import WORKSPACE_FILES
 from pegasus.messages import Metadata
 from pegasus.policy import (
     ApprovalError,
     ApprovalMessage,
     ApprovalRequest,
-    ApprovalState,
     CallRequest,
     Confinement,
     Decision,
@@ -43,7 +41,8 @@ from pegasus.policy import (
 )
 from pegasus.storage import StorageError
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolOutcome
-from pegasus.tools.files import real_path
+from pegasus.tools.files import is_prompt_file, is_within, real_path
+from pegasus.tools.questions import CallQuestions
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""
@@ -51,8 +50,6 @@ LEAST_PATH: Final = 6
 """Characters of a path and query that are recognised in the conversation by themselves."""
 _TEXTS: Final = ("command", "code", "text", "query")
 """Arguments that hold what a command runs, or what is searched for."""
-_PROMPT_FILES: Final = frozenset(name.casefold() for name in WORKSPACE_FILES)
-"""Files of the workspace that are part of prompts, as file systems without capital letters know them."""
 _PATHS: Final = ("path", "from", "to", "source", "target")
 """Arguments that hold a path."""
 
@@ -79,7 +76,11 @@ class PolicyGate:
     """The keeper of approvals."""
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
-        """Decide about a call, as `Gate` says."""
+        """Decide about a call, as `Gate` says. A call of a task may ask owners while it runs."""
+        can_wait = bool(context.task_id) and not context.role  # nobody waits for the Main Agent or a reflection
+        if can_wait:
+            facts = (tool.name, arguments, context.key, context.task_id, context.principal)
+            context = attrs.evolve(context, questions=CallQuestions(self.approvals, *facts))
         if tool.category == "file":  # a thread, since paths are followed on disks that may be slow
             describe = partial(describe_call, tool, arguments, context)
             call = await trio.to_thread.run_sync(describe, abandon_on_cancel=True)
@@ -92,7 +93,7 @@ class PolicyGate:
             return _refusal(
                 f"{tool.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need"
             )
-        if not context.task_id or context.role:  # the Main Agent, or a reflection, which nobody waits for
+        if not can_wait:
             return _refusal(
                 f"{tool.name} needs a yes of the owner ({ruling.why}). Only a task can wait for one: delegate it"
             )
@@ -118,7 +119,7 @@ class PolicyGate:
             return _refusal(f"{tool.name} needs a yes of the owner ({ruling.why}), who cannot be asked now: {error}")
         if approval.is_open:
             return ToolOutcome("", failed=True, approval=approval.id)
-        if approval.state is ApprovalState.ALLOWED:
+        if approval.is_allowed:
             return context
         return _refusal(f"{tool.name} was not run: {approval.refusal}")
 
@@ -165,7 +166,7 @@ def _file_call(call: CallRequest, tool: Tool, arguments: Metadata, context: Tool
     forms = tuple(tuple(_path_forms(path, context)) for path in given or ["."])
     writes = tool.effect is not Effect.PURE
     is_inside = all(_is_in_workspace(path, context) for path in given)
-    if writes and any(_is_part_of_prompts(path, context) for path in given):
+    if writes and any(is_prompt_file(context, path) for path in given):
         is_inside = False
     leaves = writes and not is_inside
     return attrs.evolve(
@@ -181,16 +182,9 @@ def _path_forms(path: str, context: ToolContext) -> Iterable[str]:
         yield os.path.relpath(real, context.workspace)
 
 
-def _is_part_of_prompts(path: str, context: ToolContext) -> bool:
-    """Return whether a path leads to a file of the workspace that prompts repeat, such as AGENTS.md: more than a file of work."""
-    folder, name = os.path.split(real_path(context, path))
-    return folder == str(context.workspace) and name.casefold() in _PROMPT_FILES
-
-
 def _is_in_workspace(path: str, context: ToolContext) -> bool:
     """Return whether a path leads to the workspace or below it."""
-    real, workspace = real_path(context, path), str(context.workspace)
-    return real == workspace or real.startswith(os.path.join(workspace, ""))
+    return is_within(real_path(context, path), str(context.workspace))
 
 
 def _network_call(call: CallRequest, arguments: Metadata, context: ToolContext) -> CallRequest:

@@ -6,7 +6,16 @@ folders.
 """
 
 from pegasus.tools.files.incoming import IncomingFile
-from pegasus.tools.files.paths import real_folder, real_folders, real_path
+from pegasus.tools.files.paths import is_prompt_file, is_within, real_folder, real_folders, real_path
 from pegasus.tools.files.tools import file_tools, save_file
 
-__all__ = ["IncomingFile", "file_tools", "real_folder", "real_folders", "real_path", "save_file"]
+__all__ = [
+    "IncomingFile",
+    "file_tools",
+    "is_prompt_file",
+    "is_within",
+    "real_folder",
+    "real_folders",
+    "real_path",
+    "save_file",
+]

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from pegasus.tools.base import ToolContext, ToolError
-from pegasus.tools.files.paths import folder_of, locate, open_inner_folder, refusing
+from pegasus.tools.files.paths import folder_of, is_prompt_file, locate, open_inner_folder, refusing
 
 RESERVE: Final = 200 << 20
 """Bytes of the disk that are left free."""
@@ -46,6 +46,8 @@ class IncomingFile:
     def __init__(self, context: ToolContext, path: str, name: str, *, expected: int = 0, replace: bool = False) -> None:
         """Prepare. Raises ToolError for a path that may not be written, or that exists and is not to be replaced.
 
+        A file that is part of every prompt is never written: what comes in is the text of a stranger.
+
         path: as the model gave it; a folder if it ends in / or is one. name: of the file in a folder; it is made different if it is
         taken. expected: bytes, as far as the sender tells; 0 = unknown. replace: an existing file is replaced.
         """
@@ -56,6 +58,8 @@ class IncomingFile:
         self._may_rename = is_folder
         self._path = os.path.join(path, name) if is_folder else path
         self._located = locate(context, self._path)
+        if is_prompt_file(context, self._path):
+            raise ToolError(f"{self._path} is part of every prompt, so nothing is saved there; choose another name")
         self._replace = replace
         self._expected = expected
         self._digest = hashlib.sha256()

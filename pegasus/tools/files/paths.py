@@ -34,6 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pegasus.identity import OWNER_FILES
 from pegasus.tools.base import ToolContext, ToolError
 
 NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
@@ -46,6 +47,8 @@ _OPEN_STEP: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 """Flags to pass through a folder. O_PATH (Linux) needs no right to list it."""
 _OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Flags to open a file: without following a link, and without waiting for a pipe's other end."""
+_PROMPT_FILES: Final = frozenset(name.casefold() for name in OWNER_FILES)
+"""Names of files that are part of prompts, as file systems without capital letters know them."""
 _OTHER_KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISLNK, "a symbolic link"),
@@ -109,8 +112,8 @@ def locate(context: ToolContext, path: str, *, follow: bool = True) -> LocatedPa
         inside = os.path.join(folder, "")
         if real == folder or real.startswith(inside):
             _refuse_system_folders(real, path)
-            in_workspace = _is_within(real, str(context.workspace))
-            if not in_workspace and any(_is_within(real, str(closed)) for closed in context.closed_paths):
+            in_workspace = is_within(real, str(context.workspace))
+            if not in_workspace and any(is_within(real, str(closed)) for closed in context.closed_paths):
                 raise _closed_error(path)
             steps = tuple(real[len(inside) :].split(os.sep)) if real != folder else ()
             return LocatedPath(folder, steps, path, closed_identities(context, folders=not in_workspace))
@@ -128,7 +131,7 @@ def closed_identities(context: ToolContext, *, folders: bool = True) -> frozense
     return frozenset(found)
 
 
-def _is_within(path: str, folder: str) -> bool:
+def is_within(path: str, folder: str) -> bool:
     """Return whether a path is the folder itself or lies below it."""
     return path == folder or path.startswith(os.path.join(folder, ""))
 
@@ -144,6 +147,12 @@ def real_path(context: ToolContext, path: str) -> str:
         return _resolve(os.path.join(context.workspace, _expand_home(path)), follow=True)
     except (ValueError, OSError):
         return path
+
+
+def is_prompt_file(context: ToolContext, path: str) -> bool:
+    """Return whether a path leads to a file of the workspace that is part of every prompt, such as AGENTS.md."""
+    folder, name = os.path.split(real_path(context, path))
+    return folder == str(context.workspace) and name.casefold() in _PROMPT_FILES
 
 
 def _format_allowed(context: ToolContext) -> str:

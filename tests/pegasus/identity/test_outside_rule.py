@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.identity import lean_task_prompt, task_prompt
-from pegasus.identity.lean import LEAN_SAFETY, lean_main_prompt
+from pegasus.identity.lean import LEAN_OUTSIDE, lean_main_prompt
 from pegasus.identity.persona import BUILT_IN
 from pegasus.identity.prompt import FROM_OUTSIDE, main_prompt
 from pegasus.outside import Outside, fenced
@@ -19,10 +19,9 @@ def test_the_rule_is_in_every_prompt(tools, direct):
     prompts = [main_prompt(BUILT_IN, tools=tools, direct=direct), task_prompt(BUILT_IN, "Work.")]
     lean = [lean_main_prompt(BUILT_IN, tools=tools, direct=direct), lean_task_prompt(BUILT_IN, "Work.")]
     assert all(prompt.count(FROM_OUTSIDE) == 1 for prompt in prompts)
-    assert all(prompt.count("<untrusted …>") == 1 for prompt in lean)
+    assert all(prompt.count(LEAN_OUTSIDE) == 1 for prompt in lean)
 
 
 def test_what_the_rule_costs_is_documented():
-    [rule] = [line for line in LEAN_SAFETY.splitlines() if "untrusted" in line]
-    costs = len(FROM_OUTSIDE), len(rule), len(fenced("", (Outside.WEB,), "k" * 10))
+    costs = len(FROM_OUTSIDE), len(LEAN_OUTSIDE), len(fenced("", (Outside.WEB,), "k" * 10))
     assert "{} characters, {} in the lean prompt. A fence adds {} to a text.".format(*costs) in PAGE

@@ -55,7 +55,8 @@ def test_after_untrusted(after):
 
 
 def test_the_strictest_counts_where_no_rule_fits():
-    assert decided(command("ls", sources=("web",)), walls=OUT, after_untrusted=DENY) is DENY
+    for walls in (OUT, Confinement(stands=False, has_network=False), Confinement(stands=True, has_network=True)):
+        assert decided(command("ls", sources=("web",)), walls=walls, after_untrusted=DENY) is DENY
     assert decided(command("ls"), walls=OUT, default=DENY) is DENY
 
 

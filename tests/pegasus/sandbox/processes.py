@@ -5,9 +5,13 @@ import sys
 
 import trio
 
+from pegasus.sandbox import CommandLimits
+
 PYTHON = sys.executable
 PATIENCE = 20.0
 """Seconds that another process may take."""
+QUICK = CommandLimits(grace=0.2)
+"""Limits of commands in tests, which need not wait for programs to clean up."""
 
 
 def alive(mark):

@@ -10,24 +10,12 @@ import trio.lowlevel
 import trio.testing
 
 from pegasus.sandbox import CommandLimits, ProcessEnd, ProcessError, TerminalSize, guarded, open_process
-from tests.pegasus.sandbox.processes import PYTHON, Bell, alive, gone, guards
-
-QUICK = CommandLimits(grace=0.2)
+from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, alive, gone
 
 
 @pytest.fixture
-def mark(request):
-    """NAME=value that the processes of this test carry; nothing that carries it is left when the test is over."""
-    text = f"TEST_MARK={request.node.name}-{os.getpid()}"
-    yield text
-    assert alive(text) == {}
-    assert guards() == []
-
-
-@pytest.fixture
-def start(mark, tmp_path):
-    name, _, value = mark.partition("=")
-    env = {"PATH": os.environ["PATH"], name: value, "PS1": "> "}
+def start(environment, tmp_path):
+    env = {**environment, "PS1": "> "}
 
     def start(command, **more):
         return open_process(command, cwd=tmp_path, env=env, **{"limits": QUICK, **more})

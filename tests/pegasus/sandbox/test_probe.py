@@ -64,11 +64,14 @@ def test_a_kernel_whose_landlock_lacks_signals_is_used_but_does_not_count(probe)
     assert "commands can still end other processes" in found.warning
 
 
-@pytest.mark.parametrize("version", [0, 5])
+def test_walls_that_are_required_and_there(probe):
+    assert probe("exit 0", 0, mode="require").kind == "bubblewrap"
+
+
+@pytest.mark.parametrize("version", [0, 5, 7])
 def test_walls_that_are_required_and_not_there(probe, version):
     with pytest.raises(SandboxError, match=r"^sandbox\.mode: found \"require\".*bubblewrap is not installed"):
         probe(None, version, mode="require")
-    assert probe(None, 6, mode="require").is_walled
 
 
 def test_without_walls_by_choice_nobody_is_warned(probe):
@@ -95,13 +98,13 @@ def test_the_environment_leads_to_the_folders_of_the_command(monkeypatch, tmp_pa
     home = make_home(tmp_path)
     sandbox = attrs.evolve(probe_sandbox(SandboxSettings(mode="off"), home, home / "workspace"), landlock=7)
     env = {"HOME": "/home/me", "XDG_CACHE_HOME": "/home/me/.cache", "XDG_DATA_HOME": "/mine", "TMP": "/mine"}
-    walls = sandbox.walls(env, "c1", has_terminal=False)
+    walls = sandbox.walls(env, "c1")
     folder = walls.folder
     assert walls.environment == {
         "HOME": f"{folder}/home", "TMPDIR": f"{folder}/tmp", "TEMP": f"{folder}/tmp", "TMP": "/mine", "XDG_DATA_HOME": "/mine"
     }  # fmt: skip
     assert os.listdir(folder)
-    assert Sandbox().walls(env, "c2", has_terminal=False).environment == env
+    assert Sandbox().walls(env, "c2").environment == env
 
 
 # ------------------------------------------------------------------ the filter of system calls
@@ -132,7 +135,7 @@ def run_filter(steps, machine, number, arguments=()):
 @pytest.mark.parametrize("machine", landlock.MACHINES)
 @pytest.mark.parametrize("tcp", [True, False])
 def test_the_filter_lets_only_these_sockets_through(machine, tcp):
-    architecture, socket, sendto, sendmsg, sendmmsg, keys = landlock.MACHINES[machine]
+    architecture, socket, pair, sendto, sendmsg, sendmmsg, keys = landlock.MACHINES[machine]
     steps = landlock.filter_steps(machine, tcp=tcp)
 
     def outcome(number, *arguments, on=architecture):
@@ -147,6 +150,8 @@ def test_the_filter_lets_only_these_sockets_through(machine, tcp):
     assert outcome(socket, 16, 3, 0) == "allowed"
     for family in (0, 1, 17, 38, 40):
         assert outcome(socket, family, 1, 0) == "refused"
+    for kind, expected in ((1, "allowed"), (5, "allowed"), (2, "refused"), (3, "refused")):
+        assert outcome(pair, 1, kind, 0) == outcome(pair, 1, kind | 0o2004000, 0) == expected
     for number, before in ((sendto, 3), (sendmsg, 2), (sendmmsg, 3)):
         assert outcome(number, *[0] * before, 0, 0) == "allowed"
         if tcp:

@@ -9,13 +9,11 @@ import attrs
 import pytest
 import trio
 
-from pegasus.sandbox import CommandLimits, DialError, ProcessError, TerminalSize, open_process, run_process
+from pegasus.sandbox import DialError, ProcessError, TerminalSize, open_process, run_process
 from pegasus.sandbox.proxy import MAX_CONNECTIONS, MAX_HEAD, ProxyOrder, serve_proxy
 from pegasus.tools.addresses import AddressGuard, guarded_dial
-from tests.pegasus.sandbox.processes import PYTHON, alive, guards
-from tests.pegasus.sandbox.walls import KINDS, make_home, make_sandbox
-
-QUICK = CommandLimits(grace=0.2)
+from tests.pegasus.sandbox.processes import PYTHON, QUICK, guards
+from tests.pegasus.sandbox.walls import KINDS, make_sandbox
 
 
 @asynccontextmanager
@@ -167,29 +165,14 @@ async def test_the_dialer_refuses_what_the_web_tools_refuse():
 # ------------------------------------------------------------------ within walls
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "person"))
-    return make_home(tmp_path)
-
-
 @pytest.fixture(params=KINDS)
 def sandbox(request, home):
     return attrs.evolve(make_sandbox(home, request.param, network="all"), dial=to_loopback)
 
 
 @pytest.fixture
-def run(home, sandbox, request):
-    name, value = "TEST_MARK", f"{request.node.name}-{os.getpid()}"
-
-    async def run(command, **more):
-        env = {"PATH": os.environ["PATH"], name: value}
-        options = {"limits": QUICK, "timeout": 30.0, "sandbox": sandbox, **more}
-        return await run_process(command, cwd=home / "workspace", env=env, **options)
-
-    yield run
-    assert alive(f"{name}={value}") == {}
-    assert guards() == []
+def folder(home):
+    return home / "workspace"
 
 
 FETCH = """

@@ -4,30 +4,15 @@ import os
 import signal
 import socket
 import sys
+from contextlib import ExitStack
 
 import attrs
 import pytest
 import trio
 
-from pegasus.sandbox import CommandLimits, ProcessError, TerminalSize, open_process, run_process
-from tests.pegasus.sandbox.processes import PYTHON, Bell, alive, gone, guards
+from pegasus.sandbox import ProcessError, TerminalSize, open_process
+from tests.pegasus.sandbox.processes import PYTHON, QUICK, Bell, alive, gone
 from tests.pegasus.sandbox.walls import KINDS, SECRET, make_home, make_sandbox
-
-QUICK = CommandLimits(grace=0.2)
-
-
-@pytest.fixture
-def mark(request):
-    text = f"TEST_MARK={request.node.name}-{os.getpid()}"
-    yield text
-    assert alive(text) == {}
-    assert guards() == []
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "person"))
-    return make_home(tmp_path)
 
 
 @pytest.fixture(params=KINDS)
@@ -36,14 +21,13 @@ def sandbox(request, home):
 
 
 @pytest.fixture
-def run(mark, home, sandbox):
-    name, _, value = mark.partition("=")
-    env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], name: value}
+def folder(home):
+    return home / "workspace"
 
-    async def run(command, *, limits=QUICK, timeout=30.0, walls=sandbox, folder=home / "workspace", **more):
-        return await run_process(command, cwd=folder, env=env, limits=limits, timeout=timeout, sandbox=walls, **more)
 
-    return run
+@pytest.fixture
+def environment(environment, home):
+    return {**environment, "HOME": os.environ["HOME"]}
 
 
 # ------------------------------------------------------------------ files
@@ -87,7 +71,7 @@ async def test_opened_folders_can_be_written_but_never_the_home_within_them(home
     (tmp_path / "other").mkdir()
     opened = make_sandbox(home, sandbox.kind, writable=(str(tmp_path / "other"),), allowed_paths=(str(home.parent),))
     found = await run(
-        f"echo x > {tmp_path}/other/f; cat {home.parent}/diary; cat {home}/token; echo kept > g", walls=opened
+        f"echo x > {tmp_path}/other/f; cat {home.parent}/diary; cat {home}/token; echo kept > g", sandbox=opened
     )
     assert (tmp_path / "other/f").read_text() == "x\n"
     assert (home / "workspace/g").read_text() == "kept\n"
@@ -96,7 +80,7 @@ async def test_opened_folders_can_be_written_but_never_the_home_within_them(home
 
 async def test_everything_opened_is_everything_but_the_agents_own_home(home, run, sandbox):
     opened = make_sandbox(home, sandbox.kind, allowed_paths=("/",))
-    found = await run(f"cat {home.parent}/diary; cat {home}/token; echo > g; ls", walls=opened)
+    found = await run(f"cat {home.parent}/diary; cat {home}/token; echo > g; ls", sandbox=opened)
     assert found.stdout == f"{SECRET}g\n"
 
 
@@ -104,9 +88,11 @@ async def test_a_home_in_an_opened_folder_cannot_be_moved_out_of_its_hiding_plac
     """The folders above it cannot be renamed: under another name it would not be hidden from the next command."""
     deep = make_home(tmp_path / "a/b")
     opened = make_sandbox(deep, sandbox.kind, writable=(str(tmp_path),))
-    await run(f"cd {tmp_path}; mv a z; mv a/b z; mv a/b/person z; mv {deep} z", walls=opened, folder=deep / "workspace")
+    await run(
+        f"cd {tmp_path}; mv a z; mv a/b z; mv a/b/person z; mv {deep} z", sandbox=opened, folder=deep / "workspace"
+    )
     assert (deep / "token").read_text() == SECRET
-    found = await run(f"cat {tmp_path}/z*/token {tmp_path}/*/*/*/.pegasus/token; ls {tmp_path}/a/b", walls=opened)
+    found = await run(f"cat {tmp_path}/z*/token {tmp_path}/*/*/*/.pegasus/token; ls {tmp_path}/a/b", sandbox=opened)
     assert SECRET not in found.stdout
 
 
@@ -152,11 +138,17 @@ async def test_it_cannot_signal_or_look_into_processes_outside(run):
     assert found.stdout == "here\n"
 
 
-async def test_it_cannot_kill_stop_or_trace_its_guard(run):
+async def test_it_can_neither_kill_nor_stop_its_guard(run):
     """Everything that it has started ends with it all the same, also what has left its session and its environment."""
     attack = "for p in $PPID 1; do kill -9 $p; kill -STOP $p; done 2>/dev/null"
     found = await run(f"{attack}; env -i setsid sh -c 'trap \"\" TERM HUP; sleep 1000' & sleep 0.2; echo alive")
     assert (found.exit_code, found.stdout, found.outlived) == (0, "alive\n", 2)
+
+
+async def test_it_cannot_attach_itself_to_its_guard(run):
+    """A tracer could make the guard do anything."""
+    attach = "import ctypes, os; c = ctypes.CDLL(None); print([c.ptrace(16, p, None, None) for p in (os.getppid(), 1)])"
+    assert (await run([PYTHON, "-c", attach], timeout=5.0)).stdout == "[-1, -1]\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
@@ -240,26 +232,36 @@ def attempt(what, *call):
 def tcp(): socket.create_connection(("127.0.0.1", int(sys.argv[1])), 2)
 def path(): socket.socket(socket.AF_UNIX).connect(sys.argv[2])
 def abstract(): socket.socket(socket.AF_UNIX).connect("\\0" + sys.argv[3])
-for way in (tcp, path, abstract): attempt(way)
+def pair(address, kind):
+    one, _ = socket.socketpair(socket.AF_UNIX, kind)
+    one.sendto(b"x", address)
+def pair_path(): pair(sys.argv[4], socket.SOCK_DGRAM)
+def pair_abstract(): pair("\\0" + sys.argv[3] + "-packets", socket.SOCK_DGRAM)
+def pair_raw(): pair(sys.argv[4], socket.SOCK_RAW)
+for way in (tcp, path, abstract, pair_path, pair_abstract, pair_raw): attempt(way)
 """
 
 
-async def test_no_socket_leads_outside(run, tmp_path, home):
-    """Neither TCP on loopback, where the gateway listens, nor unix sockets with a path or without."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as by_path:
-        by_path.bind(str(home / "socket"))
-        by_path.listen()
-        with socket.socket(socket.AF_UNIX) as abstract:
-            abstract.bind(f"\0pegasus-test-{os.getpid()}")
-            abstract.listen()
-            arguments = [str(server.getsockname()[1]), str(home / "socket"), f"pegasus-test-{os.getpid()}"]
-            found = await run([PYTHON, "-c", REACHES, *arguments])
-    assert found.stdout.split() == ["refused"] * 3
+async def test_no_socket_leads_outside(run, home):
+    """Neither TCP on loopback, where the gateway listens, nor unix sockets with a path or without, by streams or packets."""
+    name = f"pegasus-test-{os.getpid()}"
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for kind, ending in ((socket.SOCK_STREAM, ""), (socket.SOCK_DGRAM, "-packets")):
+            for address in (str(home / f"socket{ending}"), f"\0{name}{ending}"):
+                outside = stack.enter_context(socket.socket(socket.AF_UNIX, kind))
+                outside.bind(address)
+                if kind is socket.SOCK_STREAM:
+                    outside.listen()
+        arguments = [str(server.getsockname()[1]), str(home / "socket"), name, str(home / "socket-packets")]
+        found = await run([PYTHON, "-c", REACHES, *arguments])
+    assert found.stdout.split() == ["refused"] * 6, found
 
 
 async def test_pipes_between_its_own_processes_work(run):
-    pair = "import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))"
-    assert (await run([PYTHON, "-c", pair])).stdout == "b'x'\n"
+    for kind in ("STREAM", "SEQPACKET"):
+        pair = f"from socket import *; a, b = socketpair(AF_UNIX, SOCK_{kind}); a.send(b'x'); print(b.recv(1))"
+        assert (await run([PYTHON, "-c", pair])).stdout == "b'x'\n"
 
 
 # ------------------------------------------------------------------ limits
@@ -268,7 +270,7 @@ async def test_pipes_between_its_own_processes_work(run):
 @pytest.mark.parametrize("walled", [True, False])
 async def test_too_many_processes_end_it(run, sandbox, walled):
     walls = attrs.evolve(sandbox if walled else type(sandbox)(), processes=40, memory=0)
-    ended = await run("for i in $(seq 200); do sleep 1000 & done; wait", walls=walls)
+    ended = await run("for i in $(seq 200); do sleep 1000 & done; wait", sandbox=walls)
     assert (ended.exceeded, ended.signal) == ("processes", "SIGKILL")
     assert ended.seconds < 10
 
@@ -280,21 +282,21 @@ async def test_two_hundred_children_are_allowed_and_end_with_it(run):
 
 async def test_one_process_gets_no_more_memory_than_allowed(run, sandbox):
     walls = attrs.evolve(sandbox, memory=200 << 20)
-    ended = await run([PYTHON, "-c", "bytearray(1 << 30)"], walls=walls)
+    ended = await run([PYTHON, "-c", "bytearray(1 << 30)"], sandbox=walls)
     assert "MemoryError" in ended.stderr
 
 
 async def test_processes_together_get_no_more_memory_than_allowed(run, sandbox):
     walls = attrs.evolve(sandbox, memory=200 << 20)
     crowd = "import os, signal\nfor _ in range(3): os.fork()\nx = bytearray(os.urandom(1 << 20) * 60); signal.pause()"
-    ended = await run([PYTHON, "-c", crowd], walls=walls)
+    ended = await run([PYTHON, "-c", crowd], sandbox=walls)
     assert (ended.exceeded, ended.signal) == ("memory", "SIGKILL")
 
 
 async def test_memory_that_is_shared_after_a_fork_counts_once(run, sandbox):
     walls = attrs.evolve(sandbox, memory=200 << 20)
     crowd = "import os, signal\nx = bytearray(os.urandom(1 << 20) * 60)\nfor _ in range(4): os.fork()\nsignal.sigtimedwait((), 0.5)"
-    ended = await run([PYTHON, "-c", crowd], walls=walls)
+    ended = await run([PYTHON, "-c", crowd], sandbox=walls)
     assert (ended.exceeded, ended.exit_code) == ("", 0)
 
 

@@ -69,6 +69,24 @@ async def test_an_empty_body_is_an_empty_file(web, get, workspace):
     assert (workspace / "downloads/a.bin").read_bytes() == b""
 
 
+@pytest.mark.parametrize("path", ["AGENTS.md", "./soul.MD", "new/../USER.md", "link"])
+@pytest.mark.parametrize("exists", [True, False])
+async def test_a_page_does_not_become_a_part_of_every_prompt(web, get, workspace, path, exists):
+    (workspace / "link").symlink_to("IDENTITY.md")
+    if exists:
+        (workspace / "IDENTITY.md").touch()
+    web.answers["/a.bin"] = answer_of(b"evil")
+    assert "part of every prompt" in await get(path=path, overwrite=True)
+    assert not any(file.stat().st_size for file in workspace.iterdir() if file.is_file())
+
+
+async def test_nor_does_a_server_choose_such_a_name(web, get, workspace):
+    web.answers["/a.bin"] = answer_of(b"evil", content_disposition='attachment; filename="AGENTS.md"')
+    assert "part of every prompt" in await get(path="./")
+    assert files(workspace) == []
+    assert (await get(path="new/"))["path"] == "new/AGENTS.md"
+
+
 async def test_what_is_compressed_on_the_way_is_unpacked(web, get, workspace):
     web.answers["/a.bin"] = answer_of(gzip.compress(b"x" * MIB), content_encoding="gzip")
     assert (await get())["size"] == MIB

@@ -5,9 +5,11 @@ import os
 import attrs
 import pytest
 
+from actors import Child, open_supervisor
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
-from pegasus.policy import CallRequest, Confinement, Decision, Policy, PolicyRule, Principal, Role
+from pegasus.policy import ApprovalError, CallRequest, Confinement, Decision, Policy, PolicyRule, Principal, Role
+from pegasus.storage import StorageError
 from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, describe_call, parameters
 from pegasus.tools.base import ToolOutcome
 from pegasus.tools.files import file_tools
@@ -145,6 +147,25 @@ async def test_wrong_arguments_are_named_before_anybody_is_asked(context):
     assert "x is required" in (await box.run(box.get("touch"), {}, context)).content
 
 
+@pytest.mark.parametrize("error", [ApprovalError("too many wait"), StorageError("the disk is full"), None])
+async def test_while_nobody_can_be_asked_nothing_is_made(context, error):
+    """The keeper refuses, its disk does, or it is not there."""
+
+    async def refuse(inbox):
+        inbox.started()
+        async for message in inbox:
+            message.reply.fail(error)
+
+    async with open_supervisor([Child("keeper", refuse)] if error else []) as root:
+        walls = Confinement(stands=True, has_network=False)
+        gate = PolicyGate(lambda: Policy([PolicyRule("touch", Decision.ASK)]), walls, root.ref("keeper"))
+        box = ToolExecutor([tool("touch", "custom")], gate=gate)
+        outcome = await box.run(box.get("touch"), {}, context)
+    assert outcome.failed
+    assert not outcome.approval
+    assert "who cannot be asked now" in outcome.content
+
+
 async def test_only_a_task_waits_for_an_owner(context):
     box = executor(Policy([PolicyRule("touch", Decision.ASK)]), tool("touch", "custom"))
     for other in (attrs.evolve(context, task_id=""), attrs.evolve(context, role="reflection")):
@@ -200,7 +221,7 @@ def test_a_request_without_facts_is_harmless():
     assert Policy().decide(CallRequest("x", OWNER), Confinement()).decision is Decision.ALLOW
 
 
-@pytest.mark.parametrize("name", ["AGENTS.md", "agents.MD", "./SOUL.md", "sub/../USER.md", "link"])
+@pytest.mark.parametrize("name", ["AGENTS.md", "agents.MD", "./SOUL.md", "sub/../USER.md", "HEARTBEAT.md", "link"])
 def test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace(context, name):
     """Otherwise a page could give orders to every conversation to come."""
     (context.workspace / "sub").mkdir()

@@ -1,0 +1,116 @@
+"""Lines of the file of all approvals, FILE below data/.
+
+Each step of an approval is a line, on disk before anybody is told:
+
+    {"id":"a-7f3k","key":"<task>/<call>","tool":"shell_exec","arguments":{…},"why":"…","who":"owner",…,"expires":1767225600000}
+    {"id":"a-7f3k","state":"allowed","scope":"once","by":"cli:main","at":…}
+    {"id":"a-7f3k","carriedOut":true}
+
+The last line says that the task behind it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import attrs
+
+from pegasus.messages import Json, Metadata
+from pegasus.policy.approvals import Approval, ApprovalRequest, ApprovalState
+from pegasus.policy.principal import Role
+from pegasus.wire import BadLine, WireError, encode_line, from_wire, scan_lines, to_wire
+
+FILE: Final = "approvals.jsonl"
+"""File of all approvals, below data/."""
+
+
+def opening_line(approval: Approval) -> bytes:
+    """Return the line of a new approval."""
+    request = to_wire(approval.request)
+    return encode_line({"id": approval.id, **request, "created": approval.created, "expires": approval.expires})
+
+
+def closing_line(approval: Approval, at: int | None = None) -> bytes:
+    """Return the line of an approval's end. at: wall clock, ms; None if it is not known any more."""
+    record: dict[str, Json] = {
+        "id": approval.id,
+        "state": approval.state.value,
+        "scope": approval.scope,
+        "by": approval.by,
+        "reason": approval.reason,
+    }
+    return encode_line(record if at is None else {**record, "at": at})
+
+
+def carried_out_line(approval: Approval) -> bytes:
+    """Return the line which says that the task of a closed approval knows."""
+    return encode_line({"id": approval.id, "carriedOut": True})
+
+
+def rewrite_lines(approvals: Iterable[Approval]) -> bytes:
+    """Return the content of a new file with these approvals as they are now."""
+    return b"".join(line for approval in approvals for line in _lines_of(approval))
+
+
+def _lines_of(approval: Approval) -> Iterator[bytes]:
+    yield opening_line(approval)
+    if not approval.is_open:
+        yield closing_line(approval)
+    if approval.is_carried_out:
+        yield carried_out_line(approval)
+
+
+@attrs.frozen
+class ApprovalsContent:
+    """Content of a file."""
+
+    approvals: tuple[Approval, ...]
+    """In their present state, oldest first."""
+    lines: int
+    """Number of its lines."""
+    problems: tuple[str, ...]
+    """Lines that cannot be understood, each with its number and the reason."""
+
+
+def read_approvals(content: bytes) -> ApprovalsContent:
+    """Return what a file holds. Lines that cannot be understood hide nothing of the others."""
+    approvals: dict[str, Approval] = {}
+    problems: list[str] = []
+    number = 0
+    for number, line in enumerate(scan_lines(content), 1):
+        try:
+            if isinstance(line, BadLine):
+                raise ValueError(line.problem)
+            approval = _read_line(line.value, approvals)
+        except (ValueError, KeyError, TypeError, WireError) as error:
+            problems.append(f"line {number}: {error}")
+        else:
+            approvals[approval.id] = approval
+    return ApprovalsContent(tuple(approvals.values()), number, tuple(problems))
+
+
+def _read_line(record: Metadata, approvals: dict[str, Approval]) -> Approval:
+    """Return the approval after this step. Raises ValueError, KeyError, TypeError, WireError."""
+    if "tool" in record:
+        request = from_wire(record, ApprovalRequest)
+        request = attrs.evolve(request, who=Role(request.who))
+        return Approval(str(record["id"]), request, _number(record, "created"), _number(record, "expires"))
+    approval = approvals[str(record["id"])]
+    if record.get("carriedOut"):
+        return attrs.evolve(approval, is_carried_out=True)
+    return attrs.evolve(
+        approval,
+        state=ApprovalState(str(record["state"])),
+        scope=str(record.get("scope") or "once"),
+        by=str(record.get("by") or ""),
+        reason=str(record.get("reason") or ""),
+    )
+
+
+def _number(record: Metadata, key: str) -> int:
+    """Return a whole number of a line. Raises TypeError."""
+    value = record[key]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{key} is no number")
+    return value

@@ -1,0 +1,309 @@
+"""The actor that keeps the approvals: it makes them, takes the answers, lets them expire, and calls `on_change` for each change.
+
+Each step is in the file (`approvals_file`) before anybody is told. The last line of an approval says that its task goes on. Without
+it a crash may have come between the answer and the resume of the task, which is then made again: `on_change` is called until it has
+returned. At a start the file is read, and written anew when it holds much that is over.
+
+The actor decides nothing and knows no channel: `on_change` of the composition root shows approvals to people and lets tasks go on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final, TypeAlias
+
+import attrs
+import trio
+
+from actors import ActorError, Inbox, Ref, Reply
+from pegasus.formatting import truncate
+from pegasus.observe import get_logger
+from pegasus.policy.approvals import (
+    AnswerApproval,
+    Approval,
+    ApprovalError,
+    ApprovalMessage,
+    ApprovalRequest,
+    ApprovalState,
+    AwaitApproval,
+    FindApproval,
+    ListApprovals,
+    SeekApproval,
+    WithdrawApprovals,
+)
+from pegasus.policy.approvals_file import (
+    FILE,
+    carried_out_line,
+    closing_line,
+    opening_line,
+    read_approvals,
+    rewrite_lines,
+)
+from pegasus.policy.forms import FormError, fill_form
+from pegasus.policy.principal import Role
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
+
+MOST_OPEN: Final = 100
+"""Approvals that may wait at a time. More would not be read by anybody."""
+MOST_FOR_GUESTS: Final = 20
+"""How many of them may be for the work of guests, so that they cannot keep the owner's from being asked."""
+MOST_KEPT: Final = 1000
+"""Lines of the file above which a start writes it anew, with what still matters."""
+MOST_OLD: Final = 200
+"""Approvals that are over and carried out, of which this many are remembered: the call behind one may not have been made yet."""
+RETRY: Final = 5.0
+"""Seconds until `on_change` is called again after it has failed."""
+LONGEST_PAUSE: Final = 60.0
+"""Seconds between two looks at the wall clock while something waits: it may be set, and the machine may sleep."""
+
+_LETTERS: Final = "23456789abcdefghjkmnpqrstuvwxyz"
+"""Characters of ids, without those that look alike."""
+
+OnChange: TypeAlias = Callable[[Approval], Awaitable[None]]
+"""Called when an approval is new, and when it is not open any more. Called again after a failure (ActorError, StorageError)."""
+
+_log = get_logger("approvals")
+
+
+async def approvals_keeper(
+    inbox: Inbox[ApprovalMessage],
+    journal: Ref[JournalMessage],
+    clock: Callable[[], int],
+    random: Random,
+    timeout: float,
+    on_change: OnChange,
+) -> None:
+    """Keep the approvals. It is up when the file is read. Raises StorageError if it cannot be.
+
+    clock: wall clock, ms. timeout: `policy.timeout`. Cancelled: what was answered is on disk, and carried out at the next start.
+
+    Example: `Child("approvals", approvals_keeper, journal, clock, random, 3600.0, desk.changed)`.
+    """
+    async with trio.open_nursery() as nursery:
+        keeper = _Keeper(journal, clock, random, timeout, on_change, nursery)
+        await keeper.load()
+        inbox.started()
+        nursery.start_soon(keeper.expire)
+        async for message in inbox:
+            try:
+                await keeper.handle(message)
+            except (ApprovalError, StorageError, ActorError) as error:
+                if isinstance(message, WithdrawApprovals):
+                    _log.warning(
+                        "the approvals of a task could not be withdrawn", task=message.task_id, error=str(error)
+                    )
+                else:
+                    message.reply.fail(error)
+        nursery.cancel_scope.cancel()
+
+
+class _Keeper:
+    """The approvals in memory, and their file."""
+
+    def __init__(
+        self,
+        journal: Ref[JournalMessage],
+        clock: Callable[[], int],
+        random: Random,
+        timeout: float,
+        on_change: OnChange,
+        nursery: trio.Nursery,
+    ) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._random = random
+        self._timeout = timeout
+        self._on_change = on_change
+        self._nursery = nursery
+        self._approvals: dict[str, Approval] = {}
+        """By id, oldest first."""
+        self._by_key: dict[str, str] = {}
+        """Id of the newest approval of each call."""
+        self._always: set[str] = set()
+        """Digests of the calls that were allowed for ever."""
+        self._waiting: dict[str, list[Reply[Approval]]] = {}
+        """Who waits for the end of which approval."""
+        self._changed = trio.Event()
+        """Set when the next time of expiry may have changed."""
+
+    async def handle(self, message: ApprovalMessage) -> None:
+        """Carry out a request and answer it. Raises ApprovalError, StorageError, ActorError."""
+        match message:
+            case SeekApproval(reply, request):
+                reply.send(await self._seek(request))
+            case AnswerApproval(reply, id):
+                reply.send(await self._answer(self._get(id), message))
+            case AwaitApproval(reply, id):
+                approval = self._approvals.get(id)
+                if approval is None:
+                    raise ApprovalError(f"There is no approval {truncate(id, 20)!r}.")
+                if approval.is_open:
+                    self._waiting.setdefault(id, []).append(reply)
+                else:
+                    reply.send(approval)
+            case FindApproval(reply, key):
+                reply.send(self._approvals.get(self._by_key.get(key, "")))
+            case ListApprovals(reply):
+                reply.send(tuple(approval for approval in self._approvals.values() if approval.is_open))
+            case WithdrawApprovals(task_id, id):
+                for approval in list(self._approvals.values()):
+                    if approval.is_open and approval.request.task_id == task_id and id in ("", approval.id):
+                        await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
+
+    def _get(self, id: str) -> Approval:
+        """Return an open approval. Raises ApprovalError."""
+        approval = self._approvals.get(id)
+        if approval is None:
+            waiting = ", ".join(each.id for each in self._approvals.values() if each.is_open)
+            raise ApprovalError(f"There is no approval {truncate(id, 20)!r}. Waiting: {waiting or 'none'}.")
+        if not approval.is_open or approval.expires <= self._clock():
+            state = ApprovalState.EXPIRED if approval.is_open else approval.state
+            by = f" by {approval.by}" if approval.by else ""
+            raise ApprovalError(f"{id} is {state.value} already{by}. The first answer counts.")
+        return approval
+
+    async def _answer(self, approval: Approval, answer: AnswerApproval) -> Approval:
+        """Return the approval with this answer, which is on disk. Raises ApprovalError for one that does not fit."""
+        question, values = approval.request.question, dict(answer.values)
+        if not answer.is_allowed:
+            denied = attrs.evolve(approval, state=ApprovalState.DENIED, reason=truncate(answer.reason, 500))
+            return await self._close(attrs.evolve(denied, by=answer.by))
+        if question is None and values:
+            raise ApprovalError(f"{approval.id} asks for a yes or no, and has no form.")
+        if question is not None:
+            if answer.is_for_ever:
+                raise ApprovalError(f"{approval.id} is a question, which can only be answered once.")
+            try:
+                values = fill_form(question.fields, values)
+            except FormError as error:
+                raise ApprovalError(f"{approval.id}: {error}.") from None
+        allowed = attrs.evolve(approval, state=ApprovalState.ALLOWED, by=answer.by, values=values)
+        return await self._close(attrs.evolve(allowed, scope="always" if answer.is_for_ever else "once"))
+
+    async def _seek(self, request: ApprovalRequest) -> Approval:
+        """Return the approval of a call, which may be new."""
+        known = self._approvals.get(self._by_key.get(request.key, ""))
+        if known is not None and known.request.digest == request.digest and not known.is_asked_again:
+            return known
+        if known is not None and known.is_open and not request.task_id:
+            await self._close(attrs.evolve(known, state=ApprovalState.WITHDRAWN))
+        now = self._clock()
+        expires = now + round(self._timeout * 1000)
+        if request.question is None and request.digest in self._always:
+            return Approval("", request, now, expires, ApprovalState.ALLOWED, "always")
+        waiting = [approval.request.who for approval in self._approvals.values() if approval.is_open]
+        if len(waiting) >= MOST_OPEN or (
+            request.who is not Role.OWNER and waiting.count(request.who) >= MOST_FOR_GUESTS
+        ):
+            raise ApprovalError("too many calls wait for the owner's approval already")
+        approval = Approval(self._new_id(), request, now, expires)
+        await self._write(opening_line(approval))
+        self._add(approval)
+        self._changed.set()
+        self._tell(approval)
+        return approval
+
+    def _new_id(self) -> str:
+        """Return an id that no approval in memory has."""
+        while (id := "a-" + "".join(self._random.choices(_LETTERS, k=4))) in self._approvals:
+            pass
+        return id
+
+    def _add(self, approval: Approval) -> None:
+        """Keep an approval in its present state."""
+        if len(self._approvals) > 2 * MOST_KEPT:
+            self._forget_old()
+        if approval.id not in self._approvals:  # a later step may be about one that another has replaced
+            self._by_key[approval.request.key] = approval.id
+        self._approvals[approval.id] = approval
+        if approval.serves_always:
+            self._always.add(approval.request.digest)
+
+    async def _close(self, closed: Approval) -> Approval:
+        """Write the end of an approval, and then let those who wait for it, and its task, know. closed: in its last state."""
+        await self._write(closing_line(closed, self._clock()))
+        self._add(closed)
+        self._changed.set()
+        for reply in self._waiting.pop(closed.id, ()):
+            reply.send(closed)
+        self._tell(closed)
+        return closed
+
+    def _tell(self, approval: Approval) -> None:
+        """Call `on_change` in a task of its own, again and again until it has not failed."""
+
+        async def tell() -> None:
+            while True:
+                try:
+                    await self._on_change(approval)
+                    if not approval.is_open:
+                        await self._write(carried_out_line(approval))
+                        self._add(attrs.evolve(approval, is_carried_out=True))
+                except (ActorError, StorageError) as error:
+                    _log.warning("an approval could not be carried out yet", id=approval.id, error=str(error))
+                    await trio.sleep(RETRY)
+                else:
+                    return
+
+        self._nursery.start_soon(tell)
+
+    async def expire(self) -> None:
+        """Close approvals whose time is over, until cancelled. A disk that refuses is asked again."""
+        while True:
+            self._changed = trio.Event()
+            now = self._clock()
+            waiting = [approval for approval in self._approvals.values() if approval.is_open]
+            pause = min((approval.expires - now for approval in waiting), default=math.inf) / 1000
+            if waiting:
+                pause = min(pause, LONGEST_PAUSE)
+            with trio.move_on_after(max(0.0, pause)):
+                await self._changed.wait()
+                continue
+            try:
+                for approval in waiting:
+                    if approval.expires <= self._clock() and self._approvals[approval.id].is_open:
+                        await self._close(attrs.evolve(approval, state=ApprovalState.EXPIRED))
+            except (StorageError, ActorError) as error:
+                _log.warning("an approval has expired, which is not on disk", error=str(error))
+            await trio.sleep(0.01)  # the wall clock may be behind Trio's by a fraction
+
+    # ---------------------------------------------------------------- the file
+
+    async def load(self) -> None:
+        """Read the file. Open questions are withdrawn; what is over and carried out is forgotten, unless it was allowed for ever.
+
+        Lines that cannot be understood are logged and left out; the file is then kept beside its place. Raises StorageError.
+        """
+        content = await self._journal.ask(ReadFile, FILE)
+        found = read_approvals(content)
+        for problem in found.problems:
+            _log.warning("a line of the approvals cannot be read", problem=problem)
+        for approval in found.approvals:
+            self._add(approval)
+        if found.problems:
+            await self._journal.ask(ReplaceFile, f"{FILE}.bad-{self._clock()}", content)
+        kept = self._forget_old()
+        if found.problems or found.lines > MOST_KEPT:
+            await self._journal.ask(ReplaceFile, FILE, rewrite_lines(kept))
+        for approval in kept:
+            if approval.is_open and approval.request.question is not None:
+                await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
+            elif not approval.is_carried_out:
+                self._tell(approval)
+
+    def _forget_old(self) -> list[Approval]:
+        """Forget what is over and carried out, except for the newest, and return the rest. What is allowed for ever stays so."""
+        old = [
+            approval for approval in self._approvals.values() if approval.is_carried_out and not approval.serves_always
+        ]
+        for approval in old[:-MOST_OLD]:
+            del self._approvals[approval.id]
+            if self._by_key.get(approval.request.key) == approval.id:
+                del self._by_key[approval.request.key]
+        return list(self._approvals.values())
+
+    async def _write(self, line: bytes) -> None:
+        """Append a line; it is on disk when this returns. Raises StorageError, ActorError."""
+        await self._journal.ask(Commit, ((FILE, line),))
