@@ -1,0 +1,59 @@
+"""The heartbeat: now and then the agent looks at HEARTBEAT.md, and speaks only if there is something to say.
+
+`workspace/HEARTBEAT.md` holds what its owner wants to be looked after, in Markdown. Headings, comments and blank lines are nothing, so
+that a file of headings costs no model call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+import attrs
+
+_COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
+
+
+async def _nothing() -> str:
+    return ""
+
+
+@attrs.frozen(eq=False)
+class Heartbeat:
+    """The heartbeat of the settings.
+
+    Example: `Heartbeat(1800.0, "08:00-22:00", read=read_file)`.
+    """
+
+    seconds: float = 0.0
+    """Time between two looks; 0: there is none."""
+    active_hours: str = ""
+    """Local time in which it looks, as "08:00-22:00"; may go over midnight; "" = always."""
+    read: Callable[[], Awaitable[str]] = _nothing
+    """Returns the text of HEARTBEAT.md as its owner has written or accepted it, "" if there is none."""
+
+
+def parse_active_hours(text: str) -> tuple[int, int]:
+    """Return the minutes of the day from and until which the heartbeat looks.
+
+    >>> parse_active_hours("08:00-22:30")
+    (480, 1350)
+    """
+    if not text:
+        return 0, 24 * 60
+    begin, end = ((int(hour) * 60 + int(minute)) for hour, minute in (part.split(":") for part in text.split("-")))
+    return begin, end
+
+
+def is_active(active_hours: str, moment: datetime) -> bool:
+    """Return whether a local time is within the active hours."""
+    begin, end = parse_active_hours(active_hours)
+    minute = moment.hour * 60 + moment.minute
+    return begin <= minute < end if begin <= end else minute >= begin or minute < end
+
+
+def things_to_do(text: str) -> str:
+    """Return the text of HEARTBEAT.md if it asks for anything, else ""."""
+    lines = [line.strip() for line in _COMMENT.sub("", text).splitlines()]
+    return text.strip() if any(line and not line.startswith("#") for line in lines) else ""

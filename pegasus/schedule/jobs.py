@@ -1,0 +1,254 @@
+"""Jobs: what is to be done when, for whom, and where the result goes; and the file that holds them.
+
+A job runs with the rights of whoever made it, and never with more than the channel that it speaks on has. If the text of a job was
+made by a model that had read text from outside, its labels go with it.
+
+`data/cron/jobs.json` is one JSON array, so that a person can read and edit it. It is replaced as a whole when a job changes or has
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import attrs
+
+from pegasus.formatting import truncate
+from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.policy import Principal, Role
+from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, schedule_text
+from pegasus.wire import WireError, decode_json, encode_json, from_wire, to_wire
+
+JOBS_FILE: Final = "cron/jobs.json"
+"""File of the jobs, below data/."""
+LONGEST_PROMPT: Final = 10_000
+"""Characters of a job's text: it becomes a message each time."""
+LONGEST_NAME: Final = 100
+"""Characters of a job's name."""
+KINDS: Final = ("message", "task")
+"""What a run becomes: a message to the Main Agent, or a background task of its own."""
+MISSED: Final = ("once", "skip")
+"""What becomes of runs that were missed, since the agent was down: one run makes up for all of them, or none does."""
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """A scheduled job.
+
+    Example::
+
+        Job(id="j-7f3k", schedule=Schedule(every=900.0), prompt="Is the site up?", channel="cli:main", next=1_772_020_800_000)
+    """
+
+    id: str
+    schedule: Schedule
+    prompt: str
+    """What is to be done, for the model."""
+    channel: str
+    """Where the result goes: `<type>:<channelId>`."""
+    reply_to: str | None = None
+    """The thread there."""
+    user_id: str | None = None
+    """The person who asked for it there."""
+    name: str = ""
+    """A few words for people."""
+    kind: str = "message"
+    """One of KINDS."""
+    enabled: bool = True
+    """False: it is paused, or is over."""
+    missed: str = "once"
+    """One of MISSED."""
+    next: int | None = None
+    """When it runs next; None if it never does, or is paused."""
+    last: int | None = None
+    """When its last run was due."""
+    runs: int = 0
+    """Runs so far."""
+    failures: int = 0
+    """Tasks of this job that have failed in a row."""
+    judged: int | None = None
+    """The last run whose end is counted in `failures`, as in `last`."""
+    role: Role = Role.OWNER
+    """Rights of whoever made it."""
+    by: str = ""
+    """Who made it, as `<type>:<userId or channelId>`."""
+    outside: tuple[str, ...] = ()
+    """Labels of the text from outside that had been read by then."""
+
+    @property
+    def channel_info(self) -> ChannelInfo:
+        """The channel with thread and person."""
+        type, _, channel_id = self.channel.partition(":")
+        return ChannelInfo(type, channel_id, self.user_id, self.reply_to)
+
+    @property
+    def title(self) -> str:
+        """Name for people: the name, or the beginning of the prompt."""
+        return self.name or truncate(" ".join(self.prompt.split()), 60)
+
+    def is_visible_to(self, principal: Principal) -> bool:
+        """Return whether this person may see and change the job: owners all of them, a guest their own."""
+        return principal.is_owner or (self.role is Role.GUEST and bool(principal.guest) and self.by == principal.guest)
+
+
+@attrs.frozen(kw_only=True)
+class JobDraft:
+    """A job that somebody asks for, checked (`draft_job`)."""
+
+    schedule: Schedule
+    prompt: str
+    channel: ChannelInfo
+    name: str = ""
+    kind: str = "message"
+    missed: str = "once"
+    enabled: bool = True
+    principal: Principal
+    """Who asks for it."""
+    outside: tuple[str, ...] = ()
+
+
+def draft_job(
+    values: Metadata, now: int, principal: Principal, origin: ChannelInfo | None, outside: Iterable[str] = ()
+) -> JobDraft:
+    """Return the draft for values as they come from a tool call, a program or the command line. Raises ScheduleError.
+
+    values: `schedule` (an object with `cron` and `tz`, `every`, or `at`), `prompt`, and maybe `channel`, `name`, `kind`, `missed`,
+    `enabled`. origin: the channel of a job that names none; None: it must name one.
+    """
+    known = {"schedule", "prompt", "channel", "name", "kind", "missed", "enabled", "replyTo"}
+    if unknown := sorted(set(values) - known):
+        raise ScheduleError(f"{unknown[0]}: not known here; allowed: {', '.join(sorted(known))}")
+    given = values.get("schedule")
+    if not isinstance(given, Mapping):
+        raise ScheduleError("schedule: an object with one of cron (and tz), every and at is needed")
+    if unknown := sorted(set(given) - {"cron", "tz", "every", "at"}):
+        raise ScheduleError(f"schedule.{unknown[0]}: not known here; allowed: cron, tz, every, at")
+    prompt = _text(values, "prompt", LONGEST_PROMPT)
+    if not prompt.strip():
+        raise ScheduleError("prompt: found nothing, allowed: what is to be done")
+    enabled = values.get("enabled", True)
+    if not isinstance(enabled, bool):
+        raise ScheduleError(f"enabled: found {enabled!r}, allowed: true or false")
+    return JobDraft(
+        schedule=make_schedule(
+            now, cron=_text(given, "cron"), every=_seconds(given), at=_text(given, "at"), tz=_text(given, "tz")
+        ),
+        prompt=prompt,
+        channel=_channel(values, origin),
+        name=_text(values, "name", LONGEST_NAME).strip(),
+        kind=_one_of(values, "kind", KINDS),
+        missed=_one_of(values, "missed", MISSED),
+        enabled=enabled,
+        principal=principal,
+        outside=tuple(outside),
+    )
+
+
+def _channel(values: Metadata, origin: ChannelInfo | None) -> ChannelInfo:
+    """Return the channel of a draft. The thread and the person of `origin` stay if it is the same channel."""
+    named, thread = _text(values, "channel"), _text(values, "replyTo")
+    if not named:
+        if origin is None:
+            raise ScheduleError("channel: found nothing, allowed: TYPE:ID")
+        return attrs.evolve(origin, reply_to=thread or origin.reply_to)
+    type, colon, channel_id = named.partition(":")
+    if not (type and colon and channel_id):
+        raise ScheduleError(f"channel: found {named!r}, allowed: TYPE:ID, as cli:main")
+    if origin is not None and (type, channel_id) == (origin.type, origin.channel_id):
+        return attrs.evolve(origin, reply_to=thread or origin.reply_to)
+    return ChannelInfo(type, channel_id, reply_to=thread or None)
+
+
+def _text(values: Metadata, key: str, longest: int = 1_000) -> str:
+    value = values.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > longest:
+        raise ScheduleError(
+            f"{key}: found {truncate(repr(value), 80)}, allowed: a text of at most {longest} characters"
+        )
+    return value
+
+
+def _seconds(values: Metadata) -> float:
+    value = values.get("every")
+    if value is None:
+        return 0.0
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
+        raise ScheduleError(f"every: found {value!r}, allowed: seconds above 0")
+    return float(min(value, 1e300))
+
+
+def _one_of(values: Metadata, key: str, allowed: tuple[str, ...]) -> str:
+    value = values.get(key)
+    if value is None:
+        return allowed[0]
+    if value not in allowed:
+        raise ScheduleError(f"{key}: found {truncate(repr(value), 80)}, allowed: {', '.join(allowed)}")
+    return str(value)
+
+
+# ------------------------------------------------------------------ for programs, for people, for the file
+
+
+def jobs_view(jobs: Iterable[Job]) -> dict[str, Json]:
+    """Return jobs as `cron.list` and `GET /api/cron` answer."""
+    return {"jobs": [job_view(job) for job in jobs]}
+
+
+def job_view(job: Job) -> dict[str, Json]:
+    """Return a job as programs get it: as in the file, with its name and its state written out."""
+    return {
+        **to_wire(job),
+        "name": job.title,
+        "kind": job.kind,
+        "enabled": job.enabled,
+        "missed": job.missed,
+        "runs": job.runs,
+    }
+
+
+def job_line(job: Job) -> str:
+    """Return a line about a job for the model."""
+    state = "" if job.enabled else ", paused" if job.next is None and not job.schedule.at else ", over"
+    return f"{job.id}: {job.title} ({schedule_text(job.schedule)}, {job.kind} for {job.channel}{state})"
+
+
+def encode_jobs(lines: Iterable[str]) -> bytes:
+    """Return the content of the file. lines: one `encode_job` for each job."""
+    return ("[" + ",\n ".join(lines) + "]\n").encode()
+
+
+def encode_job(job: Job) -> str:
+    """Return a job as it stands in the file."""
+    return encode_json(to_wire(job))
+
+
+def decode_jobs(content: bytes) -> tuple[list[Job], list[str]]:
+    """Return the jobs of the file, and what is wrong with the others. Raises ValueError if it is no JSON array.
+
+    A person may have edited it, so each job is checked for itself: a mistake in one does not stop the others.
+    """
+    found = decode_json(content) if content.strip() else []
+    if not isinstance(found, list):
+        raise ValueError("found something else, allowed: an array of jobs")
+    jobs: dict[str, Job] = {}
+    problems: list[str] = []
+    for number, value in enumerate(found, 1):
+        try:
+            job = from_wire(value, Job)
+            _check(job)
+        except (WireError, ScheduleError) as error:
+            problems.append(f"job {number}: {error}")
+        else:
+            jobs[job.id] = job
+    return list(jobs.values()), problems
+
+
+def _check(job: Job) -> None:
+    """Raise ScheduleError for values that a file may hold and that no draft could have."""
+    if not job.id or ":" not in job.channel or job.kind not in KINDS or job.missed not in MISSED:
+        raise ScheduleError("id, channel, kind or missed is not what is allowed")
+    if [bool(job.schedule.cron), bool(job.schedule.every), bool(job.schedule.at)].count(True) != 1:
+        raise ScheduleError("schedule: exactly one of cron, every and at is needed")

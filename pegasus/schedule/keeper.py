@@ -1,0 +1,434 @@
+"""The actor that keeps the jobs and runs those that are due.
+
+**Each run once.** A run is made under a key of the job and the time at which it was due: as a message in the inbox, or as a task.
+Then the file of the jobs is written, with the next time. A crash between the two makes the run again, and inbox or task system
+recognise the key. So a job has run exactly as often as its file says, or is found to have run when it is tried again.
+
+**Missed runs.** A run that is more than MISSED_AFTER late was missed: the process was down, or the machine slept. One run makes up for
+all of them, or none does (`Job.missed`).
+
+**No pile.** While the run before still waits or works, the next one is left out: a job that takes longer than its interval runs as
+often as it can. A job whose task has failed runs again after a pause that doubles with each failure, and only the first failure in
+a row is reported.
+
+**Clocks.** The wall clock decides. It may be set, and machines sleep, so it is looked at every LONGEST_PAUSE seconds at least. A clock
+that is set back behind a job's last run makes the job wait for its next time by the new clock.
+
+The jobs are few enough to be held in memory; a heap tells which one is next, so that a look at ten thousand jobs costs nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import Enum, auto
+from random import Random
+from typing import Final
+
+import attrs
+import trio
+
+from actors import ActorError, Inbox, Ref
+from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.intake import Priority
+from pegasus.messages import ChannelInfo, Json
+from pegasus.observe import get_logger
+from pegasus.outside import OUTSIDE
+from pegasus.policy import ROLE, Role
+from pegasus.schedule.heartbeat import Heartbeat, is_active, things_to_do
+from pegasus.schedule.jobs import JOBS_FILE, Job, JobDraft, decode_jobs, encode_job, encode_jobs
+from pegasus.schedule.messages import (
+    QUIET_FAILURE,
+    AddJob,
+    EnableJob,
+    ListJobs,
+    RemoveJob,
+    RunJob,
+    ScheduleMessage,
+    heartbeat_item,
+    job_item,
+    job_key,
+)
+from pegasus.schedule.times import ScheduleError, next_run
+from pegasus.storage import Accept, JournalMessage, Overloaded, ReadFile, ReplaceFile, StorageError
+from pegasus.tasks import (
+    DEFAULT_TASK_TYPE,
+    AgentMessage,
+    GetTask,
+    Submit,
+    TaskError,
+    TaskState,
+    task_id_of,
+    wait_until_running,
+)
+from pegasus.wire import to_wire
+
+MOST_JOBS: Final = 10_000
+"""Jobs at a time."""
+MOST_OF_A_GUEST: Final = 10
+"""Jobs of one guest at a time."""
+MISSED_AFTER: Final = 60_000
+"""A run that is later than so many ms was missed."""
+LONGEST_PAUSE: Final = 30.0
+"""Seconds between two looks at the wall clock while jobs wait."""
+RETRY: Final = 5.0
+"""Seconds until a run is made again that the disk or a full queue has refused."""
+FIRST_BACKOFF, LONGEST_BACKOFF = 60_000, 24 * 3_600_000
+"""Pauses after failures of a task, ms: at first, and at most."""
+
+_LETTERS: Final = "23456789abcdefghjkmnpqrstuvwxyz"
+"""Characters of ids, without those that look alike."""
+_log = get_logger("schedule")
+
+
+@attrs.frozen(eq=False)
+class ScheduleServices:
+    """The actors and functions that the schedule works with."""
+
+    journal: Ref[JournalMessage]
+    tasks: Ref[AgentMessage]
+    bus: Ref[BusMessage]
+    clock: Callable[[], int]
+    """Wall clock, ms."""
+    random: Random
+    """Makes the ids of jobs and events."""
+    heartbeat: Heartbeat = attrs.field(factory=Heartbeat)
+    owner_channel: ChannelInfo = attrs.field(factory=lambda: ChannelInfo("cli", "main"))
+    """Where the heartbeat speaks."""
+
+
+async def schedule_keeper(inbox: Inbox[ScheduleMessage], services: ScheduleServices) -> None:
+    """Keep the jobs and run them. It is up when the file is read. Raises StorageError if it cannot be.
+
+    Cancelled: a run that was begun is on disk or is made at the next start.
+
+    Example: `Child("keeper", schedule_keeper, ScheduleServices(journal, agent, bus, clock, random))`.
+    """
+    keeper = _JobKeeper(services)
+    await keeper.load()
+    inbox.started()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(keeper.run)
+        if services.heartbeat.seconds:
+            nursery.start_soon(keeper.beat)
+        async for message in inbox:
+            try:
+                await keeper.handle(message)
+            except (ScheduleError, StorageError, ActorError) as error:
+                message.reply.fail(error)
+        nursery.cancel_scope.cancel()
+
+
+class _JobKeeper:
+    """The jobs in memory, their file, and the order in which they come."""
+
+    def __init__(self, services: ScheduleServices) -> None:
+        self._services = services
+        self._events = EventMaker(services.clock, services.random)
+        self._jobs: dict[str, Job] = {}
+        """By id, oldest first."""
+        self._lines: dict[str, str] = {}
+        """Each job as it stands in the file, so that a change of one does not write all others anew."""
+        self._order: list[tuple[int, str]] = []
+        """Heap of (next, id). It may hold entries of jobs that have changed; they are skipped."""
+        self._lock = trio.Lock()
+        """Held while jobs change, so that the file never falls behind."""
+        self._changed = trio.Event()
+        """Set when another job may be the next."""
+        self._latest = 0
+        """The wall clock at the last look, ms."""
+        self._is_behind = False
+        """Runs were made that the file does not show yet."""
+
+    # ------------------------------------------------------------------ the file
+
+    async def load(self) -> None:
+        """Read the file. One that is no JSON is set aside, and so is one in which some jobs are damaged."""
+        journal, now = self._services.journal, self._services.clock()
+        content = await journal.ask(ReadFile, JOBS_FILE)
+        try:
+            jobs, problems = decode_jobs(content)
+        except ValueError as error:
+            jobs, problems = [], [str(error)]
+        for problem in problems:
+            _log.warning("a scheduled job cannot be read", file=JOBS_FILE, problem=problem)
+        for job in jobs:
+            self._put(self._planned(job, now))
+        if problems:
+            aside = f"{JOBS_FILE}.bad-{now}"
+            await journal.ask(ReplaceFile, aside, content)
+            await self._write()
+            _log.warning("set the damaged file of jobs aside", file=aside)
+
+    def _planned(self, job: Job, now: int) -> Job:
+        """Return a job of the file with its next time, which may be missing or may make no sense by the present clock."""
+        try:
+            following = next_run(job.schedule, now)
+            if not job.enabled:
+                return attrs.evolve(job, next=None)
+            if job.last is not None and job.last > now:  # the clock was set back
+                return attrs.evolve(job, next=following)
+            if job.next is None or (job.schedule.at and job.next != next_run(job.schedule, 0)):  # edited by hand
+                return attrs.evolve(job, next=following, enabled=following is not None)
+        except ScheduleError as error:
+            _log.warning("a scheduled job is paused: its schedule makes no sense", job=job.id, problem=str(error))
+            return attrs.evolve(job, enabled=False, next=None)
+        return job
+
+    async def _write(self) -> None:
+        await self._services.journal.ask(ReplaceFile, JOBS_FILE, encode_jobs(self._lines.values()))
+
+    def _put(self, job: Job) -> None:
+        """Keep a job in memory in its present state."""
+        self._jobs[job.id], self._lines[job.id] = job, encode_job(job)
+        if job.next is not None:
+            heapq.heappush(self._order, (job.next, job.id))
+            self._changed.set()
+
+    def _drop(self, job: Job) -> None:
+        del self._jobs[job.id], self._lines[job.id]
+
+    async def _change(self, old: Job | None, new: Job | None) -> None:
+        """Replace a job, in memory and on disk. If the disk refuses, nothing has changed. Raises StorageError, ActorError."""
+        before = dict(self._jobs), dict(self._lines)
+        if new is not None:
+            self._put(new)
+        elif old is not None:
+            self._drop(old)
+        try:
+            await self._write()
+        except BaseException:
+            self._jobs, self._lines = before
+            raise
+
+    # ------------------------------------------------------------------ requests
+
+    async def handle(self, message: ScheduleMessage) -> None:
+        """Carry out a request and answer it. Raises ScheduleError, StorageError, ActorError."""
+        async with self._lock:
+            match message:
+                case ListJobs(reply):
+                    reply.send(tuple(self._jobs.values()))
+                case AddJob(reply, draft):
+                    reply.send(await self._add(draft))
+                case RemoveJob(reply, id):
+                    job = self._get(id)
+                    await self._change(job, None)
+                    reply.send(job)
+                case EnableJob(reply, id, enabled):
+                    job = self._get(id)
+                    next = next_run(job.schedule, self._services.clock()) if enabled else None
+                    if enabled and next is None:
+                        raise ScheduleError(f"{job.id} is over: its time has passed")
+                    changed = attrs.evolve(job, enabled=enabled, next=next, failures=0)
+                    await self._change(job, changed)
+                    reply.send(changed)
+                case RunJob(reply, id):
+                    job, now = self._get(id), self._services.clock()
+                    problem = await self._make_run(job, now)
+                    if problem:
+                        raise ScheduleError(f"{job.id} was not run: {problem}")
+                    changed = attrs.evolve(job, last=now, runs=job.runs + 1)
+                    await self._change(job, changed)
+                    reply.send(changed)
+
+    def _get(self, id: str) -> Job:
+        job = self._jobs.get(id)
+        if job is None:
+            raise ScheduleError(f"there is no job {id[:40]!r}")
+        return job
+
+    async def _add(self, draft: JobDraft) -> Job:
+        """Make a job of a draft. Raises ScheduleError if there are too many."""
+        principal, now = draft.principal, self._services.clock()
+        by = principal.guest or (
+            f"{principal.channel.type}:{principal.channel.channel_id}" if principal.channel else ""
+        )
+        if len(self._jobs) >= MOST_JOBS:
+            raise ScheduleError(f"there are {MOST_JOBS} jobs already")
+        if not principal.is_owner and sum(job.by == by for job in self._jobs.values()) >= MOST_OF_A_GUEST:
+            raise ScheduleError(f"this person has {MOST_OF_A_GUEST} jobs already, which is the most a guest may have")
+        while (id := "j-" + "".join(self._services.random.choices(_LETTERS, k=5))) in self._jobs:
+            pass
+        job = Job(
+            id=id,
+            schedule=draft.schedule,
+            prompt=draft.prompt,
+            channel=str(draft.channel.address),
+            reply_to=draft.channel.reply_to,
+            user_id=draft.channel.user_id,
+            name=draft.name,
+            kind=draft.kind,
+            enabled=draft.enabled,
+            missed=draft.missed,
+            next=next_run(draft.schedule, now) if draft.enabled else None,
+            role=principal.role,
+            by=by,
+            outside=draft.outside,
+        )
+        await self._change(None, job)
+        return job
+
+    # ------------------------------------------------------------------ running
+
+    async def run(self) -> None:
+        """Run the jobs that are due, until cancelled."""
+        while True:
+            self._changed = trio.Event()
+            try:
+                async with self._lock:
+                    pause = await self._run_due()
+            except (StorageError, ActorError) as error:
+                _log.error("the file of scheduled jobs is not written; it is tried again", error=str(error))
+                pause = RETRY
+            with trio.move_on_after(pause):
+                await self._changed.wait()
+
+    async def _run_due(self) -> float:
+        """Run what is due, and return the seconds until the next look. Raises StorageError, ActorError if the file is not written."""
+        now, again = self._services.clock(), []
+        if now < self._latest - MISSED_AFTER:
+            self._plan_anew(now)
+        self._latest = now
+        while self._order and self._order[0][0] <= now:
+            due, id = heapq.heappop(self._order)
+            job = self._jobs.get(id)
+            if job is None or job.next != due:
+                continue
+            try:
+                self._put(await self._run_in_turn(job, due, now))
+                self._is_behind = True
+            except (StorageError, ActorError, TooMuch) as error:
+                _log.warning("a scheduled job cannot run now; it is tried again", job=id, error=str(error))
+                again.append((due, id))
+        for entry in again:
+            heapq.heappush(self._order, entry)
+        if self._is_behind:
+            await self._write()
+            self._is_behind = False
+        if again:
+            return RETRY
+        return min(LONGEST_PAUSE, max(0.0, (self._order[0][0] - now) / 1000)) if self._order else math.inf
+
+    def _plan_anew(self, now: int) -> None:
+        """Find the next times again, since the clock was set back. A run that is then made twice is recognised by its key."""
+        for job in list(self._jobs.values()):
+            if job.next is not None and not job.schedule.at:
+                self._put(attrs.evolve(job, next=min(job.next, next_run(job.schedule, now) or job.next)))
+
+    async def _run_in_turn(self, job: Job, due: int, now: int) -> Job:
+        """Run a job that is due, unless this run is to be left out. Return the job with its next time.
+
+        Raises TooMuch, StorageError and ActorError if the run has to be made later.
+        """
+        failures = job.failures
+        if job.kind == "task" and (last := job.last) is not None:
+            state = await self._outcome(job, last)
+            if state is _Outcome.WORKING:
+                _log.info("left out a run of a scheduled job: the one before still works", job=job.id)
+                return self._after(job, now)
+            if last != job.judged:
+                failures = failures + 1 if state is _Outcome.FAILED else 0
+            job = attrs.evolve(job, failures=failures, judged=last)
+            if failures and now < last + min(LONGEST_BACKOFF, FIRST_BACKOFF << min(failures - 1, 20)):
+                return self._after(job, now)
+        if now - due > MISSED_AFTER and job.missed == "skip":
+            _log.info("left out a missed run of a scheduled job", job=job.id, due=due)
+            return self._after(job, now)
+        problem = await self._make_run(job, due)
+        if problem:
+            _log.warning("left out a run of a scheduled job", job=job.id, why=problem)
+            return self._after(job, now)
+        return self._after(attrs.evolve(job, last=due, runs=job.runs + 1), now)
+
+    def _after(self, job: Job, now: int) -> Job:
+        """Return a job with its first time after now. One that has no other time is over.
+
+        An interval goes on from the time at which the job was due, so that it does not drift.
+        """
+        begin = now
+        if job.schedule.every and job.next is not None:
+            step = max(1, round(job.schedule.every * 1000))
+            begin = job.next + step * ((now - job.next) // step)
+        next = next_run(job.schedule, begin)
+        return attrs.evolve(job, next=next, enabled=next is not None)
+
+    async def _outcome(self, job: Job, last: int) -> _Outcome:
+        """Return how the task of the last run has ended. Raises ActorError, StorageError."""
+        await wait_until_running(self._services.tasks)
+        task = await self._services.tasks.ask(GetTask, task_id_of(job_key(job, last)))
+        if task is None:
+            return _Outcome.ENDED
+        if not task.is_over:
+            return _Outcome.WORKING
+        return _Outcome.FAILED if task.state is TaskState.FAILED else _Outcome.ENDED
+
+    async def _make_run(self, job: Job, due: int) -> str:
+        """Make a run, and return "" when it is on disk, or why it never will be.
+
+        Raises TooMuch, StorageError and ActorError if it can be made later.
+        """
+        problem = await (self._submit(job, due) if job.kind == "task" else self._accept(job, due))
+        if not problem:
+            fired = {"jobId": job.id, "text": job.prompt, "handledBy": "schedule"}
+            with suppress(ActorError):  # observers may miss it
+                self._services.bus.tell_nowait(Emit(self._events.create(EventType.SCHEDULE_FIRED, "schedule", fired)))
+        return problem
+
+    async def _accept(self, job: Job, due: int) -> str:
+        """Put a run into the inbox, unless the one before still waits there."""
+        item, is_owners = job_item(job, due), job.role is Role.OWNER
+        answer = await self._services.journal.ask(Accept, item, "main", Priority.TASK, is_owners, f"job:{job.id}", 1)
+        if isinstance(answer, Overloaded):
+            if not answer.of_sender:
+                raise TooMuch("the queue is full")
+            return "the one before still waits"
+        return ""
+
+    async def _submit(self, job: Job, due: int) -> str:
+        """Begin the task of a run."""
+        metadata: dict[str, Json] = {"channel": to_wire(job.channel_info), ROLE: job.role, OUTSIDE: list(job.outside)}
+        if job.failures:
+            metadata[QUIET_FAILURE] = True
+        await wait_until_running(self._services.tasks)
+        try:
+            await self._services.tasks.ask(
+                Submit, job.prompt, "schedule", DEFAULT_TASK_TYPE, job.title, metadata, job_key(job, due)
+            )
+        except TaskError as error:
+            return str(error)
+        return ""
+
+    # ------------------------------------------------------------------ heartbeat
+
+    async def beat(self) -> None:
+        """Look at HEARTBEAT.md again and again, until cancelled."""
+        heartbeat, services = self._services.heartbeat, self._services
+        while True:
+            await trio.sleep(heartbeat.seconds)
+            now = services.clock()
+            if not is_active(heartbeat.active_hours, datetime.fromtimestamp(now / 1000, UTC).astimezone()):
+                continue
+            text = things_to_do(await heartbeat.read())
+            if not text:
+                continue
+            item = heartbeat_item(text, services.owner_channel, now)
+            try:
+                await services.journal.ask(Accept, item, "main", Priority.TASK, True, "heartbeat", 1)
+            except (StorageError, ActorError) as error:
+                _log.warning("left out a heartbeat", error=str(error))
+
+
+class TooMuch(Exception):
+    """A run cannot be taken now, and can be later. str() is the reason."""
+
+
+class _Outcome(Enum):
+    """State of the task of a run."""
+
+    WORKING = auto()
+    FAILED = auto()
+    ENDED = auto()

@@ -1,0 +1,137 @@
+"""Times of jobs: cron expressions with a time zone, intervals, and points in time; and when each comes next.
+
+Everything here is a function of its arguments, so a test says what the time is. Times are wall clock, ms since the epoch.
+
+Cron expressions have five fields (minute, hour, day of month, month, day of week; a sixth in front counts seconds) and are read
+by cronsim, which behaves as Debian's cron does when clocks are set for daylight saving: a time that does not exist on that day comes
+an hour later, and one that exists twice comes once.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import attrs
+from cronsim import CronSim, CronSimError
+from tzlocal import get_localzone_name
+
+LATEST: Final = 253_370_764_800_000
+"""1 January 9999, ms. Calendars of Python end soon after it."""
+LONGEST_INTERVAL: Final = 10 * 366 * 24 * 3600.0
+"""Seconds of an interval at most: ten years."""
+
+
+class ScheduleError(ValueError):
+    """A schedule, or another value of a job, is not what is allowed. str() says what was found and what is allowed."""
+
+
+@attrs.frozen
+class Schedule:
+    """When a job runs: exactly one of `cron`, `every` and `at` is set.
+
+    >>> next_run(Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin"), after=0)
+    28800000
+    """
+
+    cron: str = ""
+    """A cron expression, such as "0 9 * * 1-5"."""
+    tz: str = ""
+    """IANA name of the time zone of `cron`."""
+    every: float = 0.0
+    """Seconds between two runs."""
+    at: str = ""
+    """A point in time in ISO 8601, with its offset from UTC."""
+
+
+def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "", tz: str = "") -> Schedule:
+    """Return a schedule that a person or a model has asked for.
+
+    now: a schedule that has no run after this time is refused. tz: IANA name, for `cron` and for an `at` without an offset; "" = the
+    zone of this machine. Raises ScheduleError.
+    """
+    if [bool(cron.strip()), bool(every), bool(at.strip())].count(True) != 1:
+        raise ScheduleError("schedule: exactly one of cron, every and at is needed")
+    if every:
+        if not (math.isfinite(every) and 0 < every <= LONGEST_INTERVAL):
+            raise ScheduleError(f"every: found {every!r}, allowed: seconds above 0, at most {LONGEST_INTERVAL:g}")
+        return Schedule(every=every)
+    zone = tz.strip() or local_zone()
+    if at.strip():
+        return Schedule(at=_parse_at(at.strip(), zone, now))
+    schedule = Schedule(cron=" ".join(cron.split()), tz=zone)
+    if next_run(schedule, now) is None:
+        raise ScheduleError(f"cron: {schedule.cron!r} never comes")
+    return schedule
+
+
+def next_run(schedule: Schedule, after: int) -> int | None:
+    """Return the first time of a schedule after `after`; None if there is none.
+
+    An interval is counted from `after`. Raises ScheduleError for a schedule that makes no sense, as an edited file may have.
+    """
+    if schedule.every:
+        return min(after + max(1, round(schedule.every * 1000)), LATEST)
+    if schedule.at:
+        moment = _moment(schedule.at)
+        return moment if moment > after else None
+    zone = _zone(schedule.tz)
+    try:
+        found = next(CronSim(schedule.cron, datetime.fromtimestamp(min(after, LATEST) / 1000, zone)))
+    except StopIteration:  # cronsim looks fifty years ahead
+        return None
+    except (CronSimError, ValueError, OverflowError) as error:
+        raise ScheduleError(f"cron: found {schedule.cron!r}: {error}; allowed: minute hour day month weekday") from None
+    return round(found.timestamp() * 1000)
+
+
+def local_zone() -> str:
+    """Return the IANA name of this machine's time zone; "UTC" where it has none."""
+    try:
+        return get_localzone_name() or "UTC"
+    except (LookupError, ValueError, OSError):
+        return "UTC"
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """Return a schedule for people, such as "0 9 * * 1-5 (Europe/Berlin)"."""
+    if schedule.cron:
+        return f"{schedule.cron} ({schedule.tz or 'UTC'})"
+    return f"every {schedule.every:g} s" if schedule.every else f"at {schedule.at}"
+
+
+@lru_cache(64)
+def _zone(name: str) -> ZoneInfo:
+    """Return a time zone. Raises ScheduleError."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (KeyError, ValueError, OSError):  # ZoneInfo raises each of them for one kind of bad name
+        raise ScheduleError(f"tz: found {name!r}, allowed: an IANA name such as Europe/Berlin") from None
+
+
+def _parse_at(text: str, zone: str, now: int) -> str:
+    """Return a point in time in the form in which it is kept. Raises ScheduleError, also for one that is over."""
+    moment = _datetime(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=_zone(zone))
+        # A time that the clock leaps over becomes the same moment on the other side of the leap.
+        moment = moment.astimezone(UTC).astimezone(_zone(zone))
+    if not now < round(moment.timestamp() * 1000) < LATEST:
+        raise ScheduleError(f"at: found {text!r}, which is not in the future")
+    return moment.isoformat()
+
+
+def _moment(text: str) -> int:
+    return round(_datetime(text).timestamp() * 1000)
+
+
+def _datetime(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+        moment.timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ScheduleError(f"at: found {text!r}, allowed: a time in ISO 8601, as 2026-12-01T09:00") from None
+    return moment

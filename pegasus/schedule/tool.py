@@ -1,0 +1,113 @@
+"""The tool `cron`: the Main Agent keeps jobs for people, such as "remind me tomorrow at nine"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from actors import ActorError, Ref
+from pegasus.formatting import format_time
+from pegasus.messages import Json, Metadata
+from pegasus.models import ToolSpec
+from pegasus.schedule.jobs import Job, draft_job, job_line
+from pegasus.schedule.messages import AddJob, EnableJob, ListJobs, RemoveJob, RunJob, ScheduleMessage
+from pegasus.schedule.times import ScheduleError, schedule_text
+from pegasus.storage import StorageError
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
+
+ACTIONS: Final = ("add", "list", "remove", "pause", "resume", "run")
+MOST_LISTED: Final = 50
+"""Jobs that one call lists."""
+
+
+def _parameter(type: str, description: str) -> Metadata:
+    return {"type": type, "description": description}
+
+
+_SPEC: Final = ToolSpec(
+    "cron",
+    "Schedule work and reminders: add (with prompt and one of cron, every, at, delay), list, remove, pause, resume, run. "
+    "When a job is due, you get its prompt as a message and then act on it. For one reminder use delay or at.",
+    parameters(
+        {
+            "action": {"type": "string", "enum": list(ACTIONS)},
+            "prompt": _parameter("string", "add: what is to be done or said then, complete in itself"),
+            "delay": _parameter("number", "add: once, so many seconds from now"),
+            "at": _parameter("string", "add: once, at this time in ISO 8601, as 2026-12-01T09:00"),
+            "cron": _parameter("string", "add: again and again, as minute hour day month weekday: 0 9 * * 1-5"),
+            "every": _parameter("number", "add: again and again, seconds between two runs"),
+            "timezone": _parameter("string", "add: IANA name for at and cron; without it, the machine's zone"),
+            "name": _parameter("string", "add: a few words"),
+            "kind": {"type": "string", "enum": ["message", "task"], "description": "add: task = background work"},
+            "channel": _parameter("string", "add: where the result goes, as type:id; without it, this conversation"),
+            "id": _parameter("string", "The job, for all but add and list"),
+        },
+        "action",
+    ),
+)
+
+
+def cron_tool(keeper: Ref[ScheduleMessage], clock: Callable[[], int]) -> Tool:
+    """Return the tool. keeper: the actor that keeps the jobs. clock: wall clock, ms."""
+    return Tool(_SPEC, partial(_run, keeper, clock), "schedule", Effect.ONCE, reach=Reach.INSIDE)
+
+
+async def _run(
+    keeper: Ref[ScheduleMessage], clock: Callable[[], int], arguments: Metadata, context: ToolContext
+) -> Json:
+    """Carry out one call. Raises ToolError, whose text says what is allowed."""
+    try:
+        match arguments["action"]:
+            case "add":
+                return await _add(keeper, clock(), arguments, context)
+            case "list":
+                jobs = [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]
+                return {"jobs": [job_line(job) for job in jobs[-MOST_LISTED:]], "count": len(jobs)}
+            case action:
+                job = await _find(keeper, arguments, context)
+                if action == "remove":
+                    await keeper.ask(RemoveJob, job.id)
+                elif action == "run":
+                    await keeper.ask(RunJob, job.id)
+                else:
+                    await keeper.ask(EnableJob, job.id, action == "resume")
+                return {"id": job.id, "done": str(action)}
+    except (ScheduleError, StorageError, ActorError) as error:
+        raise ToolError(str(error)) from error
+
+
+async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, context: ToolContext) -> Json:
+    schedule: dict[str, Json] = {key: arguments[key] for key in ("cron", "every", "at") if arguments.get(key)}
+    if arguments.get("timezone"):
+        schedule["tz"] = arguments["timezone"]
+    if delay := arguments.get("delay"):
+        seconds = float(delay) if isinstance(delay, int | float) else 0.0
+        if schedule.keys() - {"tz"} or not 0 < seconds < 10**9:
+            raise ScheduleError("delay: allowed: seconds above 0, and none of cron, every and at beside it")
+        schedule["at"] = (datetime.fromtimestamp(now / 1000, UTC) + timedelta(seconds=seconds)).isoformat()
+    names = ("prompt", "name", "kind", "channel")
+    values = {"schedule": schedule} | {key: arguments[key] for key in names if arguments.get(key)}
+    labels = [str(label) for label in context.outside]
+    draft = draft_job(values, now, context.principal, context.origin, labels)
+    if (
+        not context.principal.is_owner
+        and context.origin is not None
+        and draft.channel.address != context.origin.address
+    ):
+        raise ToolError("a guest's job may speak only in the conversation that it was asked for in")
+    job = await keeper.ask(AddJob, draft)
+    next_time = format_time(job.next, local=True) if job.next is not None else None
+    return {"id": job.id, "schedule": schedule_text(job.schedule), "next": next_time, "channel": job.channel}
+
+
+async def _find(keeper: Ref[ScheduleMessage], arguments: Metadata, context: ToolContext) -> Job:
+    """Return the job that the call names, if the person may see it. Raises ToolError."""
+    id = str(arguments.get("id") or "")
+    jobs = [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]
+    found = next((job for job in jobs if job.id == id), None)
+    if found is None:
+        known = ", ".join(job.id for job in jobs[-MOST_LISTED:])
+        raise ToolError(f"there is no job {id[:40]!r}; there are: {known or 'none'}")
+    return found
