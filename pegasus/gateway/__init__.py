@@ -6,9 +6,11 @@ docs/gateway.md describes the protocol for people who write a client.
 
 Read the files in this order; each uses only those before it:
 
+    accepting     listening sockets and their connections, for the HTTP server too
     config        the bounds, and the methods that a client may call
     send_queue    the bounded queue of one client
     requests      what a client may say, and what is done about it
+    listeners     what the agent says, for the HTTP API
     cursor        the place of a client in the replies of one address
     delivery      which reply goes to whom and when
     connection    one client, from its first byte to its last
@@ -17,6 +19,7 @@ Read the files in this order; each uses only those before it:
 
 from __future__ import annotations
 
+from pegasus.gateway.accepting import accept_connections, failures_logged, open_listeners
 from pegasus.gateway.config import (
     BadParams,
     Caller,
@@ -24,22 +27,37 @@ from pegasus.gateway.config import (
     GatewayConfig,
     Method,
     Methods,
+    NotAllowed,
+    NotFound,
     Params,
     PushEvent,
     connections_within,
 )
-from pegasus.gateway.server import open_listeners, run_gateway
+from pegasus.gateway.listeners import Behind, Listeners, Said
+from pegasus.gateway.requests import CALL_TIMEOUT, read_message
+from pegasus.gateway.server import GatewayMessage, ServeConnection, run_gateway
 
 __all__ = [
+    "CALL_TIMEOUT",
     "BadParams",
+    "Behind",
     "Caller",
     "EventStream",
     "GatewayConfig",
+    "GatewayMessage",
+    "Listeners",
     "Method",
     "Methods",
+    "NotAllowed",
+    "NotFound",
     "Params",
     "PushEvent",
+    "Said",
+    "ServeConnection",
+    "accept_connections",
     "connections_within",
+    "failures_logged",
     "open_listeners",
+    "read_message",
     "run_gateway",
 ]

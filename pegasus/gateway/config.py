@@ -11,6 +11,7 @@ descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIP
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
@@ -73,13 +74,24 @@ class GatewayConfig:
         if not self.token:
             raise ValueError("GatewayConfig.token is empty, which everybody would know")
 
+    def grant_of(self, token: str) -> TokenGrant | None:
+        """Return the rights of a token, None if it is none that counts.
 
-def connections_within(descriptors: int) -> int:
-    """Return how many connections a process may have that may open so many file descriptors.
+        The token of the home is compared in constant time, so that its characters cannot be guessed one by one.
+        """
+        if hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
+            return OWNER_GRANT
+        return self.tokens.find(token)
 
-    At least MAX_NEWCOMERS, so that a very small limit still lets somebody in, and at most 1,000.
+
+def connections_within(descriptors: int, servers: int = 1) -> int:
+    """Return how many connections each server of a process may have, if the process may open so many file descriptors.
+
+    servers: the gateway, and the HTTP server if there is one. At least MAX_NEWCOMERS, so that a very small limit still lets somebody
+    in, and at most 1,000.
     """
-    return max(MAX_NEWCOMERS, min(1000, descriptors - RESERVED_DESCRIPTORS - MAX_NEWCOMERS - MAX_PENDING))
+    spare = descriptors - RESERVED_DESCRIPTORS - MAX_NEWCOMERS - MAX_PENDING
+    return max(MAX_NEWCOMERS, min(1000, spare // servers))
 
 
 # ------------------------------------------------------------------ the control plane
@@ -111,6 +123,14 @@ class Caller(ClientChannel):
 
 class BadParams(Exception):
     """Raised by a method for parameters that it does not take. str() says what was found and what is allowed."""
+
+
+class NotFound(BadParams):
+    """Raised by a method for the name of a thing that does not exist. HTTP answers it with 404."""
+
+
+class NotAllowed(BadParams):
+    """Raised by a method that the caller may not call, whatever the parameters. HTTP answers it with 403."""
 
 
 PushEvent: TypeAlias = Callable[[int, Params], Awaitable[None]]

@@ -15,8 +15,6 @@ not its sender waits for the answer. Cancelled, the connection is cut without a 
 
 from __future__ import annotations
 
-import hmac
-
 import attrs
 import trio
 from trio_websocket import ConnectionClosed
@@ -28,7 +26,7 @@ from pegasus.gateway.requests import Requests, error_frame, read_hello
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import Denied, Intake
 from pegasus.observe import get_logger
-from pegasus.policy import MESSAGE, OWNER_GRANT, TokenGrant
+from pegasus.policy import MESSAGE, TokenGrant
 from pegasus.protocol import (
     BAD_HELLO,
     GOING_AWAY,
@@ -111,14 +109,29 @@ class NewcomerPlace:
             self._places.release()
 
 
+@attrs.frozen
+class HttpVisitor:
+    """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all."""
+
+    grant: TokenGrant | None = None
+    """Rights of its cookie, which count where the hello has no token; None: it has none."""
+
+
 class Connection:
     """One client. Make it with an accepted stream, `run` it, then close the stream.
 
     place: left when the client has greeted. refusal: why the client is refused once its handshake is done, "" if it is welcome.
+    visitor: what the HTTP server knows about the client; None: it has connected to the gateway's own port.
     """
 
     def __init__(
-        self, services: GatewayServices, stream: trio.abc.Stream, place: NewcomerPlace, *, refusal: str = ""
+        self,
+        services: GatewayServices,
+        stream: trio.abc.Stream,
+        place: NewcomerPlace,
+        *,
+        refusal: str = "",
+        visitor: HttpVisitor | None = None,
     ) -> None:
         self._is_open = False
         """The WebSocket handshake is done, so errors and close frames can be sent."""
@@ -127,6 +140,7 @@ class Connection:
         self._place = place
         self._refusal = refusal
         """Why the client is refused after the handshake; "" if it is not."""
+        self._visitor = visitor
         self._queue = SendQueue(self._config.queue_frames, self._config.queue_bytes)
         self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=HELLO_BYTES)
         self._bearer: str | None = None
@@ -244,7 +258,7 @@ class Connection:
             self._bearer = credentials.strip()
         if self._refusal:
             self._refuse("overloaded", self._refusal, TRY_LATER)
-        elif origin is not None and origin not in self._config.origins:
+        elif self._visitor is None and origin is not None and origin not in self._config.origins:
             message = f"Origin: found {origin[:100]!r}, which is not in gateway.allowed_origins of the settings"
             self._refuse("unauthorized", message, UNAUTHORIZED)
 
@@ -334,15 +348,12 @@ class Connection:
     def _grant_of(self, hello: HelloFrame) -> TokenGrant | None:
         """Return the rights of the token that a client shows; None without one that counts.
 
-        The token in the hello counts more than that of the handshake. It is compared in constant time, so that its characters
-        cannot be guessed one by one.
+        The token in the hello counts more than that of the handshake, and that more than a cookie.
         """
         token = self._bearer if hello.token is None else hello.token
         if token is None:
-            return None
-        if hmac.compare_digest(token.encode("utf-8", "replace"), self._config.token.encode()):
-            return OWNER_GRANT
-        return self._config.tokens.find(token)
+            return self._visitor.grant if self._visitor is not None else None
+        return self._config.grant_of(token)
 
     def _objection_to(self, hello: HelloFrame) -> str:
         """Return why a hello without a good token is refused."""

@@ -22,6 +22,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.gateway.cursor import Cursor, PushDecision
+from pegasus.gateway.listeners import Listeners
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import JOURNAL_TIMEOUT
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, OutboundMessage, Progress, TaskProgress, Typing
@@ -66,8 +67,11 @@ class Hub:
         open_tasks: OpenTasks | None = None,
         open_approvals: OpenApprovals | None = None,
         owners: Collection[str] = (),
+        listeners: Listeners | None = None,
     ) -> None:
         """Prepare.
+
+        listeners: readers within the process; None: there are none.
 
         open_tasks: returns the unfinished tasks of all conversations; None: there are none. open_approvals: returns the calls that
         wait for an owner; None: nobody is asked. owners: the setting `agent.owners`.
@@ -77,6 +81,7 @@ class Hub:
         self._open_tasks = open_tasks or _no_tasks
         self._open_approvals = open_approvals or _no_approvals
         self._owners = owners
+        self._listeners = listeners or Listeners()
 
     async def join(self, hello: HelloFrame, queue: SendQueue, grant: TokenGrant = OWNER_GRANT) -> ReplyFeed:
         """Return a new feed for a client that has greeted. From now on it is given what is for its channel.
@@ -109,18 +114,21 @@ class Hub:
     def deliver(self, reply: OutboundMessage) -> None:
         """Hand a reply to the clients of its address, or the bridges of its type. For the others it waits in the outbox."""
         frame = encode_frame(reply)
+        self._listeners.publish(reply)
         for feed in self._routes.recipients(reply.channel.type, reply.channel.channel_id):
             feed.deliver(reply.channel.channel_id, reply.seq, frame)
 
     def typing(self, typing: Typing) -> None:
         """Announce that the agent thinks, or has stopped thinking. The end of a turn follows the replies it gave."""
         frame = encode_frame(attrs.evolve(typing, after=0))
+        self._listeners.publish(typing)
         for feed in self._routes.recipients(typing.channel.type, typing.channel.channel_id):
             feed.send_behind(typing.channel.channel_id, typing.after, frame)
 
     def progress(self, draft: Progress) -> None:
         """Show a reply while it is written."""
         frame = encode_frame(draft)
+        self._listeners.publish(draft)
         for feed in self._routes.recipients(draft.channel.type, draft.channel.channel_id):
             feed.send_draft(draft.channel.channel_id, frame, is_withdrawal=draft.is_withdrawal)
 
@@ -133,6 +141,7 @@ class Hub:
     def approval(self, notice: ApprovalNotice) -> None:
         """Show owners a call that waits for them, or what became of it."""
         frame = encode_frame(notice)
+        self._listeners.publish(notice)
         for feed in self._routes.all():
             if feed.is_owners(self._owners):
                 feed.show_state(_approval_name(notice), frame)

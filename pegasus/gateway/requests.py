@@ -52,7 +52,7 @@ from pegasus.protocol import (
     encode_frame,
 )
 from pegasus.storage import Accepted, Acknowledge, Overloaded, StorageError
-from pegasus.wire import describe
+from pegasus.wire import describe, encode_json
 
 MAX_SEQ = 2**63
 """Sequence numbers are smaller than this, so that every reader can hold them."""
@@ -283,6 +283,14 @@ def read_frame(text: str, own: ClientChannel) -> Incoming:
         id = id or error.id
         error.id = id if id and is_name(id) else None
         raise
+
+
+def read_message(fields: Mapping[str, Json], own: ClientChannel) -> InboundMessage:
+    """Return a message that came in another way than a frame, checked as one. Raises BadFrame, whose text names `message.…`."""
+    message = read_frame(encode_json({**fields, "type": "message"}), own)
+    if not isinstance(message, InboundMessage):
+        raise TypeError("a message frame is no message")
+    return message
 
 
 def _understand(frame: ClientFrame, own: ClientChannel) -> Incoming:

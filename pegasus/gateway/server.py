@@ -15,64 +15,64 @@ Connections that have shown no token yet must not keep out those that can. So a 
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Sequence
+from typing import TypeAlias
 
+import attrs
 import trio
 
-from actors import Inbox
+from actors import Inbox, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
+from pegasus.gateway.accepting import accept_connections, failures_logged
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
-from pegasus.gateway.connection import Connection, GatewayServices, NewcomerPlace
+from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor, NewcomerPlace
 from pegasus.gateway.delivery import Hub, OpenApprovals, OpenTasks
+from pegasus.gateway.listeners import Listeners
 from pegasus.intake import Intake
 from pegasus.messages import ApprovalNotice, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
+from pegasus.policy import TokenGrant
 from pegasus.protocol import GOING_AWAY
 
-BACKLOG = 1024
-"""Connections that the kernel keeps for us, also while the gateway is being restarted."""
 GOODBYE_TIME = 2.0
 """Seconds that all clients together have to answer the close frame when the gateway stops."""
-RETRY_DELAY = 0.1
-"""Seconds before accepting again after the system was short of resources; nothing reports when there are some."""
-SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-"""Errors of accept() that pass by themselves."""
-
 _log = get_logger("gateway")
 
 
-async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
-    """Listen for the gateway; port 0 takes any free one (the same for all, if `host` has several addresses).
+@attrs.frozen(eq=False)
+class ServeConnection:
+    """Question: serve a client that has connected to the HTTP server; answered when it has gone.
 
-    The caller keeps and closes the listeners, which outlive restarts of the gateway. Raises OSError (port taken, no such
-    address).
+    The gateway owns the stream from now on. If the asker leaves, the connection is cut.
     """
-    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
-    taken = listeners[0].socket.getsockname()[1]
-    if port == 0 and len(listeners) > 1:
-        for listener in listeners:
-            await listener.aclose()
-        return await open_listeners(host, taken)
-    return listeners
+
+    reply: Reply[None]
+    stream: trio.abc.Stream
+    """The connection, whose first bytes are the request of a WebSocket handshake. The page that it comes from was checked."""
+    grant: TokenGrant | None = None
+    """Rights of its cookie; None: the hello must bring a token."""
+
+
+GatewayMessage: TypeAlias = AdapterMessage | ServeConnection
 
 
 async def run_gateway(
-    inbox: Inbox[AdapterMessage],
+    inbox: Inbox[GatewayMessage],
     config: GatewayConfig,
     intake: Intake,
     listeners: Sequence[trio.SocketListener],
     methods: Methods,
     open_tasks: OpenTasks | None = None,
     open_approvals: OpenApprovals | None = None,
+    listeners_within: Listeners | None = None,
 ) -> None:
     """Serve WebSocket clients on the listeners, which stay open when this ends.
 
     open_tasks, open_approvals: return the unfinished tasks, and the calls that wait for an owner, which a client is shown after its
-    welcome; None: there are none.
+    welcome; None: there are none. listeners_within: readers in the process of what the agent says; None: there are none.
     Stopped: accepts no more, closes all connections (GOODBYE_TIME seconds), ends. Cancelled: cuts all connections.
     """
-    hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners)
+    hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners_within)
     server = Server(GatewayServices(config, intake, hub, methods))
     async with trio.open_nursery() as nursery:
         accepting = trio.CancelScope()
@@ -92,6 +92,8 @@ async def run_gateway(
                     hub.approval(message)
                 case CatchUp():
                     hub.catch_up()
+                case ServeConnection():
+                    nursery.start_soon(server.serve_visitor, message)
         accepting.cancel()
         await server.close_all()
         nursery.cancel_scope.cancel()
@@ -101,10 +103,14 @@ async def _accept_all(
     server: Server, listeners: Sequence[trio.SocketListener], scope: trio.CancelScope, connections: trio.Nursery
 ) -> None:
     """Accept from all listeners until the scope is cancelled; the connections live on in their own nursery."""
+
+    def admit(stream: trio.SocketStream) -> None:
+        connections.start_soon(server.admit, stream)
+
     with scope:
         async with trio.open_nursery() as nursery:
             for listener in listeners:
-                nursery.start_soon(server.accept_from, listener, connections)
+                nursery.start_soon(accept_connections, listener, server.wait_for_room, admit, _log)
 
 
 class Server:
@@ -128,21 +134,7 @@ class Server:
         accepted."""
         self._all_ended = trio.Event()
 
-    async def accept_from(self, listener: trio.SocketListener, connections: trio.Nursery) -> None:
-        """Accept connections for ever, and serve each in a task of `connections`. Raises OSError if the listener is broken."""
-        while True:
-            await self._wait_for_room()
-            try:
-                stream = await listener.accept()
-            except OSError as error:
-                if error.errno not in SHORTAGES:
-                    raise
-                _log.error("cannot accept clients for want of resources", error=str(error))
-                await trio.sleep(RETRY_DELAY)
-            else:
-                connections.start_soon(self._admit, stream)
-
-    async def _wait_for_room(self) -> None:
+    async def wait_for_room(self) -> None:
         """Wait until fewer than MAX_PENDING connections are pending, cutting silent ones.
 
         Only those that have been silent for SILENT_TIME are cut. When many real clients connect at the same moment, their
@@ -157,7 +149,7 @@ class Server:
                     if now - accepted_at >= SILENT_TIME:
                         scope.cancel()
 
-    async def _admit(self, stream: trio.SocketStream) -> None:
+    async def admit(self, stream: trio.SocketStream) -> None:
         """Wait until a connection has sent something, then for a place, then serve it.
 
         A connection that sends nothing within the hello timeout is closed. The wait for a place has no deadline of its own:
@@ -185,24 +177,24 @@ class Server:
         await self._places.acquire()
         return NewcomerPlace(self._places)
 
-    async def serve(self, stream: trio.abc.Stream, place: NewcomerPlace) -> None:
-        """Serve one connection from its first byte to its last, then close its stream.
+    async def serve_visitor(self, request: ServeConnection) -> None:
+        """Serve a client of the HTTP server, which has limits of its own for connections that say nothing."""
+        with request.reply.scope():
+            place = await self.take_place()
+            await self.serve(request.stream, place, visitor=HttpVisitor(request.grant))
+            request.reply.send(None)
+
+    async def serve(self, stream: trio.abc.Stream, place: NewcomerPlace, *, visitor: HttpVisitor | None = None) -> None:
+        """Serve one connection from its first byte to its last, then close its stream. visitor: see `Connection`.
 
         A failure in it is logged and ends this connection only: a mistake in the code for one client must not disconnect all
         others, which a crash of the actor would. Cancelled, the connection is cut.
         """
-        connection = Connection(self._services, stream, place, refusal=self._refusal())
+        connection = Connection(self._services, stream, place, refusal=self._refusal(), visitor=visitor)
         self._connections[connection] = None
         try:
-            await connection.run()
-        except Exception as error:
-            _log.exception("a connection failed", error=error)
-        except BaseExceptionGroup as group:  # a failure and a cancellation at the same time
-            failures, rest = group.split(Exception)
-            if failures is not None:
-                _log.exception("a connection failed", error=failures)
-            if rest is not None:
-                raise rest from None
+            with failures_logged(_log):
+                await connection.run()
         finally:
             del self._connections[connection]
             place.leave()

@@ -13,6 +13,7 @@ from actors import Child, open_supervisor
 from pegasus.app import ApprovalDesk, ControlPlane, EventMethods, MemoryMethods, PersonaMethods, TaskMethods
 from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.control import READ_METHODS
+from pegasus.app.views import ViewMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
@@ -120,6 +121,7 @@ def test_every_method_is_named():
         ApprovalDesk(*[None] * 6),
         EventMethods(None, None),
     ).methods()
+    methods |= ViewMethods(*[None] * 6).methods()
     methods |= TokenMethods(None).methods() | PairingMethods(None, ()).methods()
     assert named == {*methods, "config.reload", "usage", "completions"}
 

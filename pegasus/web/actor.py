@@ -1,0 +1,62 @@
+"""`run_http`: the actor of the HTTP server.
+
+The listening sockets belong to the process, as the gateway's do: they listen before the daemon says that it is ready, and clients
+that connect while the actor is being restarted wait in the kernel's backlog.
+
+Hypercorn, Starlette and everything that needs them are imported when the first client connects, not before: 8 MB and a tenth of a
+second that an agent which is only used from a terminal never pays for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+
+import trio
+
+from actors import Inbox
+from pegasus.web.config import WebServices
+
+SERVER = "pegasus.web.server"
+
+
+async def run_http(inbox: Inbox[object], services: WebServices, listeners: Sequence[trio.SocketListener]) -> None:
+    """Serve HTTP on the listeners, which stay open when this ends.
+
+    Stopped: accepts no more, lets requests end for a moment, ends. Cancelled: cuts all connections.
+    """
+    inbox.started()
+    stopping = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_watch_inbox, inbox, stopping)
+        if await _has_client(services, listeners, stopping):
+            await trio.to_thread.run_sync(import_module, SERVER)
+            from pegasus.web.server import make_server  # imported already
+
+            await make_server(services).run(listeners, stopping)
+
+
+async def _watch_inbox(inbox: Inbox[object], stopping: trio.Event) -> None:
+    """Note when the actor is to stop. Nobody sends it messages."""
+    async for _ in inbox:
+        pass
+    stopping.set()
+
+
+async def _has_client(services: WebServices, listeners: Sequence[trio.SocketListener], stopping: trio.Event) -> bool:
+    """Wait until people may connect and somebody has connected; nothing is accepted. Return False if the actor is stopped before."""
+    async with trio.open_nursery() as nursery:
+
+        async def wait_for_stop() -> None:
+            await stopping.wait()
+            nursery.cancel_scope.cancel()
+
+        async def wait_for_client(listener: trio.SocketListener) -> None:
+            await trio.lowlevel.wait_readable(listener.socket)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(wait_for_stop)
+        await services.may_serve.wait()
+        for listener in listeners:
+            nursery.start_soon(wait_for_client, listener)
+    return not stopping.is_set()

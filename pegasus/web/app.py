@@ -1,0 +1,153 @@
+"""The application: Starlette's routes made of the operations, behind the checks that every request passes.
+
+The order of the checks: the Host, then the route (404, 405), then who sends it and with which rights, then the handler. Whatever goes
+wrong leaves as `{"error": …}` with a fitting status, and every response has the header fields of SECURITY_HEADERS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from pegasus.observe import get_logger
+from pegasus.web.access import AccessRules, Visitor
+from pegasus.web.config import WebServices
+from pegasus.web.control import control_operations
+from pegasus.web.conversations import Conversations
+from pegasus.web.errors import ApiError
+from pegasus.web.events import EventFeed, event_operations
+from pegasus.web.hooks import hook_operations
+from pegasus.web.messages import message_operations
+from pegasus.web.metrics import metrics_operations
+from pegasus.web.openai import completion_operations
+from pegasus.web.openapi import openapi_operation
+from pegasus.web.operations import Operation
+from pegasus.web.pages import load_static_files, page_operations
+from pegasus.web.requests import ApiRequest, json_response
+from pegasus.web.webhooks import webhook_operations
+
+POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src blob:",
+        "connect-src 'self'",
+        "manifest-src 'self'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "object-src 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types pegasus-markdown",
+    )
+)
+"""Content-Security-Policy: scripts and styles of the server's own files only, and nothing from elsewhere."""
+SECURITY_HEADERS: Final = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+"""Header fields of every response."""
+_STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+
+_log = get_logger("web")
+
+
+class WebApplication:
+    """The ASGI application.
+
+    Example::
+
+        application = WebApplication(services, rules, operations)
+        await application(scope, receive, send)
+    """
+
+    def __init__(self, services: WebServices, rules: AccessRules, operations: Sequence[Operation]) -> None:
+        self._services = services
+        self._rules = rules
+        self._router = Router([self._route(operation) for operation in operations], redirect_slashes=False)
+
+    def _route(self, operation: Operation) -> Route:
+        async def endpoint(request: Request) -> Response:
+            request.scope["route"] = route
+            return await operation.handler(self._check(request, operation))
+
+        route = Route(operation.path, endpoint, methods=[operation.method])
+        if not operation.allows_head and route.methods is not None:
+            route.methods.discard("HEAD")
+        return route
+
+    def _check(self, request: Request, operation: Operation) -> ApiRequest:
+        """Return the request for the handler. Raises ApiError if its sender may not send it."""
+        if operation.scope is None:
+            return ApiRequest(request, self._services, self._rules, Visitor())
+        visitor = self._rules.identify(request.headers.raw, request.method)
+        checked = ApiRequest(request, self._services, self._rules, visitor)
+        if operation.scope:
+            checked.require(operation.scope)
+        return checked
+
+    async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        is_started = False
+
+        async def send_safely(message: ASGISendEvent) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                message["headers"] = [*message["headers"], *SECURITY_HEADERS]
+            await send(message)
+
+        scope["app"] = self  # type: ignore[typeddict-unknown-key]  # the router then raises HTTPException
+        try:
+            self._rules.check_host(scope["headers"])
+            await self._router(scope, receive, send_safely)  # type: ignore[arg-type]
+        except ApiError as error:
+            response = error_response(error)
+        except HTTPException as error:
+            code = _STATUS_CODES.get(error.status_code, "bad_request")
+            refusal = ApiError(error.status_code, code, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
+            response = error_response(refusal, dict(error.headers or {}))
+        except Exception as error:  # the path may hold a secret, so only the route is logged
+            route = scope.get("route")
+            _log.exception("a request failed", error=error, method=scope["method"], route=getattr(route, "path", ""))
+            response = error_response(ApiError(500, "internal", "this failed unexpectedly; the log has the details"))
+        else:
+            return
+        if not is_started:  # otherwise the connection ends, by which the client sees that the response is incomplete
+            await response(scope, receive, send_safely)  # type: ignore[arg-type]
+
+
+def error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
+    """Return the response for an error."""
+    more = {"www-authenticate": "Bearer"} if error.status == 401 else {}
+    return json_response(error.body, error.status, {**(headers or {}), **more})
+
+
+def build_application(services: WebServices, rules: AccessRules, feed: EventFeed) -> WebApplication:
+    """Return the application with all operations. Reads the files of the page. feed: what `/api/events` streams."""
+    conversations = Conversations(services.intake, services.listeners)
+    operations = (
+        *page_operations(load_static_files()),
+        *message_operations(conversations),
+        *completion_operations(conversations, services.clock),
+        *event_operations(feed),
+        *control_operations(),
+        *hook_operations(services),
+        *webhook_operations(),
+        *metrics_operations(feed),
+    )
+    return WebApplication(services, rules, (*operations, openapi_operation(operations)))

@@ -1,0 +1,94 @@
+"""Values that the daemon gives the HTTP server: its settings, and the parts of the agent that it serves.
+
+Nothing here imports Hypercorn or Starlette, which cost 8 MB and a tenth of a second; the daemon imports this file at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from pegasus.gateway import GatewayConfig, Listeners, Methods
+from pegasus.intake import Intake
+from pegasus.messages import Json
+
+if TYPE_CHECKING:
+    import trio
+
+    from actors import Event as TreeEvent
+    from actors import Ref
+    from pegasus.channels import WebhookReceiver
+    from pegasus.events import BusMessage, RecentEvents
+    from pegasus.gateway import GatewayMessage
+    from pegasus.settings import HookSettings
+    from pegasus.tasks import AgentMessage
+    from pegasus.web.sessions import WebSessions
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class HttpConfig:
+    """Behaviour of the HTTP server. Made by the daemon from the settings; tests change single values."""
+
+    host: str = "127.0.0.1"
+    """The address that it listens on (`http.host`)."""
+    port: int = 0
+    """The port that it listens on, never 0 in a running server. It is part of the cookie's name."""
+    public_url: str = ""
+    """Address at which the outside reaches the server (`http.public_url`); "" = none but the one it listens on."""
+    allowed_hosts: Collection[str] = ()
+    """Names that may stand in the Host header beside the server's own (`http.allowed_hosts`)."""
+    max_body_bytes: int = 32 << 20
+    """Bytes of a request's body (`http.max_body_bytes`)."""
+    max_connections: int = 1000
+    """Connections that may be open. Beyond that idle ones are closed, or new ones wait."""
+    head_time: float = 10.0
+    """Seconds in which the head of a connection's first request must be there."""
+    idle_time: float = 60.0
+    """Seconds that a connection is kept for the next request."""
+    pause_time: float = 15.0
+    """Seconds that may pass between two pieces of a body."""
+    body_time: float = 300.0
+    """Seconds in which a whole body must be there."""
+    write_time: float = 30.0
+    """Seconds that one write may take. A client that takes longer does not read, and is cut."""
+    stop_time: float = 2.0
+    """Seconds that requests under way have to end when the server stops."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class WebServices:
+    """The parts of the agent that the HTTP server serves."""
+
+    config: HttpConfig
+    gateway_config: GatewayConfig
+    """Tokens, the agent's name, and the origins of pages that may connect."""
+    gateway: Ref[GatewayMessage]
+    """Serves the WebSockets of `/ws`."""
+    intake: Intake
+    """Takes messages, as it does for all channels."""
+    listeners: Listeners
+    """What the agent says."""
+    methods: Methods
+    """The control plane, the same table that the gateway's `call` uses."""
+    sessions: WebSessions
+    """Who is signed in."""
+    tasks: Ref[AgentMessage]
+    """The task system, for webhooks that become tasks."""
+    bus: Ref[BusMessage]
+    """Publishes events."""
+    recent: RecentEvents
+    """The last events of tasks."""
+    tree_events: Callable[[], AsyncIterable[TreeEvent]]
+    """Returns a stream of what happens to actors."""
+    hooks: Mapping[str, HookSettings] = attrs.field(factory=dict)
+    """Webhooks by name."""
+    receivers: Mapping[str, WebhookReceiver] = attrs.field(factory=dict)
+    """Receivers of webhooks by the channel type that they belong to."""
+    clock: Callable[[], int]
+    """Wall clock, ms."""
+    may_serve: trio.Event
+    """Set when people can connect; nothing is served before."""
+    health: Callable[[], Mapping[str, Json]]
+    """Returns the answer of `/readyz`: `ready`, and the names of what does not run in `down` and `parked`."""

@@ -1,0 +1,161 @@
+"""Routes that show and change what the control plane does: the same methods that the gateway's `call` has.
+
+A handler turns path, query and body into the params of a method, and its result into the response. What a method allows, and which
+scope it needs, is said by the method and its table alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.responses import Response
+
+from pegasus.gateway import BadParams, NotAllowed, NotFound
+from pegasus.messages import Json
+from pegasus.policy import CONTROL, READ
+from pegasus.web.errors import ApiError
+from pegasus.web.operations import Operation
+from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
+
+
+def method_handler(
+    method: str,
+    *,
+    path: tuple[str, str] | None = None,
+    texts: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+    body: Sequence[str] = (),
+    status: int = 200,
+) -> Handler:
+    """Return a handler that calls a method of the control plane.
+
+    path: name of a part of the path, and of the param that it becomes. texts, numbers: names of the query that become params. body:
+    fields of a JSON body that do; others are ignored. status: that of a success.
+    """
+
+    async def handle(request: ApiRequest) -> Response:
+        params: dict[str, Json] = {name: request.text(name) for name in texts}
+        params |= {name: request.number(name) for name in numbers}
+        if body:
+            fields = await request.json()
+            params |= {name: fields.get(name) for name in body}
+        if path is not None:
+            params[path[1]] = request.path[path[0]]
+        given = {name: value for name, value in params.items() if value is not None}
+        return json_response(await request.call(method, given), status)
+
+    return handle
+
+
+def change_task(method: str) -> Handler:
+    """Return a handler that cancels or resumes a task: 409 for one whose state does not allow it."""
+
+    async def handle(request: ApiRequest) -> Response:
+        request.require(CONTROL)
+        content = await request.json_or_nothing()
+        if not isinstance(content.get("input", ""), str):
+            raise ApiError(400, "bad_request", "input: allowed: a text")
+        params = {"taskId": request.path["id"], **({"input": content["input"]} if "input" in content else {})}
+        with failures_as_errors():
+            try:
+                return json_response(await request.call_raw(method, params))
+            except (NotFound, NotAllowed):
+                raise
+            except BadParams as error:
+                raise ApiError(409, "conflict", str(error)) from None
+
+    return handle
+
+
+async def show_usage(request: ApiRequest) -> Response:
+    """Return what model calls have used; with `days=true` also by day."""
+    return json_response(await request.call("usage", {"days": True} if request.text("days") == "true" else {}))
+
+
+def _calls(
+    verb: str,
+    route: str,
+    method: str,
+    summary: str,
+    scope: str,
+    *,
+    path: tuple[str, str] | None = None,
+    texts: tuple[str, ...] = (),
+    numbers: tuple[str, ...] = (),
+    body: tuple[str, ...] = (),
+    status: int = 200,
+) -> Operation:
+    """Return an operation that calls a method of the control plane; see `method_handler`."""
+    handler = method_handler(method, path=path, texts=texts, numbers=numbers, body=body, status=status)
+    return Operation(verb, route, handler, summary, scope, query=(*texts, *numbers), fields=body)
+
+
+TASK = ("id", "taskId")
+ID = ("id", "id")
+PAGE = ("path", "path")
+JOB_FIELDS = ("schedule", "prompt", "channel", "name", "kind", "missed", "enabled")
+ANSWER_FIELDS = ("decision", "scope", "reason", "values")
+
+
+def control_operations() -> tuple[Operation, ...]:
+    """Return the operations of this file."""
+    cancel, resume = change_task("tasks.cancel"), change_task("tasks.resume")
+    return (
+        _calls("GET", "/api/status", "status", "What the agent is doing", READ),
+        _calls("GET", "/api/tree", "tree", "The supervision tree", READ),
+        Operation("GET", "/api/usage", show_usage, "What model calls have used", READ, query=("days",)),
+        _calls("GET", "/api/channels", "channels.list", "Adapters of chat services", READ),
+        _calls("GET", "/api/tasks", "tasks.list", "Background tasks", READ, texts=("date",)),
+        _calls("GET", "/api/tasks/{id}", "tasks.show", "A task", READ, path=TASK),
+        _calls("GET", "/api/tasks/{id}/log", "tasks.log", "The events of a task", READ, path=TASK),
+        Operation("POST", "/api/tasks/{id}/cancel", cancel, "Cancel a task", CONTROL),
+        Operation("POST", "/api/tasks/{id}/resume", resume, "Resume a task", CONTROL, fields=("input",)),
+        _calls("GET", "/api/memory", "memory.list", "The files of memory", READ),
+        _calls(
+            "GET",
+            "/api/memory/log",
+            "memory.log",
+            "Changes of memory",
+            READ,
+            texts=("path",),
+            numbers=("limit", "before"),
+        ),
+        _calls("POST", "/api/memory/undo", "memory.undo", "Undo a change of memory", CONTROL, body=("n",)),
+        _calls("GET", "/api/memory/{path:path}", "memory.show", "A file of memory", READ, path=PAGE),
+        _calls(
+            "PUT",
+            "/api/memory/{path:path}",
+            "memory.write",
+            'Replace a file of memory; "" deletes it',
+            CONTROL,
+            path=PAGE,
+            body=("content", "was"),
+        ),
+        _calls("GET", "/api/skills", "skills.list", "Skills", READ),
+        _calls("GET", "/api/sessions", "sessions.list", "Sessions", CONTROL),
+        _calls(
+            "GET",
+            "/api/sessions/{file}",
+            "sessions.show",
+            "Lines of a session",
+            CONTROL,
+            path=("file", "file"),
+            numbers=("offset", "limit"),
+        ),
+        _calls("GET", "/api/approvals", "approvals.list", "Calls that wait for an owner", CONTROL),
+        _calls(
+            "POST",
+            "/api/approvals/{id}",
+            "approvals.answer",
+            "Allow or deny a call",
+            CONTROL,
+            path=ID,
+            body=ANSWER_FIELDS,
+        ),
+        _calls("GET", "/api/cron", "cron.list", "Scheduled jobs", READ),
+        _calls("POST", "/api/cron", "cron.add", "Add a scheduled job", CONTROL, body=JOB_FIELDS, status=201),
+        _calls("DELETE", "/api/cron/{id}", "cron.remove", "Remove a job", CONTROL, path=ID),
+        _calls("POST", "/api/cron/{id}/run", "cron.run", "Run a job now", CONTROL, path=ID),
+        _calls("POST", "/api/cron/{id}/pause", "cron.pause", "Pause a job", CONTROL, path=ID),
+        _calls("POST", "/api/cron/{id}/resume", "cron.resume", "Resume a job", CONTROL, path=ID),
+    )

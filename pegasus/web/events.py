@@ -1,0 +1,231 @@
+"""Events as they happen, as server-sent events: `GET /api/events`.
+
+One sequence for all streams: events of tasks by their names, `tree` for what happens to actors, `approval` and `usage`. Each event is
+written once, as the bytes that every stream sends. The last MAX_KEPT are kept, so a client that comes back with `Last-Event-ID` gets
+what it has missed; if some of that is gone, or the server was started anew, a `gap` comes first.
+
+A stream reads at its own speed: one that is slow costs nothing but its place, and finds a gap when it is MAX_KEPT behind. Nothing is
+gathered before the first stream is opened. The format is that of https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import attrs
+import trio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from actors import ActorError, Exited, GaveUp, Restarting, Started, Stuck
+from actors import Event as TreeEvent
+from pegasus.gateway import BadParams, Caller
+from pegasus.messages import ApprovalNotice, Json
+from pegasus.observe import get_logger
+from pegasus.policy import CONTROL, READ
+from pegasus.web.config import WebServices
+from pegasus.web.operations import Operation
+from pegasus.web.requests import ApiRequest
+from pegasus.wire import encode_json, to_wire
+
+MAX_KEPT: Final = 1000
+"""Events that are kept."""
+QUIET: Final = 15.0
+"""Seconds of silence after which a comment is sent, so that no proxy takes the stream for dead."""
+USAGE_CHECK: Final = 5.0
+"""Seconds between two looks at what models have used, while somebody follows events."""
+
+_log = get_logger("web")
+
+
+@attrs.frozen
+class SentEvent:
+    """An event of the sequence."""
+
+    n: int
+    name: str
+    frame: bytes = attrs.field(repr=False)
+    """The event as it is sent."""
+
+
+class EventFeed:
+    """The sequence of events. Example: `feed.add("tree", {"path": "journal", "change": "started"})`."""
+
+    def __init__(self, first: int) -> None:
+        """Prepare. first: number of the first event, greater than all that an earlier run has given."""
+        self._kept: deque[SentEvent] = deque(maxlen=MAX_KEPT)
+        self.newest = first - 1
+        """Number of the newest event; that before the first one while there is none."""
+        self.is_open = True
+        """False when the server stops: streams end."""
+        self._news = trio.lowlevel.ParkingLot()
+        self.readers = 0
+        """Streams that are open."""
+        self.wanted = trio.Event()
+        """Set when the first stream was opened."""
+
+    def add(self, name: str, data: Mapping[str, Json]) -> None:
+        """Add an event. Never waits."""
+        self.newest += 1
+        frame = f"id: {self.newest}\nevent: {name}\ndata: {encode_json(data)}\n\n".encode("utf-8", "replace")
+        self._kept.append(SentEvent(self.newest, name, frame))
+        self._news.unpark_all()
+
+    def after(self, n: int) -> tuple[Sequence[SentEvent], bool]:
+        """Return the kept events with larger numbers, and whether some between them and `n` are missing."""
+        oldest = self.newest - len(self._kept) + 1
+        is_gap = not oldest - 1 <= n <= self.newest
+        if is_gap:
+            return list(self._kept), True
+        return [self._kept[place] for place in range(n - oldest + 1, len(self._kept))], False
+
+    async def wait_beyond(self, n: int) -> None:
+        """Wait until there is an event with a larger number, or until the feed is closed."""
+        while self.newest <= n and self.is_open:
+            await self._news.park()
+
+    def close(self) -> None:
+        """End all streams."""
+        self.is_open = False
+        self._news.unpark_all()
+
+
+# ------------------------------------------------------------------ where events come from
+
+
+async def gather_events(services: WebServices, feed: EventFeed) -> None:
+    """Add what happens to the feed from the first stream on, until cancelled."""
+    await feed.wanted.wait()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_follow_tasks, services, feed)
+        nursery.start_soon(_follow_tree, services, feed)
+        nursery.start_soon(_follow_approvals, services, feed)
+        nursery.start_soon(_follow_usage, services, feed)
+
+
+async def _follow_tasks(services: WebServices, feed: EventFeed) -> None:
+    recent = services.recent
+    seen = recent.newest
+    while True:
+        await recent.wait_beyond(seen)
+        events, _ = recent.after(seen)
+        for each in events:
+            feed.add(str(each.event["type"]), {key: value for key, value in each.event.items() if key != "type"})
+        seen = recent.newest
+
+
+async def _follow_tree(services: WebServices, feed: EventFeed) -> None:
+    async for event in services.tree_events():
+        data = tree_change(event)
+        if data is not None:
+            feed.add("tree", data)
+
+
+def tree_change(event: TreeEvent) -> dict[str, Json] | None:
+    """Return what happened to an actor; None for what is no change of the tree."""
+    match event:
+        case Started():
+            return {"path": event.path, "change": "started", "attempt": event.attempt}
+        case Exited():
+            return {"path": event.path, "change": "ended", "how": type(event.exit).__name__, "attempt": event.attempt}
+        case Restarting():
+            return {"path": event.path, "change": "restarting", "delay": round(event.delay, 2)}
+        case GaveUp():
+            return {"path": event.path, "change": "gaveUp"}
+        case Stuck():
+            return {"path": event.path, "change": "stuck"}
+    return None
+
+
+async def _follow_approvals(services: WebServices, feed: EventFeed) -> None:
+    with services.listeners.follow_approvals() as notices:
+        async for notice in notices:
+            if isinstance(notice, ApprovalNotice):
+                feed.add("approval", to_wire(notice))
+
+
+async def _follow_usage(services: WebServices, feed: EventFeed) -> None:
+    method = services.methods.get("usage")
+    last: Json = None
+    while method is not None:
+        if feed.readers:
+            with suppress(ActorError, BadParams):
+                report = await method(Caller("api", "events"), {})
+                today = report.get("today") if isinstance(report, Mapping) else None
+                if isinstance(today, Mapping) and today != last:
+                    if last is not None:
+                        feed.add("usage", {"today": today})
+                    last = today
+        await trio.sleep(USAGE_CHECK)
+
+
+# ------------------------------------------------------------------ streams
+
+
+class EventResponse(Response):
+    """One stream. after: number of the last event that the client has seen; None: it begins now."""
+
+    def __init__(self, request: ApiRequest, feed: EventFeed, after: int | None) -> None:
+        super().__init__(
+            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+        )
+        self.raw_headers = [field for field in self.raw_headers if field[0] != b"content-length"]
+        self._request = request
+        self._feed = feed
+        self._after = after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the client has gone, the server stops, or the client's token counts no more."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        feed = self._feed
+        feed.readers += 1
+        feed.wanted.set()
+        seen = feed.newest if self._after is None else self._after
+        part = b"retry: 2000\n\n"
+        sees_approvals = self._request.grant.allows(CONTROL)
+        try:
+            while feed.is_open and self._is_allowed():
+                events, is_gap = feed.after(seen)
+                if is_gap:
+                    part += b"event: gap\ndata: {}\n\n"
+                part += b"".join(each.frame for each in events if sees_approvals or each.name != "approval")
+                seen = feed.newest
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+                part = b": nothing new\n\n"
+                with trio.move_on_after(QUIET):
+                    await feed.wait_beyond(seen)
+                    part = b""
+        finally:
+            feed.readers -= 1
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    def _is_allowed(self) -> bool:
+        request = self._request
+        if request.visitor.session:
+            return request.services.sessions.find(request.visitor.session) is not None
+        return not request.grant.revoked.is_set()
+
+
+class EventRoutes:
+    """The handler of event streams."""
+
+    def __init__(self, feed: EventFeed) -> None:
+        self._feed = feed
+
+    async def stream(self, request: ApiRequest) -> Response:
+        """Stream events from now on, or those after `Last-Event-ID`."""
+        text = request.http.headers.get("last-event-id")
+        after = None
+        if text is not None:  # one that makes no sense is one that is not known
+            after = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
+        return EventResponse(request, self._feed, after)
+
+
+def event_operations(feed: EventFeed) -> tuple[Operation, ...]:
+    """Return the operation of this file."""
+    summary = "Events of tasks, the tree, approvals and usage, as server-sent events"
+    return (Operation("GET", "/api/events", EventRoutes(feed).stream, summary, READ),)

@@ -1,0 +1,153 @@
+"""Webhooks of any service: `POST /hooks/{name}` becomes a message or a background task, by `[hooks.NAME]` of the settings.
+
+The caller signs the body with the hook's secret, as GitHub does. A delivery with an id is carried out once, however often it comes:
+the id names the message, or the task, and inbox and task system know which they have. What arrives was written by somebody outside,
+whoever has the secret: the work has a guest's rights, and what it says is marked as text from outside.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from random import SystemRandom
+from typing import Final
+
+from starlette.responses import Response
+
+from actors import ActorError
+from pegasus.events import Emit, EventMaker, EventType
+from pegasus.intake import Priority
+from pegasus.messages import ChannelInfo, InboundMessage, Json
+from pegasus.outside import OUTSIDE, Outside
+from pegasus.policy import Role, with_role
+from pegasus.settings import HookSettings
+from pegasus.storage import Accept, Overloaded
+from pegasus.tasks import DEFAULT_TASK_TYPE, Submit, TaskError, task_id_of, wait_until_running
+from pegasus.web.config import WebServices
+from pegasus.web.errors import ApiError
+from pegasus.web.operations import Operation
+from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+from pegasus.wire import decode_json, encode_json
+
+SIGNATURES: Final = ("x-pegasus-signature", "x-hub-signature-256")
+"""Headers that may have the signature: `sha256=<HMAC of the body in hexadecimal digits>`."""
+DELIVERIES: Final = ("x-pegasus-delivery", "x-github-delivery")
+"""Headers that may have the id of the delivery."""
+MOST_WAITING: Final = 20
+"""Messages of one hook that may wait for the agent."""
+MAX_TEXT: Final = 100_000
+"""Characters of the text that a delivery becomes."""
+_FIELD: Final = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+
+
+def render(template: str, body: str) -> str:
+    """Return the text of a delivery: the template with its fields filled, or with the body behind it if it has none.
+
+    Raises ApiError 400 for a template with fields and a body that is no JSON.
+
+    >>> render("{{who.name}} says {{what}}", '{"who": {"name": "Ann"}, "what": "hi"}')
+    'Ann says hi'
+    """
+    if not _FIELD.search(template):
+        return f"{template}\n\n{body}".strip()
+    try:
+        value = decode_json(body)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(
+            400, "bad_request", f"found no JSON ({error}), and the template of this hook has fields"
+        ) from None
+    return _FIELD.sub(lambda match: _text_of(_look_up(value, match[1])), template)
+
+
+def _look_up(value: Json, path: str) -> Json:
+    """Return the field that a path of names and numbers with dots leads to, None if there is none."""
+    for name in path.split("."):
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value
+
+
+def _text_of(value: Json) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else encode_json(value)
+
+
+def is_signed(hook: HookSettings, body: bytes, headers: Mapping[str, str]) -> bool:
+    """Return whether one of the headers has the signature of the body."""
+    expected = f"sha256={hmac.new(hook.secret.encode(), body, sha256).hexdigest()}"
+    return any(
+        hmac.compare_digest(headers.get(name, "").encode("utf-8", "replace"), expected.encode()) for name in SIGNATURES
+    )
+
+
+class HookRoutes:
+    """The handler of webhooks."""
+
+    def __init__(self, services: WebServices) -> None:
+        self._services = services
+        self._events = EventMaker(services.clock, SystemRandom())
+
+    async def deliver(self, request: ApiRequest) -> Response:
+        """Check the signature, and begin the work: 202 with the id of the message or the task, when it is on disk."""
+        name = request.path["name"]
+        hook = self._services.hooks.get(name)
+        if hook is None:
+            raise ApiError(404, "not_found", "there is no such hook")
+        body = await request.body()
+        headers = request.http.headers
+        if not is_signed(hook, body, headers):
+            raise ApiError(
+                401, "unauthorized", f"the signature is missing or wrong; allowed: {' or '.join(SIGNATURES)}"
+            )
+        text = render(hook.template, body.decode("utf-8", "replace")).encode("utf-8", "replace").decode()[:MAX_TEXT]
+        if not text:
+            raise ApiError(400, "bad_request", "the delivery has no text")
+        delivery = next((headers[key] for key in DELIVERIES if headers.get(key)), "") or secrets.token_hex(8)
+        key = f"hook-{name}-{sha256(delivery.encode('utf-8', 'replace')).hexdigest()[:32]}"
+        with failures_as_errors():
+            answer = await (self._send(hook, name, key, text) if hook.channel else self._begin(name, key, text))
+        fired: dict[str, Json] = {"hook": name, "text": text[:2000], "handledBy": "http", **answer}
+        with suppress(ActorError):  # observers may miss it
+            self._services.bus.tell_nowait(
+                Emit(self._events.create(EventType.WEBHOOK_TRIGGERED, f"hooks/{name}", fired))
+            )
+        return json_response(answer, 202)
+
+    async def _send(self, hook: HookSettings, name: str, key: str, text: str) -> dict[str, Json]:
+        """Make the delivery a message of its conversation."""
+        kind, _, channel_id = hook.channel.partition(":")
+        channel = ChannelInfo(kind, channel_id, f"hook {name}")
+        metadata: dict[str, Json] = {OUTSIDE: [Outside.WEB.value]}
+        message = with_role(InboundMessage(text, channel, key, metadata), Role.GUEST)
+        answer = await self._services.intake.journal.ask(
+            Accept, message, "main", Priority.PERSON, False, f"hook:{name}", MOST_WAITING
+        )
+        if isinstance(answer, Overloaded):
+            raise ApiError(429, "overloaded", f"{answer.waiting} messages are waiting already; send it again later")
+        return {"id": key}
+
+    async def _begin(self, name: str, key: str, text: str) -> dict[str, Json]:
+        """Make the delivery a task."""
+        await wait_until_running(self._services.tasks)
+        metadata: dict[str, Json] = {"role": Role.GUEST, OUTSIDE: [Outside.WEB.value]}
+        request = (text, f"hooks/{name}", DEFAULT_TASK_TYPE, f"webhook {name}", metadata, key)
+        try:
+            await self._services.tasks.ask(Submit, *request)
+        except TaskError as error:
+            raise ApiError(429, "overloaded", str(error)) from None
+        return {"taskId": task_id_of(key)}
+
+
+def hook_operations(services: WebServices) -> tuple[Operation, ...]:
+    """Return the operation of this file."""
+    routes = HookRoutes(services)
+    return (Operation("POST", "/hooks/{name}", routes.deliver, "A webhook, signed with the hook's secret", None),)

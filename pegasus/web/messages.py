@@ -1,0 +1,120 @@
+"""Routes for messages and replies: `POST /api/messages`, `GET /api/replies`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.background import BackgroundTask
+from starlette.responses import Response
+
+from pegasus.gateway import read_message
+from pegasus.messages import Address, InboundMessage, Json, OutboundMessage
+from pegasus.policy import MESSAGE
+from pegasus.protocol import BadFrame, ClientChannel
+from pegasus.web.conversations import API, Conversations, own_channel_id
+from pegasus.web.errors import ApiError
+from pegasus.web.operations import Operation
+from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+from pegasus.wire import to_wire
+
+LONGEST_WAIT: Final = 3600
+"""Seconds that a request may wait."""
+
+
+def reply_json(reply: OutboundMessage) -> dict[str, Json]:
+    """Return a reply as it stands in responses."""
+    return dict(to_wire(reply))
+
+
+def check_address(request: ApiRequest, type: str, channel_id: str) -> None:
+    """Raise ApiError 403 unless the token may speak and listen there."""
+    token = request.grant.token
+    refusal = request.grant.refusal(type, None if token.bridge else channel_id)
+    if refusal:
+        raise ApiError(403, "forbidden", refusal.replace("the hello", "the request"))
+
+
+def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessage:
+    """Return the message of a request. Raises ApiError for what no message may hold, and for a channel that is not the token's."""
+    named = fields.get("channel")
+    if named is not None and not isinstance(named, Mapping):
+        raise ApiError(400, "bad_request", "channel: allowed: an object with channelId, and type, userId, replyTo")
+    default = {"type": request.grant.token.type or API, "channelId": own_id(request)}
+    channel = {**default, **{name: value for name, value in (named or {}).items() if value is not None}}
+    content = {name: fields[name] for name in ("text", "metadata", "media") if fields.get(name) is not None}
+    id = fields.get("id") or f"http-{secrets.token_hex(8)}"
+    try:
+        message = read_message({**content, "id": id, "channel": channel}, ClientChannel(str(channel["type"])))
+    except BadFrame as error:
+        raise ApiError(400, "bad_request", error.message.removeprefix("message.")) from None
+    check_address(request, message.channel.type, message.channel.channel_id)
+    return message
+
+
+def own_id(request: ApiRequest) -> str:
+    """Return the conversation of a client that names none."""
+    return own_channel_id(request.grant, request.services.gateway_config.token)
+
+
+class ReplyRoutes:
+    """Handlers of messages and replies."""
+
+    def __init__(self, conversations: Conversations) -> None:
+        self._conversations = conversations
+
+    async def post(self, request: ApiRequest) -> Response:
+        """Take a message: 202 when it is on disk, or with `wait` 200 when its turn has ended."""
+        wait = request.number("wait", LONGEST_WAIT)
+        message = message_of(request, await request.json())
+        with failures_as_errors():
+            if wait is None:
+                await self._conversations.submit(message, request.grant)
+                return json_response({"id": message.id}, 202)
+            turn = await self._conversations.converse(message, request.grant, wait)
+        replies: list[Json] = [reply_json(reply) for reply in turn.replies]
+        response = json_response({"id": message.id, "replies": replies, "done": turn.is_done})
+        if turn.replies and turn.is_done:
+            address, last = message.channel.address, turn.replies[-1].seq
+            response.background = BackgroundTask(self._conversations.acknowledge, address, last)
+        return response
+
+    async def replies(self, request: ApiRequest) -> Response:
+        """Return the replies of a conversation after a number, and wait for one."""
+        if not request.grant.hears:
+            request.require(MESSAGE)
+        channel_id = request.text("channelId") or own_id(request)
+        address = Address(request.text("type") or request.grant.token.type or API, channel_id)
+        check_address(request, address.type, address.channel_id)
+        after, wait = request.number("after") or 0, request.number("wait", LONGEST_WAIT) or 0
+        with failures_as_errors():
+            if after and request.grant.allows(MESSAGE):
+                await self._conversations.acknowledge(address, after)
+            found = await self._conversations.replies_after(address, after, wait)
+        replies: list[Json] = [reply_json(reply) for reply in found]
+        return json_response({"replies": replies, "seq": found[-1].seq if found else after})
+
+
+def message_operations(conversations: Conversations) -> tuple[Operation, ...]:
+    """Return the operations of this file."""
+    routes = ReplyRoutes(conversations)
+    return (
+        Operation(
+            "POST",
+            "/api/messages",
+            routes.post,
+            "Send a message; with `wait` get the replies",
+            MESSAGE,
+            query=("wait",),
+            fields=("text", "id", "channel", "metadata", "media"),
+        ),
+        Operation(
+            "GET",
+            "/api/replies",
+            routes.replies,
+            "Replies of a conversation, long poll",
+            "",
+            query=("channelId", "type", "after", "wait"),
+        ),
+    )

@@ -1,0 +1,265 @@
+"""The API of OpenAI's chat, as far as front ends use it: `POST /v1/chat/completions`, `GET /v1/models`.
+
+Any client of that API can talk to the agent when its base URL is changed. The agent keeps the conversation itself: only the last
+user message of a request is new input, and what the client sends before it, system messages and tools included, is not taken in. The
+texts of the turn's replies are the answer, with an empty line between them; a turn in silence is an answer with empty content. `user`
+is the conversation, else one that belongs to the token.
+
+Source of the format: https://platform.openai.com/docs/api-reference/chat
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from pegasus.gateway import Said
+from pegasus.messages import InboundMessage, Json, OutboundMessage, Progress
+from pegasus.policy import MESSAGE
+from pegasus.web.conversations import API, Conversations, HttpTurn, OnSaid
+from pegasus.web.errors import ApiError
+from pegasus.web.messages import LONGEST_WAIT, message_of
+from pegasus.web.operations import Operation
+from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+from pegasus.wire import encode_json
+
+MODEL: Final = "pegasus"
+"""The model that is listed. A request may name any."""
+QUIET: Final = 15.0
+"""Seconds of silence after which a comment is streamed, so that no proxy takes the connection for dead."""
+_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+"""The agent's own calls of models are counted in `/api/usage`, with what came before and after this message."""
+
+
+def text_and_media(content: Json) -> tuple[str, list[Json]]:
+    """Return the text and the attachments of a message's content: a text, or a list of parts.
+
+    Pictures and files come as data URLs. Raises ApiError for anything else.
+    """
+    if isinstance(content, str):
+        return content, []
+    if not isinstance(content, list):
+        raise ApiError(400, "bad_request", "messages: content: allowed: a text or a list of parts")
+    texts: list[str] = []
+    media: list[Json] = []
+    for part in content:
+        fields = part if isinstance(part, Mapping) else {}
+        inner = fields.get(str(fields.get("type")))
+        match fields.get("type"):
+            case "text" if isinstance(inner, str):
+                texts.append(inner)
+            case "image_url" if isinstance(inner, Mapping) and isinstance(url := inner.get("url"), str):
+                if url.startswith("data:"):
+                    media.append(_attachment(f"image-{len(media) + 1}", url))
+                else:
+                    texts.append(url)
+            case "file" if isinstance(inner, Mapping) and isinstance(data := inner.get("file_data"), str):
+                media.append(_attachment(str(inner.get("filename") or f"file-{len(media) + 1}"), data))
+            case kind:
+                raise ApiError(
+                    400,
+                    "bad_request",
+                    f"messages: content: found a part of type {kind!r:.40}, allowed: text, image_url, file",
+                )
+    return "\n".join(texts), media
+
+
+def _attachment(name: str, url: str) -> Json:
+    head, comma, data = url.removeprefix("data:").partition(",")
+    if not comma or not head.endswith(";base64"):
+        raise ApiError(400, "bad_request", "messages: content: allowed: a data URL in base64")
+    return {
+        "name": name,
+        "mime": head.removesuffix(";base64").partition(";")[0] or "application/octet-stream",
+        "data": data,
+    }
+
+
+def last_user_message(messages: Json) -> Json:
+    """Return the content of the last user message. Raises ApiError if there is none."""
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, Mapping) and message.get("role") == "user":
+            return message.get("content")
+    raise ApiError(400, "bad_request", "messages: found no message of the role user")
+
+
+class DeltaText:
+    """Turns drafts and replies into pieces of one text that only grows. Pure.
+
+    A draft is the whole text so far. What was sent cannot be taken back, so a draft that does not continue it is left out, and the
+    reply then follows whole in a new paragraph.
+    """
+
+    def __init__(self) -> None:
+        self._sent = ""
+        """What was sent of the present reply."""
+        self._has_replies = False
+        """A reply is complete: the next one begins a paragraph."""
+
+    def draft(self, text: str) -> str:
+        """Return what is new of a draft."""
+        return self._grow(text) if text.startswith(self._sent) else ""
+
+    def reply(self, text: str) -> str:
+        """Return what is missing of a reply, which ends it."""
+        piece = self._grow(text) if text.startswith(self._sent) else f"\n\n{text}"
+        self._sent, self._has_replies = "", True
+        return piece
+
+    def _grow(self, text: str) -> str:
+        begins = self._has_replies and not self._sent and text
+        piece, self._sent = text[len(self._sent) :], text
+        return f"\n\n{piece}" if begins else piece
+
+
+class CompletionStream(Response):
+    """A chat completion as server-sent events: a chunk for each piece of text, then the reason of the end, then `[DONE]`."""
+
+    def __init__(
+        self, routes: CompletionRoutes, request: ApiRequest, message: InboundMessage, model: str, with_usage: bool
+    ) -> None:
+        super().__init__(
+            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+        )
+        self.raw_headers = [field for field in self.raw_headers if field[0] != b"content-length"]
+        self._routes = routes
+        self._request = request
+        self._message = message
+        self._with_usage = with_usage
+        self._head: dict[str, Json] = {**routes.head(model), "object": "chat.completion.chunk"}
+        self._text = DeltaText()
+        self._sending = trio.Lock()
+        """Held while something is sent: pieces and comments come from two tasks."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream the turn."""
+        self._send = send
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await self._chunk({"role": "assistant", "content": ""})
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_alive)
+                with failures_as_errors():
+                    turn = await self._routes.run_turn(self._request, self._message, self._take)
+                nursery.cancel_scope.cancel()
+        except* ApiError as group:  # the response has begun, so that the error is its last event
+            await self._event(encode_json(_first_error(group).body))
+        else:
+            await self._chunk({}, "stop" if turn.is_done else "length")
+            if self._with_usage:
+                await self._event(encode_json({**self._head, "choices": [], "usage": _USAGE}))
+        await self._event("[DONE]")
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _take(self, said: Said) -> None:
+        piece = ""
+        if isinstance(said, Progress):
+            piece = self._text.draft(said.text)
+        elif isinstance(said, OutboundMessage):
+            piece = self._text.reply(said.text)
+        if piece:
+            await self._chunk({"content": piece})
+
+    async def _chunk(self, delta: Mapping[str, Json], reason: str | None = None) -> None:
+        choice: dict[str, Json] = {"index": 0, "delta": delta, "finish_reason": reason}
+        await self._event(encode_json({**self._head, "choices": [choice]}))
+
+    async def _event(self, data: str) -> None:
+        await self._write(f"data: {data}\n\n")
+
+    async def _write(self, text: str) -> None:
+        async with self._sending:
+            self._written_at = trio.current_time()
+            body = text.encode("utf-8", "replace")
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await trio.sleep_until(self._written_at + QUIET)
+            if trio.current_time() >= self._written_at + QUIET:
+                await self._write(": the agent is thinking\n\n")
+
+
+def _first_error(group: BaseExceptionGroup[ApiError]) -> ApiError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, ApiError) else ApiError(500, "internal", "this failed unexpectedly")
+
+
+class CompletionRoutes:
+    """Handlers of the chat API."""
+
+    def __init__(self, conversations: Conversations, clock: Callable[[], int]) -> None:
+        """Prepare. clock: wall clock, ms."""
+        self._conversations = conversations
+        self._clock = clock
+
+    async def list_models(self, request: ApiRequest) -> Response:
+        """Return the one model there is."""
+        _ = request.grant  # anybody with a token may know
+        entry: dict[str, Json] = {"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL}
+        return json_response({"object": "list", "data": [entry]})
+
+    async def show_model(self, request: ApiRequest) -> Response:
+        """Return the model."""
+        _ = request.grant
+        if request.path["id"] != MODEL:
+            raise ApiError(404, "not_found", f"there is no model {request.path['id'][:80]!r}; there is {MODEL!r}")
+        return json_response({"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL})
+
+    async def complete(self, request: ApiRequest) -> Response:
+        """Return the answer of the agent to the last user message; streamed if `stream` is true."""
+        fields = await request.json()
+        text, media = text_and_media(last_user_message(fields.get("messages")))
+        user = fields.get("user")
+        if user is not None and not isinstance(user, str):
+            raise ApiError(400, "bad_request", "user: allowed: a text")
+        channel: dict[str, Json] = {"type": API, **({"channelId": user} if user else {})}
+        id = request.http.headers.get("idempotency-key") or f"v1-{secrets.token_hex(8)}"
+        message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
+        model = fields.get("model")
+        model = model if isinstance(model, str) and model else MODEL
+        if fields.get("stream") is True:
+            options = fields.get("stream_options")
+            with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
+            return CompletionStream(self, request, message, model, with_usage)
+        with failures_as_errors():
+            turn = await self.run_turn(request, message)
+        content = "\n\n".join(reply.text for reply in turn.replies)
+        answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
+        choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": "stop"}
+        return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": _USAGE})
+
+    async def run_turn(self, request: ApiRequest, message: InboundMessage, on_said: OnSaid | None = None) -> HttpTurn:
+        """Send the message, and return when its turn has ended. Its replies count as received."""
+        turn = await self._conversations.converse(message, request.grant, LONGEST_WAIT, on_said)
+        if turn.replies:
+            await self._conversations.acknowledge(message.channel.address, turn.replies[-1].seq)
+        return turn
+
+    def head(self, model: str) -> dict[str, Json]:
+        """Return the fields that every answer has."""
+        return {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(self._clock() / 1000), "model": model}
+
+
+def completion_operations(conversations: Conversations, clock: Callable[[], int]) -> tuple[Operation, ...]:
+    """Return the operations of this file. clock: wall clock, ms."""
+    routes = CompletionRoutes(conversations, clock)
+    return (
+        Operation(
+            "POST",
+            "/v1/chat/completions",
+            routes.complete,
+            "Talk to the agent as OpenAI clients do",
+            MESSAGE,
+            fields=("model", "messages", "user", "stream", "stream_options"),
+        ),
+        Operation("GET", "/v1/models", routes.list_models, "The model that OpenAI clients may name", ""),
+        Operation("GET", "/v1/models/{id}", routes.show_model, "A model", ""),
+    )

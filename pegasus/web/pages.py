@@ -1,0 +1,171 @@
+"""The web page and its files, signing in and out, and whether the server is alive.
+
+The files are those of `pegasus/web/static`, read once into memory: a request can name only what was found there, so there is no path
+that leads out of the folder. They are sent without sign-in, since they hold nothing but the program; the page asks for a token itself.
+"""
+
+from __future__ import annotations
+
+import gzip
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import attrs
+from starlette.responses import Response
+
+from pegasus.messages import Json
+from pegasus.policy import OWNER_GRANT, SCOPES
+from pegasus.web.errors import ApiError
+from pegasus.web.operations import Operation
+from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+
+STATIC_FOLDER: Final = Path(__file__).parent / "static"
+INDEX: Final = "index.html"
+WORTH_PACKING: Final = 512
+"""Bytes from which a file is sent compressed, if the browser takes that."""
+TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".webmanifest": "application/manifest+json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/vnd.microsoft.icon",
+    ".woff2": "font/woff2",
+}
+"""Content types by the ending of the name. The system's table is not asked, because it differs between machines."""
+PACKED_ALREADY: Final = (".png", ".woff2")
+"""Endings of files that gzip does not make smaller."""
+
+
+@attrs.frozen
+class StaticFile:
+    """A file of the page."""
+
+    content: bytes = attrs.field(repr=False)
+    packed: bytes = attrs.field(repr=False)
+    """The content as gzip; b"" where that is not worth it."""
+    mime: str
+    etag: str
+    """Changes with the content."""
+
+
+def load_static_files(folder: Path = STATIC_FOLDER) -> dict[str, StaticFile]:
+    """Return the files below the folder by their paths with "/"."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            content = path.read_bytes()
+            is_worth_it = len(content) >= WORTH_PACKING and path.suffix not in PACKED_ALREADY
+            packed = gzip.compress(content, mtime=0) if is_worth_it else b""
+            mime = TYPES.get(path.suffix, "application/octet-stream")
+            etag = f'"{sha256(content).hexdigest()[:20]}"'
+            files[path.relative_to(folder).as_posix()] = StaticFile(content, packed, mime, etag)
+    return files
+
+
+class Pages:
+    """The handlers of the page's files. files: by name."""
+
+    def __init__(self, files: dict[str, StaticFile]) -> None:
+        self._files = files
+
+    async def index(self, request: ApiRequest) -> Response:
+        """Return the page."""
+        return self._file(request, INDEX)
+
+    async def static(self, request: ApiRequest) -> Response:
+        """Return a file of the page."""
+        return self._file(request, request.path["path"])
+
+    def _file(self, request: ApiRequest, name: str) -> Response:
+        file = self._files.get(name)
+        if file is None:
+            raise ApiError(404, "not_found", "there is no such file")
+        headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+        if file.etag in request.http.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        takes_gzip = "gzip" in request.http.headers.get("accept-encoding", "")
+        if file.packed and takes_gzip:
+            return Response(file.packed, headers={**headers, "content-encoding": "gzip"}, media_type=file.mime)
+        return Response(file.content, headers=headers, media_type=file.mime)
+
+
+async def show_alive(request: ApiRequest) -> Response:
+    """Return that the process answers."""
+    return json_response({"status": "ok"})
+
+
+async def show_ready(request: ApiRequest) -> Response:
+    """Return whether all permanent parts run; 503 if not. Channels that are parked are named, and make no difference."""
+    health = request.services.health()
+    return json_response(health, 200 if health.get("ready") else 503)
+
+
+# ------------------------------------------------------------------ signing in
+
+
+async def sign_in(request: ApiRequest) -> Response:
+    """Set the cookie for somebody who shows a token."""
+    request.rules.check_origin(request.fields)
+    token = (await request.json()).get("token")
+    if not isinstance(token, str):
+        raise ApiError(400, "bad_request", "token: missing; allowed: a text")
+    grant = request.services.gateway_config.grant_of(token)
+    if grant is None:
+        raise ApiError(
+            401, "unauthorized", "this token does not count; the owner's is in the file `token` of the agent's home"
+        )
+    with failures_as_errors():
+        session = await request.services.sessions.open(grant)
+    scopes: list[Json] = [scope for scope in SCOPES if grant.allows(scope)]
+    return json_response({"name": grant.name, "scopes": scopes}, headers=_cookie(request, session))
+
+
+async def sign_in_by_link(request: ApiRequest) -> Response:
+    """Set the cookie for somebody who comes with the code of `pegasus open`, and lead to the page."""
+    if not request.services.sessions.redeem(request.http.query_params.get("code", "")):
+        message = "this link was used already or is older than 5 minutes; `pegasus open` makes another one"
+        raise ApiError(401, "unauthorized", message)
+    with failures_as_errors():
+        session = await request.services.sessions.open(OWNER_GRANT)
+    return Response(
+        status_code=303, headers={"location": "/", "cache-control": "no-store", **_cookie(request, session)}
+    )
+
+
+async def sign_out(request: ApiRequest) -> Response:
+    """End the session, and take the cookie back."""
+    with failures_as_errors():
+        await request.services.sessions.close(request.visitor.session)
+    return json_response({}, headers=_cookie(request, ""))
+
+
+def _cookie(request: ApiRequest, session: str) -> dict[str, str]:
+    return {"set-cookie": request.rules.cookie_header(session, request.fields)}
+
+
+async def refuse_plain_request(request: ApiRequest) -> Response:
+    """Answer a request to `/ws` that is no WebSocket handshake, or one that is refused."""
+    request.rules.admit_socket(request.fields)
+    message = "this is the WebSocket of the protocol pegasus.v1; found a plain request"
+    raise ApiError(426, "upgrade_required", message)
+
+
+def page_operations(files: dict[str, StaticFile]) -> tuple[Operation, ...]:
+    """Return the operations of this file."""
+    pages = Pages(files)
+    return (
+        Operation("GET", "/", pages.index, "The web page", None, allows_head=True),
+        Operation("GET", "/static/{path:path}", pages.static, "A file of the web page", None, allows_head=True),
+        Operation("GET", "/healthz", show_alive, "Whether the process answers", None, allows_head=True),
+        Operation("GET", "/readyz", show_ready, "Whether all permanent parts run", None, allows_head=True),
+        Operation("GET", "/ws", refuse_plain_request, "WebSocket of the protocol pegasus.v1", None),
+        Operation("POST", "/api/login", sign_in, "Sign a browser in with a token", None, fields=("token",)),
+        Operation(
+            "GET", "/login", sign_in_by_link, "Sign a browser in with a link of `pegasus open`", None, query=("code",)
+        ),
+        Operation("POST", "/api/logout", sign_out, "Sign a browser out", ""),
+    )

@@ -1,0 +1,195 @@
+"""`ApiRequest`: one request behind the checks of `access`, as the handlers of routes see it.
+
+It reads bodies within the bounds of size and time, checks what a query holds, and calls the control plane. Every mistake of the client
+is an ApiError with what was found and what is allowed; none of them is a failure of the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+import trio
+from starlette.requests import Request
+from starlette.responses import Response
+
+from actors import ActorError, AskTimeout
+from pegasus.gateway import CALL_TIMEOUT, BadParams, Caller, EventStream, NotAllowed, NotFound
+from pegasus.messages import Json
+from pegasus.policy import CONTROL, READ, TokenGrant
+from pegasus.storage import StorageError
+from pegasus.web.access import AccessRules, Visitor
+from pegasus.web.config import WebServices
+from pegasus.web.errors import ApiError
+from pegasus.wire import decode_json, encode_json, kind
+
+Handler: TypeAlias = Callable[["ApiRequest"], Awaitable[Response]]
+
+OPEN_BODY: Final = 4 << 20
+"""Bytes of a body that somebody unknown may send, a webhook for example."""
+_NOT_KEPT: Final = {"cache-control": "no-store"}
+
+
+@contextmanager
+def failures_as_errors() -> Iterator[None]:
+    """Turn what parts of the agent raise into ApiErrors within the block."""
+    try:
+        yield
+    except NotFound as error:
+        raise ApiError(404, "not_found", str(error)) from None
+    except NotAllowed as error:
+        raise ApiError(403, "forbidden", str(error)) from None
+    except BadParams as error:
+        raise ApiError(400, "bad_request", str(error)) from None
+    except StorageError as error:
+        raise ApiError(503, "internal", f"disk: {error}") from None
+    except AskTimeout as error:
+        raise ApiError(504, "timeout", f"the agent does not answer: {error}") from None
+    except ActorError as error:
+        raise ApiError(503, "unavailable", f"a part of the agent is being restarted; try again ({error})") from None
+
+
+def json_response(body: Mapping[str, Json], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with this JSON object, which nobody may keep."""
+    content = encode_json(body).encode("utf-8", "replace")  # a model may write half of a surrogate pair
+    return Response(content, status, {**_NOT_KEPT, **(headers or {})}, "application/json")
+
+
+def parse_object(content: bytes) -> dict[str, Json]:
+    """Return a JSON object. Raises ApiError 400 for anything else, and for what could not be written as UTF-8 JSON again."""
+    try:
+        value = decode_json(content)
+        if b"\\ud" in content.lower():  # half of a surrogate pair can only come as an escape
+            encode_json(value).encode()
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "bad_request", f"found no JSON ({error}); allowed: a JSON object") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, "bad_request", f"found {kind(value)}; allowed: a JSON object")
+    return value
+
+
+class ApiRequest:
+    """A request. Handlers get it when the checks of the operation are done.
+
+    Example::
+
+        async def show(request: ApiRequest) -> Response:
+            return json_response(await request.call("tasks.show", {"taskId": request.path["id"]}))
+    """
+
+    def __init__(self, request: Request, services: WebServices, rules: AccessRules, visitor: Visitor) -> None:
+        self.http = request
+        """The request as Starlette has it."""
+        self.services = services
+        self.rules = rules
+        self.visitor = visitor
+
+    @property
+    def path(self) -> Mapping[str, str]:
+        """The parts of the path that have names in the route."""
+        return self.http.path_params
+
+    @property
+    def fields(self) -> list[tuple[bytes, bytes]]:
+        """The header fields, as they came."""
+        return list(self.http.headers.raw)
+
+    @property
+    def grant(self) -> TokenGrant:
+        """Rights of the sender; of an operation that is open to everybody it has none, and must not ask."""
+        if self.visitor.grant is None:
+            raise ApiError(401, "unauthorized", "no token (Authorization: Bearer …) and no session; sign in", None)
+        return self.visitor.grant
+
+    def require(self, scope: str) -> None:
+        """Raise ApiError 401 for somebody unknown, and 403 for a token without this scope."""
+        if not self.grant.allows(scope):
+            message = f"the token {self.grant.name!r} has not the scope {scope!r}, which this needs"
+            raise ApiError(403, "forbidden", message)
+
+    # ---------------------------------------------------------------- what the client has sent
+
+    async def body(self) -> bytes:
+        """Return the body. Raises ApiError: 413 if it is too large, 408 if it comes too slowly.
+
+        Somebody who has shown neither token nor session may send OPEN_BODY at most: signatures are checked when the body is there, and
+        a thousand strangers must not fill the memory.
+        """
+        config = self.services.config
+        is_known = self.visitor.grant is not None
+        limit = config.max_body_bytes if is_known else min(OPEN_BODY, config.max_body_bytes)
+        declared = self.http.headers.get("content-length", "")
+        if declared.isascii() and declared.isdigit() and int(declared) > limit:
+            raise self._too_large(limit)
+        parts: list[bytes] = []
+        size = 0
+        until = trio.current_time() + config.body_time
+        while True:
+            with trio.CancelScope(deadline=min(until, trio.current_time() + config.pause_time)) as scope:
+                message = await self.http.receive()
+            if scope.cancelled_caught:
+                raise ApiError(408, "too_slow", "the body did not come in time")
+            part = message.get("body", b"")
+            size += len(part)
+            if size > limit:
+                raise self._too_large(limit)
+            parts.append(part)
+            if not message.get("more_body"):  # or the client has gone, and nobody reads the answer
+                return b"".join(parts)
+
+    def _too_large(self, limit: int) -> ApiError:
+        return ApiError(413, "too_large", f"found a body of more than {limit} bytes, which is the limit here")
+
+    async def json(self) -> dict[str, Json]:
+        """Return the body, a JSON object. Raises ApiError 400 for anything else, and as `body` does."""
+        return parse_object(await self.body())
+
+    async def json_or_nothing(self) -> dict[str, Json]:
+        """Return the body, a JSON object; {} for an empty body. Otherwise as `json`."""
+        content = await self.body()
+        return parse_object(content) if content.strip() else {}
+
+    def number(self, name: str, most: int | None = None) -> int | None:
+        """Return a whole number of the query, None if it is missing. Raises ApiError 400."""
+        text = self.http.query_params.get(name)
+        if text is None or text == "":
+            return None
+        if not (text.isascii() and text.isdigit() and len(text) < 19):
+            raise ApiError(400, "bad_request", f"{name}: found {text[:40]!r}, allowed: a whole number from 0")
+        return int(text) if most is None else min(int(text), most)
+
+    def text(self, name: str) -> str | None:
+        """Return a text of the query, None if it is missing."""
+        return self.http.query_params.get(name)
+
+    # ---------------------------------------------------------------- the control plane
+
+    async def call(self, method: str, params: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
+        """Return the result of a method of the control plane. Raises ApiError, also for a token without the scope for it."""
+        self.require(READ if method in self.services.gateway_config.read_methods else CONTROL)
+        with failures_as_errors():
+            return await self.call_raw(method, params)
+
+    async def call_raw(self, method: str, params: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
+        """Return the result of a method, whatever the scopes of the token. Raises ApiError, and what the method raises."""
+        result = await self.start_call(method, params)
+        if isinstance(result, EventStream) or not isinstance(result, Mapping):
+            raise TypeError(f"{method} gave {type(result).__name__}, which is no JSON object")
+        return result
+
+    async def start_call(self, method: str, params: Mapping[str, Json] | None = None) -> Json | EventStream:
+        """Return what a method of the control plane returns; see `call_raw`."""
+        function = self.services.methods.get(method)
+        if function is None:
+            raise ApiError(501, "not_implemented", f"this version has no {method}")
+        with trio.move_on_after(CALL_TIMEOUT):
+            return await function(self.caller, params or {})
+        raise ApiError(504, "timeout", f"{method} took longer than {CALL_TIMEOUT:g} s and was ended")
+
+    @property
+    def caller(self) -> Caller:
+        """The sender, as methods of the control plane know callers."""
+        grant = self.grant
+        kind = grant.token.type or ("web" if self.visitor.is_page else "api")
+        return Caller(kind, grant.token.channel_id or grant.name, grant=grant)

@@ -1,0 +1,119 @@
+"""`HttpServer`: accepts connections and runs them. Imported when the first client connects (`actor`).
+
+At most `max_connections` are open. When they are that many, the one that has been idle the longest is closed; where none is idle, new
+ones wait. So somebody who opens connections and says nothing keeps nobody out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import h11
+import trio
+from hypercorn.trio.worker_context import WorkerContext
+
+from actors import ActorError
+from pegasus.gateway import ServeConnection, accept_connections
+from pegasus.observe import get_logger
+from pegasus.web.access import AccessRules
+from pegasus.web.app import build_application
+from pegasus.web.config import WebServices
+from pegasus.web.connection import Application, HttpConnection, protocol_config
+from pegasus.web.errors import ApiError
+from pegasus.web.events import EventFeed, gather_events
+
+_log = get_logger("web")
+
+
+class HttpServer:
+    """The connections of one run of the server."""
+
+    def __init__(self, services: WebServices, rules: AccessRules, application: Application, feed: EventFeed) -> None:
+        self._services = services
+        self._rules = rules
+        self._application = application
+        self._feed = feed
+        self._protocol = protocol_config()
+        self._context = WorkerContext(None)
+        self._limit = services.config.max_connections
+        self._nursery: trio.Nursery
+        """The tasks of the connections."""
+        self._open: dict[HttpConnection, None] = {}
+        self._idle: dict[HttpConnection, None] = {}
+        """Those that wait for a request, the one that has waited the longest first."""
+        self._changed = trio.lowlevel.ParkingLot()
+        """Woken whenever a connection has ended."""
+
+    async def run(self, listeners: Sequence[trio.SocketListener], stopping: trio.Event) -> None:
+        """Accept connections and serve them until `stopping` is set, and for `stop_time` seconds those whose requests are under way.
+
+        Raises OSError if a listener is broken. Cancelled, all connections are cut.
+        """
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(gather_events, self._services, self._feed)
+            async with trio.open_nursery() as accepting:
+                for listener in listeners:
+                    accepting.start_soon(accept_connections, listener, self._wait_for_room, self._begin, _log)
+                await stopping.wait()
+                accepting.cancel_scope.cancel()
+            await self._context.terminated.set()  # connections are closed behind the response that is under way
+            self._feed.close()
+            for connection in list(self._idle):
+                connection.cut()
+            with trio.move_on_after(self._services.config.stop_time):
+                while self._open:
+                    await self._changed.park()
+            self._nursery.cancel_scope.cancel()
+
+    async def _wait_for_room(self) -> None:
+        """Wait until there is room for a connection; close the one that has been idle the longest if there is none."""
+        while len(self._open) >= self._limit:
+            if self._idle:
+                connection = next(iter(self._idle))
+                del self._idle[connection]
+                connection.cut()
+            await self._changed.park()
+
+    def _begin(self, stream: trio.SocketStream) -> None:
+        self._nursery.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: trio.SocketStream) -> None:
+        config = self._services.config
+        parts = (self._application, config, self._protocol, self._context)
+        connection = HttpConnection(*parts, stream, self._admits, self._upgrade, self._note_idle)
+        self._open[connection] = None
+        try:
+            await connection.run()
+        finally:
+            self._open.pop(connection)
+            self._idle.pop(connection, None)
+            self._changed.unpark_all()
+
+    def _note_idle(self, connection: HttpConnection, is_idle: bool) -> None:
+        self._idle.pop(connection, None)
+        if is_idle:
+            self._idle[connection] = None
+            self._changed.unpark_all()
+
+    def _admits(self, request: h11.Request) -> bool:
+        """Return whether a WebSocket is opened. If not, the application answers with the reason."""
+        try:
+            self._rules.admit_socket(request.headers)
+        except ApiError:
+            return False
+        return True
+
+    async def _upgrade(self, stream: trio.abc.Stream, request: h11.Request) -> None:
+        """Hand a WebSocket to the gateway, and wait until its client has gone."""
+        grant = self._rules.admit_socket(request.headers)
+        try:
+            await self._services.gateway.ask(ServeConnection, stream, grant)
+        except ActorError as error:
+            _log.warning("a WebSocket ends with the gateway", error=str(error))
+
+
+def make_server(services: WebServices) -> HttpServer:
+    """Return a server with all routes. Reads the files of the page, so it blocks for some milliseconds."""
+    rules = AccessRules(services.config, services.gateway_config, services.sessions)
+    feed = EventFeed(services.clock())
+    return HttpServer(services, rules, build_application(services, rules, feed), feed)

@@ -1,0 +1,451 @@
+// The conversation: messages, the draft of the reply that is being written, what is at work, and the field to write in.
+
+import { announce, h, keepList, name } from "../dom.js";
+import { clockTime, dayName, duration, fullTime } from "../format.js";
+import { icon, wing } from "../icons.js";
+import { copyButton, insert } from "../markdown.js";
+import { T } from "../texts.js";
+import { Composer } from "./composer.js";
+import { approvalCard } from "./approval_card.js";
+
+const PAGE = 100;
+const CHUNK = 20;
+const NEAR = 120; // pixels from the end within which the newest message stays in view
+const TOP = 800; // pixels from the top within which older messages are loaded
+
+const OVERRIDES = /[\u202a-\u202e\u2066-\u2069]/g; // characters that turn the direction of what stands behind them
+
+// What was said stays while the page is open, so that coming back to the chat shows it at once.
+const log = { messages: [], keys: new Set(), before: undefined };
+
+export function open(app) {
+  const view = new Chat(app);
+  return { element: view.element, focus: view.composer.field, close: () => view.close(), opened: () => view.opened() };
+}
+
+class Chat {
+  constructor(app) {
+    this.app = app;
+    this.composer = new Composer(app, (text, media) => this.say(text, media));
+    this.list = h("div", { class: "messages", role: "list", "aria-label": T.chat.label });
+    this.top = h("div", { class: "top" });
+    this.live = h("div", { class: "live" });
+    this.scroller = h("div", { class: "scroller", tabindex: "-1" }, h("div", { class: "reading" }, this.top, this.list, this.live));
+    this.latest = h("button", { class: "latest", type: "button", hidden: true, "aria-label": T.chat.latest, title: T.chat.latest, onclick: () => this.toEnd(true) }, icon("down"));
+    this.work = h("div", { class: "work" });
+    this.asking = h("div", { class: "asking" });
+    this.element = h("section", { class: "chat" }, h("h1", { class: "sr-only" }, T.pages.chat), this.scroller, this.latest, h("div", { class: "foot" }, this.asking, this.work, this.composer.element));
+    this.draft = null;
+    this.isAtEnd = true;
+    this.seen = new IntersectionObserver((entries) => this.layOut(entries), { root: this.scroller, rootMargin: "1500px 0px" });
+    this.scroller.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    this.resized = new ResizeObserver(() => this.isAtEnd && this.toEnd());
+    this.resized.observe(this.live);
+    this.resized.observe(this.list);
+    this.resized.observe(this.scroller);
+    const { connection, state } = app;
+    this.off = [
+      connection.on("reply", (reply) => this.takeReply(reply)),
+      connection.on("progress", (progress) => this.takeDraft(progress)),
+      connection.on("accepted", (id) => this.mark(id, "accepted")),
+      connection.on("refused", ({ id, message }) => this.mark(id, "refused", message)),
+      connection.on("state", () => this.showWaiting()),
+      state.on("typing", () => this.showTyping()),
+      state.on("tasks", () => this.showWork()),
+      state.on("approvals", () => this.showApprovals()),
+      app.whenOpen(() => this.load()),
+    ];
+    this.timer = setInterval(() => this.tick(), 1000);
+    for (const message of log.messages) this.place(message, false);
+    this.showTyping();
+    this.showWork();
+    this.showApprovals();
+    this.showTop();
+  }
+
+  opened() {
+    this.toEnd();
+  }
+
+  close() {
+    this.off.forEach((off) => off());
+    clearInterval(this.timer);
+    for (const observer of [this.seen, this.resized]) observer.disconnect();
+  }
+
+  // ------------------------------------------------------------------ history
+
+  async load() {
+    try {
+      const page = await this.app.call("history", { limit: PAGE });
+      const isFirst = log.before === undefined;
+      if (isFirst) log.before = page.before;
+      this.merge(page.messages, isFirst);
+      for (const frame of this.app.connection.outbox.values()) this.addOwn(frame.id, frame.text, frame.media ?? []);
+      this.showTop();
+      this.toEnd();
+      this.layOutAgain();
+      this.fillTop();
+    } catch (error) {
+      if (error.code !== "offline") this.app.notify(T.failed(error.message), true);
+    }
+  }
+
+  async older() {
+    if (!log.before || this.isLoading) return;
+    this.isLoading = true;
+    this.showTop();
+    try {
+      const page = await this.app.call("history", { limit: PAGE, before: log.before });
+      log.before = page.before;
+      this.prepend(page.messages);
+    } catch {
+      // asked again when the top is reached again
+    }
+    this.isLoading = false;
+    this.showTop();
+    this.fillTop();
+  }
+
+  /** Load older messages while the top of what is there is near. */
+  fillTop() {
+    if (this.scroller.isConnected && this.scroller.scrollTop < TOP && this.app.connection.state === "open") this.older();
+  }
+
+  /** Add messages of the history that are not known yet. Its order counts: replies may have come before it was there. */
+  merge(lines, isFirst) {
+    const ordered = lines.map(fromHistory).map((message) => {
+      const known = log.messages.find((other) => other.keys.some((key) => message.keys.includes(key)));
+      if (known) known.ts = message.ts;
+      else remember(message);
+      return known ?? message;
+    });
+    if (isFirst) {
+      const rest = log.messages.filter((message) => !ordered.includes(message));
+      log.messages.splice(0, log.messages.length, ...ordered, ...rest);
+      this.redraw();
+      return;
+    }
+    const fresh = ordered.filter((message) => !log.messages.includes(message));
+    log.messages.push(...fresh);
+    for (const message of fresh) this.place(message, false);
+  }
+
+  prepend(lines) {
+    const fresh = lines.map(fromHistory).filter((message) => !isKnown(message));
+    fresh.forEach(remember);
+    log.messages.unshift(...fresh);
+    const height = this.scroller.scrollHeight;
+    const chunks = [];
+    for (let end = fresh.length; end > 0; end -= CHUNK) {
+      const chunk = this.newChunk();
+      fresh.slice(Math.max(0, end - CHUNK), end).forEach((message, index, all) => this.addTo(chunk, message, all[index - 1]));
+      chunks.unshift(chunk);
+    }
+    const first = this.list.firstElementChild?.querySelector(".day");
+    if (first && fresh.length && sameDay(fresh.at(-1).ts, Number(first.dataset.ts))) first.remove();
+    this.list.prepend(...chunks);
+    if (this.scroller.scrollTop < NEAR) this.scroller.scrollTop += this.scroller.scrollHeight - height;
+  }
+
+  redraw() {
+    this.list.replaceChildren();
+    this.lastPlaced = null;
+    for (const message of log.messages) this.place(message, false);
+  }
+
+  showTop() {
+    const { messages, before } = log;
+    if (before === undefined) this.top.replaceChildren();
+    else if (before) this.top.replaceChildren(h("p", { class: "quiet-text" }, this.isLoading ? T.loading : ""));
+    else if (messages.length) this.top.replaceChildren(h("p", { class: "quiet-text" }, T.chat.beginning));
+    else this.top.replaceChildren(this.welcome());
+  }
+
+  welcome() {
+    const buttons = T.chat.suggestions.map((text) => h("button", { class: "suggestion", type: "button", onclick: () => this.say(text, []) }, text));
+    return h("div", { class: "welcome" }, wing(), h("h2", {}, T.chat.empty), h("p", {}, T.chat.emptyHint), h("div", { class: "suggestions" }, buttons));
+  }
+
+  // ------------------------------------------------------------------ messages
+
+  say(text, media) {
+    const id = `p-${Date.now().toString(36)}-${Math.random().toString(36).slice(2, 8)}`;
+    if (!this.app.connection.say(id, text, media)) {
+      this.app.notify(T.chat.tooLong, true);
+      return false;
+    }
+    this.addOwn(id, text, media);
+    this.toEnd(true);
+    return true;
+  }
+
+  addOwn(id, text, media) {
+    this.add({ from: "user", text, ts: Date.now(), id, media, state: "sending", keys: [`u:${id}`] });
+    this.showTop();
+    this.showWaiting();
+  }
+
+  add(message) {
+    if (isKnown(message)) return null;
+    remember(message);
+    log.messages.push(message);
+    return this.place(message, true);
+  }
+
+  takeReply(frame) {
+    const { inReplyTo = "", question } = frame.metadata ?? {};
+    if (question && inReplyTo && !log.keys.has(`u:${inReplyTo}`)) {
+      this.add({ from: "user", text: question, ts: Date.now(), id: inReplyTo, media: [], keys: [`u:${inReplyTo}`] });
+    }
+    const text = frame.text.trim();
+    const keys = [`r:${frame.seq}`, `t:${inReplyTo}:${text}`];
+    this.takeDraft({ text: "" });
+    const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], keys });
+    if (placed) announce(T.chat.said(this.app.connection.agent, text));
+    this.showTop();
+    if (!this.isAtEnd) this.latest.hidden = false;
+  }
+
+  /** Put the element of a message at the end. */
+  place(message, isNew) {
+    let chunk = this.list.lastElementChild;
+    if (!chunk || chunk.childElementCount >= CHUNK) this.list.append((chunk = this.newChunk()));
+    const element = this.addTo(chunk, message, this.lastPlaced);
+    this.lastPlaced = message;
+    if (isNew) {
+      element.classList.add("new");
+      this.layOutChunk(chunk);
+    }
+    return element;
+  }
+
+  addTo(chunk, message, before) {
+    if (!before || !sameDay(before.ts, message.ts)) {
+      chunk.append(h("div", { class: "day", "data-ts": message.ts, role: "listitem" }, h("span", {}, dayName(message.ts))));
+    }
+    const element = this.draw(message, before && before.from === message.from && message.ts - before.ts < 300000 && sameDay(before.ts, message.ts));
+    chunk.append(element);
+    return element;
+  }
+
+  draw(message, isContinued) {
+    const isUser = message.from === "user";
+    const who = isUser ? T.you : this.app.connection.agent;
+    const body = h("div", { class: "body", dir: "auto" });
+    message.element = h(
+      "div",
+      { class: `message ${message.from}${isContinued ? " continued" : ""}`, role: "listitem" },
+      isUser ? null : h("span", { class: "avatar" }, wing()),
+      h(
+        "div",
+        { class: "said" },
+        h("span", { class: "sr-only" }, `${who}:`),
+        message.text ? body : null,
+        media(message.media),
+        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), h("span", { class: "sent-state" }), isUser ? null : copyButton(() => message.text, T.chat.copy)),
+      ),
+    );
+    body.textContent = message.text.replace(OVERRIDES, "");
+    if (!isUser) message.element.waiting = { body, text: message.text };
+    if (message.state) this.showState(message);
+    return message.element;
+  }
+
+  /** Lay out the Markdown of the messages in chunks that come near the window. */
+  layOut(entries) {
+    for (const { target, isIntersecting } of entries) if (isIntersecting) this.layOutChunk(target);
+  }
+
+  layOutChunk(chunk) {
+    if (this.app.connection.state !== "open") return;
+    for (const element of chunk.children) {
+      if (!element.waiting) continue;
+      const { body, text } = element.waiting;
+      element.waiting = null;
+      this.app.markdown.show(body, text);
+    }
+    if (chunk !== this.list.lastElementChild) this.seen.unobserve(chunk);
+  }
+
+  layOutAgain() {
+    for (const chunk of this.list.children) {
+      this.seen.unobserve(chunk);
+      this.seen.observe(chunk);
+    }
+  }
+
+  newChunk() {
+    const chunk = h("div", { class: "chunk", role: "presentation" });
+    this.seen.observe(chunk);
+    return chunk;
+  }
+
+  // ------------------------------------------------------------------ what becomes of a message
+
+  mark(id, state, problem) {
+    const message = log.messages.findLast((other) => other.from === "user" && other.id === id);
+    if (!message) return;
+    message.state = state;
+    message.problem = problem;
+    this.showState(message);
+  }
+
+  showState(message) {
+    const place = message.element?.querySelector(".sent-state");
+    if (!place) return;
+    place.replaceChildren();
+    if (message.state === "sending") place.append(this.app.connection.state === "open" ? T.chat.sending : T.chat.waits);
+    else if (message.state === "refused") {
+      place.append(h("span", { class: "problem" }, `${T.chat.notSent} `, message.problem ?? ""), " ");
+      if (this.app.connection.outbox.has(message.id)) {
+        place.append(h("button", { class: "link", type: "button", onclick: () => this.tryAgain(message) }, T.chat.again));
+      }
+    }
+  }
+
+  tryAgain(message) {
+    message.state = "sending";
+    this.showState(message);
+    this.app.connection.again(message.id);
+  }
+
+  showWaiting() {
+    for (const message of log.messages.slice(-50)) if (message.state === "sending") this.showState(message);
+  }
+
+  // ------------------------------------------------------------------ the draft, and signs of work
+
+  takeDraft({ text = "", reasoning = "" }) {
+    this.draftText = text;
+    this.reasoning = reasoning;
+    if (!text && !reasoning) {
+      this.draft?.remove();
+      this.draft = null;
+      return;
+    }
+    if (!this.draft) {
+      this.thinking?.remove();
+      this.thinking = null;
+      const body = h("div", { class: "body", dir: "auto" });
+      const thoughts = h("div", { class: "reasoning", hidden: true });
+      this.draft = h("div", { class: "message agent draft", "aria-busy": "true" }, h("span", { class: "avatar busy" }, wing()), h("div", { class: "said" }, thoughts, body));
+      this.draft.body = body;
+      this.draft.thoughts = thoughts;
+      this.live.prepend(this.draft);
+    }
+    this.draft.thoughts.hidden = !reasoning;
+    this.draft.thoughts.textContent = reasoning;
+    this.writeDraft();
+  }
+
+  async writeDraft() {
+    if (this.isWriting) return;
+    this.isWriting = true;
+    while (this.draft && this.draftText && this.draft.shown !== this.draftText) {
+      const { draft, draftText } = this;
+      if (!draft.shown) draft.body.textContent = draftText;
+      const html = await this.app.markdown.render(draftText);
+      if (html === null) draft.body.textContent = draftText;
+      else insert(draft.body, html);
+      draft.shown = draftText;
+    }
+    this.isWriting = false;
+  }
+
+  showTyping() {
+    const since = this.app.state.typing;
+    this.composer.showStop(this.isAtWork());
+    if (since === null) {
+      this.thinking?.remove();
+      this.thinking = null;
+      this.takeDraft({});
+    } else if (!this.draft && !this.thinking) {
+      this.thinking = h("div", { class: "message agent thinking" }, h("span", { class: "avatar busy" }, wing()), h("span", { class: "pulse", "aria-hidden": "true" }, h("i"), h("i"), h("i")), h("span", { class: "sr-only" }, `${this.app.connection.agent} ${T.chat.thinking}`));
+      this.live.append(this.thinking);
+    }
+  }
+
+  showWork() {
+    const tasks = [...this.app.state.tasks.values()];
+    this.composer.showStop(this.isAtWork());
+    keepList(this.work, tasks, (task) => task.taskId, (task) => workChip(task), updateChip);
+    this.work.hidden = !tasks.length;
+  }
+
+  isAtWork() {
+    return this.app.state.typing !== null || [...this.app.state.tasks.values()].some((task) => task.state !== "SUSPENDED");
+  }
+
+  showApprovals() {
+    const open = [...this.app.state.approvals.values()];
+    keepList(this.asking, open, (notice) => notice.id, (notice) => approvalCard(this.app, notice));
+    this.asking.hidden = !open.length;
+  }
+
+  tick() {
+    for (const task of this.app.state.tasks.values()) {
+      const chip = this.work.querySelector(`[data-key="${CSS.escape(task.taskId)}"]`);
+      if (chip) updateChip(chip, task);
+    }
+  }
+
+  // ------------------------------------------------------------------ scrolling
+
+  scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    this.isAtEnd = scrollHeight - scrollTop - clientHeight < NEAR;
+    this.fillTop();
+    if (this.isAtEnd) this.latest.hidden = true;
+    else if (scrollHeight - scrollTop - clientHeight > 2 * clientHeight) this.latest.hidden = false;
+  }
+
+  toEnd(always = false) {
+    if (!always && !this.isAtEnd) return;
+    this.isAtEnd = true;
+    this.latest.hidden = true;
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+  }
+}
+
+// ------------------------------------------------------------------ parts
+
+const sameDay = (one, other) => new Date(one).toDateString() === new Date(other).toDateString();
+const isKnown = (message) => message.keys.some((key) => log.keys.has(key));
+const remember = (message) => message.keys.forEach((key) => log.keys.add(key));
+
+function fromHistory({ from, text, ts, id = "", seq = 0, media = [] }) {
+  const keys = from === "user" ? [`u:${id || `${ts}:${text}`}`] : [seq ? `r:${seq}` : null, `t:${id}:${text}`].filter(Boolean);
+  return { from, text, ts, id, seq, media: media.map((file) => ({ name: file })), keys };
+}
+
+function media(files) {
+  if (!files.length) return null;
+  return h("div", { class: "media" }, files.map((file) => {
+    const label = name(file.name);
+    if (!file.data) return h("span", { class: "file" }, icon("file"), label);
+    const address = URL.createObjectURL(blobOf(file));
+    const isPicture = /^image\/(png|jpeg|gif|webp|avif)$/.test(file.mime);
+    const shown = isPicture ? h("img", { src: address, alt: file.name, loading: "lazy" }) : [icon("file"), label];
+    return h("a", { class: isPicture ? "picture" : "file", href: address, download: file.name, "aria-label": T.chat.download(file.name) }, shown);
+  }));
+}
+
+function blobOf({ data, mime }) {
+  const binary = atob(data);
+  const content = Uint8Array.from(binary, (character) => character.charCodeAt(0));
+  // a type that a browser might run as a page becomes one that it only saves
+  return new Blob([content], { type: /^(image\/(png|jpeg|gif|webp|avif)|audio\/|video\/)/.test(mime) ? mime : "application/octet-stream" });
+}
+
+function workChip(task) {
+  return h("a", { class: "chip", href: `#/tasks/${encodeURIComponent(task.taskId)}` }, h("span", { class: "state-dot" }), h("span", { class: "chip-name" }, name(task.description)), h("span", { class: "chip-facts mono" }));
+}
+
+function updateChip(chip, task) {
+  const kind = task.waitsFor === "approval" ? "approval" : task.state.toLowerCase();
+  chip.dataset.state = kind;
+  const elapsed = task.elapsedMs + (kind === "reasoning" || kind === "acting" ? Date.now() - task.at : 0);
+  const facts = [task.tool || T.tasks.states[kind], task.step ? T.tasks.step(task.step) : "", elapsed ? duration(Math.floor(elapsed / 1000) * 1000) : ""];
+  chip.querySelector(".chip-facts").textContent = facts.filter(Boolean).join(" · ");
+}

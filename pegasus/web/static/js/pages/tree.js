@@ -1,0 +1,126 @@
+// The supervision tree as it lives: who supervises whom, what waits, what was restarted.
+
+import { fill, h, s, visible } from "../dom.js";
+import { count, duration } from "../format.js";
+import { T } from "../texts.js";
+
+const ROW = 40;
+const COLUMN = 212;
+const WIDE = 176;
+const HIGH = 31;
+
+export function open(app) {
+  const picture = h("div", { class: "tree", tabindex: "0", role: "region", "aria-label": T.tree.label });
+  const details = h("div", { class: "card tree-details", hidden: true });
+  const element = h("div", { class: "page" }, h("div", {}, h("h1", {}, T.pages.tree), h("p", { class: "hint" }, T.tree.intro)), picture, details);
+  let chosen = null;
+  let before = new Map();
+  let tree = null;
+
+  function draw() {
+    const { nodes, links, height, width } = layOut(tree);
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
+    const half = (COLUMN - WIDE) / 2;
+    for (const [from, children] of links) {
+      const x = from.x + WIDE;
+      const middles = children.map((child) => child.y + HIGH / 2);
+      const last = middles.at(-1);
+      svg.append(s("path", { class: "branch", d: `M${x} ${from.y + HIGH / 2}h${half}V${last}${middles.map((y) => `M${x + half} ${y}h${half}`).join("")}` }));
+    }
+    const now = new Map();
+    for (const { info, x, y } of nodes) {
+      now.set(info.path, info.handled);
+      const isBusy = before.has(info.path) && before.get(info.path) !== info.handled;
+      const isChosen = chosen === info.path;
+      const facts = info.depth ? T.tree.queued(info.depth) : info.restarts ? T.tree.restarted(info.restarts) : "";
+      const figure = info.depth ? `${info.depth} …` : info.restarts ? `↻ ${info.restarts}` : info.handled ? count(info.handled) : "";
+      const title = `${info.name}, ${info.state}${facts ? `, ${facts}` : ""}`;
+      const node = s(
+        "g",
+        { class: `actor ${info.state}${info.restarts ? " restarted" : ""}${isBusy ? " busy" : ""}${isChosen ? " chosen" : ""}`, transform: `translate(${x} ${y})`, tabindex: "0", role: "button", "aria-pressed": String(isChosen), "aria-label": title, "data-path": info.path || "root" },
+        s("rect", { width: WIDE, height: HIGH, rx: 7 }),
+        mark(info.state),
+        s("text", { x: 26, y: 20 }, short(info.name, figure ? 14 : 18)),
+        figure ? s("text", { x: WIDE - 9, y: 20, class: facts ? "facts" : "figure", "text-anchor": "end" }, figure) : null,
+      );
+      const choose = () => {
+        chosen = chosen === info.path ? null : info.path;
+        draw();
+      };
+      node.addEventListener("click", choose);
+      node.addEventListener("keydown", (event) => (event.key === "Enter" || event.key === " ") && (event.preventDefault(), choose()));
+      svg.append(node);
+    }
+    const focused = document.activeElement?.closest?.(".actor")?.dataset.path;
+    fill(picture, svg);
+    if (focused) picture.querySelector(`[data-path="${CSS.escape(focused)}"]`)?.focus();
+    before = now;
+    showDetails(nodes.find(({ info }) => info.path === chosen)?.info);
+  }
+
+  function showDetails(info) {
+    details.hidden = !info;
+    if (!info) return;
+    const rows = [
+      [T.tree.path, info.path || info.name],
+      [T.tree.state, info.state],
+      [T.tree.restarts, count(info.restarts)],
+      [T.tree.handled, count(info.handled)],
+      [T.tree.queue, info.capacity ? `${count(info.depth)} / ${count(info.capacity)}` : null],
+      [T.tree.high, info.capacity ? count(info.highWater) : null],
+      [T.tree.dropped, info.dropped ? count(info.dropped) : null],
+      [T.tree.now, info.message ? `${info.message}${info.messageAge ? `, ${duration(info.messageAge * 1000)}` : ""}` : null],
+      [T.tree.waitsAt, info.waitingAt],
+      [T.channels.reason, info.reason],
+    ].filter(([, value]) => value != null && value !== "");
+    fill(details, h("h2", {}, ...visible(info.name)), h("dl", { class: "facts-list" }, rows.map(([key, value]) => [h("dt", {}, key), h("dd", { class: "mono" }, ...visible(value))])));
+  }
+
+  async function load() {
+    if (document.visibilityState !== "visible") return;
+    try {
+      tree = await app.call("tree");
+      draw();
+    } catch {
+      // the banner says that there is no connection
+    }
+  }
+  const off = app.whenOpen(load);
+  const timer = setInterval(load, 1000);
+  return {
+    element,
+    close() {
+      off();
+      clearInterval(timer);
+    },
+  };
+}
+
+/** Places of all nodes: a column for each level, a row for each leaf. */
+function layOut(root) {
+  const nodes = [];
+  const links = [];
+  let row = 0;
+  let deepest = 0;
+  const place = (info, level) => {
+    deepest = Math.max(deepest, level);
+    const first = row;
+    const children = (info.children ?? []).map((child) => place(child, level + 1));
+    if (!children.length) row++;
+    const node = { info, x: 1.5 + level * COLUMN, y: 4.5 + first * ROW };
+    nodes.push(node);
+    if (children.length) links.push([node, children]);
+    return node;
+  };
+  place(root, 0);
+  return { nodes, links, height: row * ROW + 4, width: deepest * COLUMN + WIDE + 2 };
+}
+
+/** State as a shape: a dot that is up, a ring that starts, a triangle that is down. */
+function mark(state) {
+  if (state === "up") return s("circle", { class: "mark", cx: 14, cy: 15, r: 4.5 });
+  if (state === "parked" || state === "down" || state === "dead") return s("path", { class: "mark", d: "M14 9.5l5.5 10h-11z" });
+  return s("circle", { class: "mark ring", cx: 14, cy: 15, r: 4 });
+}
+
+const short = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);

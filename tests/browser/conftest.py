@@ -1,0 +1,142 @@
+"""The web page in a real browser (Chromium), served by a real daemon. Skipped where Chromium is missing.
+
+Playwright's synchronous interface owns the thread that it was started in, so the tests here are no coroutines.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import attrs
+import pytest
+from axe_playwright_python.base import AXE_FILE_PATH
+
+from tests.blackbox.support.daemon import Daemon
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+PATIENCE = 30_000
+"""Milliseconds until something must be on the page."""
+MESSAGES = 10_000
+"""Messages of the conversation before the test."""
+
+
+def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.blackbox)
+            if CHROMIUM is None:
+                item.add_marker(pytest.mark.skip(reason="Chromium is not installed"))
+
+
+@attrs.frozen(eq=False)
+class Site:
+    """The page as somebody sees who has just come to it."""
+
+    daemon: Daemon
+    browser: object
+
+    def open(self, *, sign_in=True, phone=False, dark=False):
+        """Return a new window, signed in or not. Its `problems` are what the browser has complained about."""
+        size = {"width": 390, "height": 844} if phone else {"width": 1280, "height": 800}
+        scheme = "dark" if dark else "light"
+        context = self.browser.new_context(
+            viewport=size, color_scheme=scheme, is_mobile=phone, has_touch=phone, reduced_motion="reduce"
+        )
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE)
+        page.problems = []
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("console", lambda message: _note_problem(page, message))
+        page.on("request", lambda request: _note_request(page, request, self.daemon.at.http))
+        page.goto(self.daemon.at.http)
+        if sign_in:
+            page.get_by_label("Token").fill(self.daemon.token)
+            page.get_by_role("button", name="Sign in").click()
+            page.get_by_role("heading", name="Chat").wait_for(state="attached")
+        return page
+
+
+def _note_problem(page, message):
+    if message.type == "error" and "401" not in message.text and "WebSocket connection" not in message.text:
+        page.problems.append(message.text)
+
+
+def _note_request(page, request, home):
+    """A request to another host is a problem: the page loads nothing from elsewhere."""
+    if not request.url.startswith((home, home.replace("http", "ws"), "blob:")):
+        page.problems.append(f"loaded {request.url}")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE)
+
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="session")
+def site(browser, tmp_path_factory):
+    """A daemon whose conversation has a long history and that asks before it runs a command."""
+    home = tmp_path_factory.mktemp("browser") / "home"
+    settings = {
+        "models.default": "offline/stand-in",
+        "gateway.port": 0,
+        "http.enabled": True,
+        "http.port": _free_port(),
+        "policy.rules": [{"tool": "shell_exec", "decision": "ask"}],
+    }
+    daemon = Daemon(home, settings)
+    daemon.configure()
+    archive = home / "data" / "main" / "2026-01-02-030405.jsonl"
+    archive.parent.mkdir(parents=True)
+    archive.write_text("".join(_past_lines(MESSAGES)))
+    daemon.start_blocking()
+    yield Site(daemon, browser)
+    daemon.kill()
+
+
+def _free_port():
+    """The daemon is restarted by a test, and must be found again at the same address."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _past_lines(messages):
+    """The lines of a session with so many messages, half of them replies."""
+    for n in range(1, messages // 2 + 1):
+        question = f"[channel: web | id: main]\nquestion {n}"
+        yield _line(ts=n * 1000, role="user", content=question, metadata={"item": n, "messageId": f"old-{n}"})
+        arguments = {"channelId": "main", "text": f"Answer **{n}**.\n\n- one\n- two"}
+        yield _line(
+            ts=n * 1000 + 1, role="assistant", toolCalls=[{"id": f"c{n}", "name": "reply", "arguments": arguments}]
+        )
+        result = json.dumps({"queued": True, "channelType": "web", "channelId": "main", "seq": n})
+        yield _line(ts=n * 1000 + 2, role="tool", content=result, toolCallId=f"c{n}")
+
+
+def _line(**fields):
+    return json.dumps(fields) + "\n"
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The accessibility rules of axe-core, as a script."""
+    return AXE_FILE_PATH.read_text()

@@ -1,0 +1,311 @@
+"""What people do on the web page: a first hour, long conversations, hostile texts, lost connections, reading without seeing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+PAGES = ["chat", "schedule", "tasks", "tasks/1", "approvals", "memory", "memory/~changes", "skills", "sessions"]
+PAGES += ["sessions/2026-01-02-030405.jsonl", "tree", "usage", "channels", "settings", "log"]
+
+
+def say(page, text):
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
+def go(page, where):
+    page.evaluate("where => { location.hash = `#/${where}` }", where)
+
+
+def answers(page):
+    return page.locator(".message.agent:not(.draft) .body")
+
+
+def test_a_first_hour(site):
+    page = site.open(sign_in=False)
+
+    # Sign in.
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_have_text("That token is not right.")
+    page.get_by_label("Token").fill(site.daemon.token)
+    page.get_by_role("button", name="Sign in").click()
+
+    # Talk. The list of commands opens with "/"; the field has the focus from the beginning.
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    expect(page.locator(".model .mono")).to_be_attached()
+    page.keyboard.type("/sta")
+    expect(page.get_by_role("option")).to_have_text([re.compile("/status")])
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(answers(page).last).to_contain_text("Up for")
+    say(page, "hello")
+    expect(answers(page).last).to_contain_text("Hello")
+
+    # Delegate, and allow what it asks for: the card shows the command exactly.
+    say(page, "run echo some-output")
+    card = page.get_by_role("region", name="Pegasus asks to run shell_exec")
+    expect(card.locator("pre.call")).to_have_text("echo some-output")
+    expect(page.get_by_role("link", name=re.compile("run: echo some-output"))).to_be_visible()
+    card.get_by_role("button", name="Allow once").click()
+    expect(card).to_have_count(0)
+    expect(answers(page).last).to_contain_text("some-output")
+
+    # Watch: the task as a picture, with its steps.
+    go(page, "tasks")
+    page.get_by_role("link", name=re.compile("run: echo some-output")).click()
+    expect(page.locator(".state")).to_have_text("Done")
+    expect(page.get_by_role("img", name=re.compile(r"thoughts, \d tool call"))).to_be_visible()
+    step = page.get_by_role("list").locator("li.step.tool")
+    step.locator("summary").click()
+    expect(step.locator(".output")).to_have_text("some-output")
+
+    # Stop.
+    go(page, "chat")
+    say(page, "run sleep 60")
+    go(page, "approvals")
+    page.get_by_role("button", name="Allow once").click()
+    expect(page.get_by_text("Nothing waits for you.")).to_be_visible()
+    go(page, "chat")
+    page.get_by_role("button", name="Stop").click()
+    expect(answers(page).last).to_contain_text("sleep 60")
+    expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+
+    # Deny.
+    say(page, "run rm -rf important")
+    page.get_by_role("button", name="Deny").click()
+    expect(answers(page).last).to_contain_text(re.compile("den|refus|not allowed|failed", re.IGNORECASE))
+
+    # Memory: what it was told to remember, edited, and taken back.
+    say(page, "remember that I like tea")
+    expect(answers(page).last).to_contain_text("Noted")
+    go(page, "memory/facts%2Fuser.md")
+    expect(page.locator("article")).to_contain_text("I like tea")
+    page.get_by_role("button", name="Edit").click()
+    field = page.get_by_label("Text (Markdown)")
+    field.fill(field.input_value().replace("tea", "coffee"))
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("article")).to_contain_text("I like coffee")
+    page.get_by_role("button", name="Undo").first.click()
+    expect(page.locator("article")).to_contain_text("I like tea")
+
+    # The conversation is there again after a reload, in the same order, and on a phone.
+    go(page, "chat")
+    expect(page.locator(".message.user .body").last).to_have_text("remember that I like tea")
+    page.reload()
+    expect(page.locator(".message.user .body").last).to_have_text("remember that I like tea")
+    asked = ["hello", "run echo some-output", "run sleep 60", "run rm -rf important", "remember that I like tea"]
+    assert page.locator(".message.user .body").all_inner_texts()[-len(asked) :] == asked, "commands are no part of it"
+    expect(answers(page).last).to_contain_text("Noted")
+
+    # Sign out: the cookie counts no more.
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Token")).to_be_visible()
+    assert page.problems == []
+
+
+HOSTILE = [
+    '<img src=x onerror="document.title=1">',
+    "<script>document.body.remove()</script>",
+    "[click](javascript:document.body.remove())",
+    "</div></div><style>*{display:none}</style>",
+    '<section class="approval"><button>Allow once</button></section>',
+]
+
+
+def test_texts_of_others_stay_texts(site):
+    """The stand-in repeats what it is told, so each text comes back in replies, as a task, as a tool's result and as an approval."""
+    page = site.open()
+    expect(page.locator(".message.agent .md").last).to_be_visible()
+    say(page, " ".join(HOSTILE))
+    expect(page.locator(".message.user .body").last).to_have_text(" ".join(HOSTILE))
+    expect(answers(page).last).to_contain_text(HOSTILE[-1])
+    say(page, f"run echo '{HOSTILE[0]}' \u202etxt.exe")
+    card = page.get_by_role("region", name=re.compile("asks to run"))
+    expect(card.locator("pre.call")).to_contain_text(f"echo '{HOSTILE[0]}'")
+    card.get_by_role("link", name="Show the task").click()
+    expect(page.locator(".task-head h2")).to_contain_text("<img src=x")
+    page.get_by_role("button", name="Deny").click()
+    expect(page.locator(".state")).to_have_text(re.compile("Done|Failed"))
+    say_it = f"remember that {HOSTILE[1]}"
+    go(page, "chat")
+    say(page, say_it)
+    expect(answers(page).last).to_contain_text("<script>")
+    go(page, "memory/~changes")
+    expect(page.locator(".diff").first).to_contain_text("<script>")
+    for where in ("sessions/current.jsonl", "log", "tree"):
+        go(page, where)
+        expect(page.locator("main h1")).to_be_attached()
+    assert page.evaluate("document.querySelectorAll('script, style, iframe, main img').length") == 1, (
+        "only the page's own script"
+    )
+    assert page.evaluate(
+        "[...document.querySelectorAll('main a')].every((a) => /^(https?:|mailto:|blob:)/.test(a.href))"
+    )
+    assert page.problems == []
+    with pytest.raises(
+        Exception, match="TrustedHTML"
+    ):  # not even a script of the page's own can put a text into it as HTML
+        page.evaluate("document.body.innerHTML = '<b>x</b>'")
+
+
+def test_ten_thousand_messages(site):
+    page = site.open()
+    expect(page.locator(".message.agent .md").last).to_be_visible()
+    loaded = page.evaluate("""async () => {
+        const scroller = document.querySelector(".scroller");
+        const top = () => document.querySelector(".top").textContent;
+        for (let n = 0; n < 3000 && !top().includes("beginning"); n++) {
+            scroller.scrollTop = 0;
+            await new Promise(requestAnimationFrame);
+        }
+        return document.querySelectorAll(".message").length;
+    }""")
+    assert loaded >= 10_000
+    page.evaluate("document.querySelector('.scroller').scrollTop = 0")
+    first = page.locator(".message").first
+    expect(first).to_contain_text("question 1")
+    expect(page.locator(".message.agent").first.locator("strong")).to_have_text("1")  # laid out when it comes into view
+    drawn = page.evaluate("""[...document.querySelectorAll(".chunk")].filter(
+        (chunk) => chunk.firstElementChild.checkVisibility({contentVisibilityAuto: true})).length""")
+    assert drawn < 20, "what is not near the window is not laid out"
+    page.get_by_role("button", name="Latest messages").click()
+    say(page, "still there?")
+    expect(page.locator(".message.user").last).to_be_in_viewport()
+    assert page.problems == []
+
+
+def test_a_lost_connection_loses_nothing(site):
+    page = site.open()
+    expect(page.locator(".model .mono")).to_be_attached()
+    site.daemon.kill()
+    expect(page.locator(".banner")).to_contain_text("No connection")
+    say(page, "what time is it?")
+    expect(page.locator(".sent-state").last).to_have_text("Waits for the connection")
+    site.daemon.start_blocking()
+    expect(page.locator(".banner")).to_be_hidden(timeout=15_000)
+    expect(answers(page).last).to_contain_text("UTC")
+    page.reload()
+    expect(answers(page).last).to_contain_text("UTC")
+    assert page.locator(".message.user .body", has_text="what time is it?").count() == 1
+
+
+@pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)])
+def test_every_page_can_be_used_without_seeing_it(site, axe, phone, dark):
+    page = site.open(sign_in=False, phone=phone, dark=dark)
+    expect(page.get_by_label("Token")).to_be_visible()
+    found = judge(page, axe, "sign in")
+    page.get_by_label("Token").fill(site.daemon.token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.locator(".model .mono")).to_be_attached()
+    found += judge(page, axe, "the frame", "nav.tabs" if phone else "nav.side")
+    for where in PAGES:
+        go(page, where)
+        expect(page.locator(f'main[data-page="{where.split("/")[0]}"] h1')).to_be_attached()
+        page.evaluate("() => new Promise(requestIdleCallback)")
+        if not dark or where in ("chat", "tasks/1", "usage", "log"):
+            found += judge(page, axe, where, "main", only="color-contrast" if dark else None)
+        width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+        assert width <= 0, f"{where} is wider than the window"
+    assert found == []
+    assert page.problems == []
+
+
+def judge(page, axe, where, part="body", only=None):
+    """The serious findings of axe-core in a part of the page as it is."""
+    if not page.evaluate("typeof axe === 'object'"):
+        page.evaluate(axe)
+    options = {"resultTypes": ["violations"]} | ({"runOnly": [only]} if only else {})
+    found = page.evaluate("([part, options]) => axe.run(part, options)", [part, options])["violations"]
+    return [
+        (where, each["id"], each["nodes"][0]["target"]) for each in found if each["impact"] in ("serious", "critical")
+    ]
+
+
+def test_everything_is_reached_by_keyboard(site):
+    page = site.open()
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.evaluate("document.activeElement.blur()")
+    focused = "() => document.activeElement.textContent.trim() || document.activeElement.getAttribute('aria-label')"
+    page.locator(".skip").first.focus()
+    assert page.evaluate(focused) == "Skip to content"
+    page.keyboard.press("Tab")
+    assert page.evaluate(focused) == "Write a message"
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.locator(".skip").first.focus()
+    reached = []
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        reached.append(re.sub(r"\d+$", "", page.evaluate(focused)))
+    for name in ("Chat", "Tasks", "Approvals", "Memory", "Tree", "Settings", "Log", "Sign out"):
+        assert name in reached
+    page.get_by_role("link", name="Tree").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Tree")).to_be_visible()
+    page.get_by_role("button", name=re.compile("^journal, up")).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Messages handled")).to_be_visible()
+    outline = page.evaluate(
+        "getComputedStyle(document.activeElement).outlineStyle + document.activeElement.className.baseVal"
+    )
+    assert "actor" in outline, "the focus stays where it was while the picture is drawn again"
+
+
+def test_a_question_of_a_server_is_a_form(site):
+    page = site.open()
+    answer = page.evaluate("""async () => {
+        const { approvalCard } = await import("/static/js/pages/approval_card.js");
+        const question = {
+            source: "MCP server hotel",
+            text: "Which room?",
+            url: "javascript:alert(1)",
+            fields: [
+                { name: "beds", kind: "integer", description: "How many beds", isRequired: true, least: 1 },
+                { name: "view", kind: "choice", choices: [{ value: "sea" }, { value: "yard", title: "the yard" }] },
+                { name: "late", kind: "boolean" },
+            ],
+        };
+        const expires = Date.now() + 60000;
+        const notice = { id: "a-1", tool: "hotel__book", arguments: {}, why: "w", who: "owner", expires, question };
+        const given = [];
+        const state = { answerApproval: async (...all) => given.push(all) };
+        const card = approvalCard({ connection: { agent: "Pegasus" }, state, notify() {} }, notice);
+        document.querySelector("main").prepend(card);
+        const button = card.querySelector(".primary");
+        const early = button.disabled;
+        await new Promise((resolve) => setTimeout(resolve, 800));
+        button.click();
+        const refused = given.length === 0;
+        card.querySelector("input[type=number]").value = "2";
+        card.querySelector("select").value = "yard";
+        card.querySelector("input[type=checkbox]").checked = true;
+        button.click();
+        await Promise.resolve();
+        const links = card.querySelectorAll("a[target]").length;
+        return { early, refused, given, links, always: card.textContent.includes("Always") };
+    }""")
+    values = {"beds": 2, "view": "yard", "late": True}
+    assert answer == {
+        "early": True,
+        "refused": True,
+        "given": [["a-1", "allow", "once", values]],
+        "links": 0,
+        "always": False,
+    }
+
+
+def test_a_message_that_is_too_large_is_not_sent(site):
+    """The gateway would close the connection, and the message would be sent again with each new one."""
+    page = site.open()
+    said = page.evaluate("""async () => {
+        const { Connection } = await import("/static/js/connection.js");
+        const connection = new Connection();
+        return [connection.say("m-1", "x".repeat(1_100_000), []), connection.outbox.size];
+    }""")
+    assert said == [False, 0]

@@ -1,0 +1,334 @@
+"""Messages, replies, and the chat API of OpenAI: what a turn is, when it ends, and what a client gets."""
+
+import json
+
+import httpx
+import openai
+import pytest
+import trio
+
+from pegasus.messages import ChannelInfo, Progress
+from pegasus.storage import Overloaded, StorageError
+from pegasus.web.openai import DeltaText
+from tests.pegasus.web.world import TOKEN, world
+
+C1 = {"type": "api", "channelId": "c1"}
+
+
+def channel_of(there):
+    """The channel of the last message that was accepted."""
+    message, _ = there.journal.accepted[-1]
+    return message.channel
+
+
+async def answer(there, *texts, drafts=()):
+    """Play the agent for the next message: drafts, replies, the end of the turn."""
+    n = len(there.journal.accepted) + 1
+    await there.journal.until(lambda: len(there.journal.accepted) >= n)
+    await reply(there, *texts, drafts=drafts)
+
+
+async def reply(there, *texts, drafts=()):
+    channel = channel_of(there)
+    for draft in drafts:
+        await there.supervisor.ref("gateway").tell(Progress(channel, draft))
+    for text in texts:
+        await there.say(channel, text)
+    await there.journal.finish(len(there.journal.accepted))
+
+
+async def test_a_message_is_accepted_when_it_is_on_disk():
+    async with world() as there, there.owner() as client:
+        response = await client.post(
+            "/api/messages", json={"text": "hi ☃", "id": "m-1", "channel": {"channelId": "c1"}}
+        )
+        assert (response.status_code, response.json()) == (202, {"id": "m-1"})
+        [(message, _)] = there.journal.accepted
+        assert (message.text, message.channel.type, message.channel.channel_id) == ("hi ☃", "api", "c1")
+        again = await client.post("/api/messages", json={"text": "hi ☃", "id": "m-1", "channel": C1})
+        assert (again.status_code, len(there.journal.accepted)) == (202, 1)
+
+
+async def test_without_a_channel_the_conversation_is_that_of_the_token():
+    async with world() as there, there.owner() as client:
+        for _ in range(2):
+            assert (await client.post("/api/messages", json={"text": "hi"})).status_code == 202
+        first, second = (message.channel.channel_id for message, _ in there.journal.accepted)
+        assert first == second
+        assert TOKEN not in first
+
+
+async def test_waiting_returns_when_the_turn_has_ended():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there, "one", "two")
+        response = await client.post("/api/messages?wait=20", json={"text": "hi", "id": "m-1", "channel": C1})
+        assert response.status_code == 200
+        body = response.json()
+        assert (body["id"], [each["text"] for each in body["replies"]], body["done"]) == ("m-1", ["one", "two"], True)
+        again = await client.post("/api/messages?wait=20", json={"text": "hi", "id": "m-1", "channel": C1})
+        assert again.json() == body  # the response may have been lost
+        assert len(there.journal.accepted) == 1
+
+
+async def test_waiting_returns_when_the_agent_stays_silent():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there)
+        body = (await client.post("/api/messages?wait=20", json={"text": "hi"})).json()
+        assert (body["replies"], body["done"]) == ([], True)
+
+
+async def test_waiting_ends_when_the_time_is_over():
+    async with world() as there, there.owner() as client:
+        body = (await client.post("/api/messages?wait=0", json={"text": "hi"})).json()
+        assert (body["replies"], body["done"]) == ([], False)
+
+
+async def test_a_repeated_request_gets_what_came_before_it():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        message = {"text": "hi", "id": "m-1", "channel": C1}
+        assert not (await client.post("/api/messages?wait=0", json=message)).json()["done"]
+        await there.say(channel_of(there), "one")
+        nursery.start_soon(reply, there, "two")
+        body = (await client.post("/api/messages?wait=20", json=message)).json()
+        assert [each["text"] for each in body["replies"]] == ["one", "two"]
+
+
+async def test_replies_that_were_not_pushed_are_read_from_the_journal():
+    async def answer_while_the_gateway_is_away(there):
+        await there.journal.until(lambda: there.journal.accepted)
+        there.journal.post(channel_of(there), "unheard")
+        await there.journal.finish(1)
+
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer_while_the_gateway_is_away, there)
+        body = (await client.post("/api/messages?wait=20", json={"text": "hi"})).json()
+        assert [each["text"] for each in body["replies"]] == ["unheard"]
+
+
+async def test_replies_by_number_and_by_long_poll():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        channel = ChannelInfo("api", "c1")
+        await there.say(channel, "one")
+        await there.say(channel, "two")
+        for _ in range(2):  # reading does not acknowledge
+            found = (await client.get("/api/replies?channelId=c1")).json()
+            assert [each["seq"] for each in found["replies"]] == [1, 2]
+        after = (await client.get("/api/replies?channelId=c1&after=1")).json()
+        assert [each["text"] for each in after["replies"]] == ["two"]
+        assert (await client.get("/api/replies?channelId=c1&after=2")).json() == {"replies": [], "seq": 2}
+        nursery.start_soon(there.say, channel, "three")
+        polled = (await client.get("/api/replies?channelId=c1&after=2&wait=20")).json()
+        assert [each["text"] for each in polled["replies"]] == ["three"]
+
+
+async def test_replies_that_a_response_has_carried_are_still_shown():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there, "one")
+        await client.post("/api/messages?wait=20", json={"text": "hi", "channel": C1})
+        found = (await client.get("/api/replies?channelId=c1")).json()
+        assert [each["text"] for each in found["replies"]] == ["one"]
+        await there.journal.until(lambda: there.journal.acks)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"text": 1},
+        {"text": "x", "channel": "c1"},
+        {"text": "x", "channel": {"channelId": ""}},
+        {"text": "x", "channel": {"channelId": "a\u200b"}},
+        {"text": "x", "id": "a\nb"},
+        {"text": "x", "id": 7},
+        {"text": "x", "media": [{"name": "a", "mime": "b", "data": "?"}]},
+        {"text": "x", "metadata": {"n": 2**70}},
+        {"text": "x", "metadata": []},
+    ],
+)
+async def test_a_message_that_makes_no_sense_is_400(body):
+    async with world() as there, there.owner() as client:
+        response = await client.post("/api/messages", json=body)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_request"), response.text
+        assert there.journal.accepted == []
+
+
+@pytest.mark.parametrize(("verdict", "status"), [(Overloaded(9), 429), (StorageError("full"), 503)])
+async def test_a_message_that_cannot_be_taken(verdict, status):
+    async with world() as there, there.owner() as client:
+        there.journal.verdict = verdict
+        assert (await client.post("/api/messages", json={"text": "x"})).status_code == status
+
+
+async def test_a_token_is_bound_to_its_conversation():
+    async with world() as there:
+        token = await there.tokens.add("bot", type="api", channel_id="bot-1")
+        async with there.client(token) as client:
+            assert (await client.post("/api/messages", json={"text": "x"})).status_code == 202
+            assert channel_of(there).channel_id == "bot-1"
+            other = {"text": "x", "channel": {"channelId": "c2"}}
+            assert (await client.post("/api/messages", json=other)).status_code == 403
+            assert (await client.get("/api/replies?channelId=c2")).status_code == 403
+        reader = await there.tokens.add("reader", scopes=("read",))
+        async with there.client(reader) as client:
+            assert (await client.post("/api/messages", json={"text": "x"})).status_code == 403
+            assert (await client.get("/api/replies?channelId=c2")).status_code == 200
+
+
+async def test_access_rules_hold_for_http_too():
+    async with world(access={"api": ["friend"]}, owners=()) as there, there.owner() as client:
+        assert (await client.post("/api/messages", json={"text": "x", "channel": C1})).status_code == 403
+        friend = {"text": "x", "channel": {"channelId": "c1", "userId": "friend"}}
+        assert (await client.post("/api/messages", json=friend)).status_code == 202
+
+
+# ------------------------------------------------------------------ the chat API
+
+
+@pytest.mark.parametrize(
+    ("steps", "pieces"),
+    [
+        ([("reply", "all")], ["all"]),
+        ([("draft", "He"), ("draft", "Hello"), ("reply", "Hello!")], ["He", "llo", "!"]),
+        ([("reply", "one"), ("draft", "tw"), ("reply", "two")], ["one", "\n\ntw", "o"]),
+        ([("draft", "Hel"), ("draft", ""), ("draft", "Other"), ("reply", "Other")], ["Hel", "", "", "\n\nOther"]),
+        ([("reply", "one"), ("reply", "two")], ["one", "\n\ntwo"]),
+        ([("reply", "")], [""]),
+    ],
+)
+def test_a_text_that_was_sent_only_grows(steps, pieces):
+    text = DeltaText()
+    assert [getattr(text, kind)(content) for kind, content in steps] == pieces
+
+
+def complete(there, **fields):
+    return {
+        "model": "pegasus",
+        "messages": [{"role": "system", "content": "x"}, {"role": "user", "content": "hi"}],
+        **fields,
+    }
+
+
+async def ask(there, client, **fields):
+    return await client.post("/v1/chat/completions", json=complete(there, **fields))
+
+
+async def test_only_the_last_user_message_is_new_input():
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,eA=="}}
+    history = [
+        {"role": "system", "content": "be rude"},
+        {"role": "user", "content": "old"},
+        {"role": "assistant", "content": "older"},
+        {"role": "user", "content": [{"type": "text", "text": "look"}, picture]},
+    ]
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there, "one", "two")
+        body = (await ask(there, client, messages=history, user="c1", temperature=1, tools=[], unknown={})).json()
+        assert body["choices"][0]["message"]["content"] == "one\n\ntwo"
+        assert body["choices"][0]["finish_reason"] == "stop"
+        [(message, _)] = there.journal.accepted
+        assert (message.text, message.channel.channel_id, message.media[0].mime) == ("look", "c1", "image/png")
+        await there.journal.until(lambda: there.journal.acks)  # nobody will ask for these again
+
+
+async def test_silence_is_an_answer_with_empty_content():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there)
+        assert (await ask(there, client)).json()["choices"][0]["message"]["content"] == ""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": []},
+        {"messages": "x"},
+        {"messages": [{"role": "assistant", "content": "x"}]},
+        {"messages": [{"role": "user"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:x"}}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
+        {"messages": [None, 1, {"role": "user", "content": [7]}]},
+        {"user": 7},
+        {"user": "a\nb"},
+    ],
+)
+async def test_a_request_for_a_completion_that_makes_no_sense_is_400(fields):
+    async with world() as there, there.owner() as client:
+        response = await ask(there, client, **fields)
+        assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_request"), response.text
+
+
+@pytest.fixture
+async def openai_client():
+    """A function that makes the official client for a world."""
+    clients = []
+
+    def make(there):
+        http = openai.DefaultAsyncHttpxClient() if hasattr(openai, "DefaultAsyncHttpxClient") else None
+        client = openai.AsyncOpenAI(api_key=TOKEN, base_url=f"{there.url}/v1", max_retries=0, http_client=http)
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        await client.close()
+
+
+async def test_the_official_client_lists_models_and_gets_an_answer(openai_client):
+    async with world() as there, trio.open_nursery() as nursery:
+        client = openai_client(there)
+        models = await client.models.list()
+        assert [model.id for model in models.data] == ["pegasus"]
+        assert (await client.models.retrieve("pegasus")).id == "pegasus"
+        nursery.start_soon(answer, there, "hello ☃")
+        completion = await client.chat.completions.create(**complete(there))
+        assert completion.choices[0].message.content == "hello ☃"
+        assert completion.choices[0].message.tool_calls is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves its generators open
+async def test_the_official_client_streams_drafts_and_replies(openai_client):
+    async with world() as there, trio.open_nursery() as nursery:
+        client = openai_client(there)
+
+        async def play():
+            await answer(there, "Hello there", "And more", drafts=["He", "Hello"])
+
+        nursery.start_soon(play)
+        pieces, reasons, usage = [], [], None
+        options = {"include_usage": True}
+        stream = await client.chat.completions.create(**complete(there, stream=True, stream_options=options))
+        async for chunk in stream:
+            usage = chunk.usage or usage
+            for choice in chunk.choices:
+                pieces.append(choice.delta.content or "")
+                reasons.append(choice.finish_reason)
+        assert "".join(pieces) == "Hello there\n\nAnd more"
+        assert reasons[-1] == "stop"
+        assert usage.total_tokens == 0
+
+
+async def test_the_official_client_tells_errors_apart(openai_client):
+    async with world() as there:
+        client = openai_client(there)
+        with pytest.raises(openai.BadRequestError):
+            await client.chat.completions.create(model="x", messages=[])
+        client.api_key = "wrong"
+        with pytest.raises(openai.AuthenticationError):
+            await client.models.list()
+
+
+async def test_an_error_in_a_stream_is_its_last_event():
+    async with world() as there, there.owner() as client:
+        there.journal.verdict = Overloaded(9)
+        response = await ask(there, client, stream=True)
+        events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line.startswith("data:")]
+        assert json.loads(events[-2])["error"]["code"] == "overloaded"
+        assert events[-1] == "[DONE]"
+
+
+async def test_a_client_that_leaves_does_not_take_its_message_back():
+    async with world() as there:
+        with pytest.raises(httpx.ReadTimeout):
+            async with there.owner() as client:
+                await client.post("/v1/chat/completions", json=complete(there), timeout=0.2)
+        [(message, _)] = there.journal.accepted
+        assert message.text == "hi"
