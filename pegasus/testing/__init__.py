@@ -6,12 +6,14 @@
   `provider_request` the requests as it read them.
 * `prompt_cache`: `PromptCache`, which measures how much of each request a provider could serve from its cache.
 * `fake_channel`: `FakeChannel`, an adapter that keeps the replies which it is given and fails on demand.
+* `slack_server`: `open_slack`, a workspace of Slack with Web API, Socket Mode and signed events. `slack_workspace` has its
+  state, `slack_calls` faults, `slack_events` what people write and click.
 * `memory_disk`: `MemoryDisk`, a disk that keeps only what was synced, and can be full, slow, failing or torn.
 * `world`: `open_world`, the whole supervision tree in virtual time out of these parts, and `kill`, a power
   failure.
 
-Everything but the provider runs without threads, sockets and real time, so that a test repeats exactly and an
-hour of waiting costs nothing. The provider is a real server because it exists to test the HTTP clients.
+Everything but provider and services runs without threads, sockets and real time, so that a test repeats exactly and an
+hour of waiting costs nothing. They are real servers because they exist to test HTTP clients.
 
 The product imports nothing from here, and this package exports nothing itself: each module is imported for
 itself, so that a test which needs only a model does not load the HTTP server.

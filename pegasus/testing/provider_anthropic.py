@@ -56,7 +56,7 @@ def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str
     require(isinstance(raw.get("messages"), list), "messages: Field required")
     for index, message in enumerate(raw["messages"]):
         reader.message(message, f"messages.{index}")
-    turns = reader.conversation.end()
+    turns = reader.conversation.end(f"messages.{len(raw['messages'])}")
     # Without definitions the service refuses blocks of tools, even those of earlier turns.
     used = any(isinstance(turn, AssistantTurn) and turn.calls for turn in turns)
     require(bool(tools) or not used, "Requests which include `tool_use` or `tool_result` blocks must define tools")
@@ -147,7 +147,6 @@ class _Reader:
 
         The service refuses a text before a result, because results must directly follow the calls.
         """
-        results: list[tuple[str, str, bool]] = []
         texts: list[str] = []
         images: list[Image] = []
         for index, block in enumerate(content):
@@ -155,14 +154,14 @@ class _Reader:
             kind = block.get("type") if isinstance(block, dict) else None
             if kind == "tool_result":
                 require(not texts and not images, f"{at}: tool_result blocks must come first")
-                results.append(self._result(block, at))
+                self._result(block, at)
             elif kind == "text":
                 texts.append(self._text(block, at))
             elif kind == "image":
                 images.append(self._image(block, at))
             else:
                 raise Invalid(f"{at}.type: {kind!r} is not permitted in a user message")
-        self.conversation.user(results, "".join(texts), where, tuple(images))
+        self.conversation.user("".join(texts), where, tuple(images))
 
     def _assistant(self, content: list[Any], where: str) -> None:
         """Read the blocks of an assistant message, which must not end in thinking.
@@ -202,14 +201,14 @@ class _Reader:
         require(source.get("type") == "base64", f"{where}.source.type: unexpected value")
         return require_image(source.get("media_type"), source.get("data"), f"{where}.source")
 
-    def _result(self, block: Any, where: str) -> tuple[str, str, bool]:
-        """Return a tool result as (call id, content, is_error)."""
+    def _result(self, block: Any, where: str) -> None:
+        """Add a tool result to the conversation."""
         refuse_other_keys(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
         self._mark(block, where)
         call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
         require(isinstance(call_id, str), f"{where}.tool_use_id: Field required")
         require(isinstance(failed, bool), f"{where}.is_error: Input should be a valid boolean")
-        return call_id, require_text(block.get("content"), f"{where}.content"), failed
+        self.conversation.result(call_id, require_text(block.get("content"), f"{where}.content"), is_error=failed)
 
     def _use(self, block: Any, where: str) -> ToolCall:
         """Return the call of a tool_use block; its arguments are an object, not a text as in OpenAI's format."""

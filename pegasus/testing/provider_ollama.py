@@ -199,10 +199,9 @@ def read_ollama(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, 
 
 
 def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
-    """Return the system prompt and the turns. Results are collected until a message of another role comes."""
+    """Return the system prompt and the turns."""
     conversation = TurnBuilder()
     system = ""
-    results: list[tuple[str, str, bool]] = []
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         require(isinstance(message, dict), f"{where}: an object is required")
@@ -216,23 +215,17 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
             refuse_other_keys(message, ("role", "content", "tool_name", "tool_call_id"), where)
             require(bool(content), f"{where}.content: must not be empty")
             require_tool_name(message.get("tool_name"), f"{where}.tool_name")
-            results.append((str(message.get("tool_call_id")), content, content.startswith("Error")))
+            conversation.result(str(message.get("tool_call_id")), content, is_error=content.startswith("Error"))
         elif role == "user":
             refuse_other_keys(message, ("role", "content", "images"), where)
             images = tuple(_image(data, where) for data in message.get("images", ()))
             require(bool(content.strip() or images), f"{where}: must not be empty")
-            conversation.user(results, content, where, images)
-            results = []
+            conversation.user(content, where, images)
         elif role == "assistant":
-            if results:
-                conversation.user(results, "", where)
-                results = []
             conversation.assistant(_assistant(message, where), where)
         else:
             raise Invalid(f"{where}.role: {role!r} is not one of system, user, assistant, tool")
-    if results:
-        conversation.user(results, "", f"messages[{len(messages)}]")
-    return system, conversation.end()
+    return system, conversation.end(f"messages[{len(messages)}]")
 
 
 def _image(data: Any, where: str) -> Image:

@@ -11,8 +11,6 @@ of order are in `TurnBuilder`, for both formats.
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
@@ -22,9 +20,11 @@ from pegasus.testing.provider_request import (
     Invalid,
     TurnBuilder,
     check_schema,
+    check_tool_names,
     refuse_other_keys,
     require,
-    require_image,
+    require_arguments,
+    require_data_url,
     require_text,
     require_tool_name,
 )
@@ -37,8 +37,6 @@ _ALLOWED = (
 _KEYS = frozenset(_ALLOWED.split())
 _LONGEST_ID = 40
 """Characters that the id of a tool call may have; the service refuses longer ones."""
-_DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
-"""Pictures are embedded; a link would make the service fetch it."""
 
 
 def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
@@ -68,24 +66,17 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
         refuse_other_keys(function, ("name", "description", "parameters", "strict"), f"{where}.function")
         check_schema(function.get("parameters", {"type": "object"}), f"{where}.function.parameters")
         names.append(require_tool_name(function.get("name"), f"{where}.function.name"))
-    require(len(names) == len(set(names)), "tools: names must be unique")
-    require(value is None or bool(names), "tools: must not be empty")
+    check_tool_names(names, value, is_chosen=choice is not None)
     if choice is not None:
-        require(bool(names), "tool_choice: only allowed when tools are specified")
         named = choice.get("function", {}).get("name") if isinstance(choice, dict) else None
         require(choice in ("auto", "none", "required") or named in names, "tool_choice: unexpected value")
     return tuple(names)
 
 
 def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
-    """Return the system prompt and the turns.
-
-    Results are collected in `results` until a message of another role comes. Results at the end of the list
-    belong to a turn without text.
-    """
+    """Return the system prompt and the turns."""
     conversation = TurnBuilder()
     system = ""
-    results: list[tuple[str, str, bool]] = []
     for index, message in enumerate(messages):
         where = f"messages[{index}]"
         require(isinstance(message, dict), f"{where}: an object is required")
@@ -94,22 +85,16 @@ def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
             require(index == 0, f"{where}: a system message after the first is not expected here")
             system = _content(message, where)
         elif role == "tool":
-            results.append(_result(message, where))
+            _result(conversation, message, where)
         elif role == "user":
             refuse_other_keys(message, ("role", "content", "name"), where)
             text, images = _user(message, where)
-            conversation.user(results, text, where, images)
-            results = []
+            conversation.user(text, where, images)
         elif role == "assistant":
-            if results:
-                conversation.user(results, "", where)
-                results = []
             conversation.assistant(_assistant(message, where), where)
         else:
             raise Invalid(f"{where}.role: {role!r} is not one of system, developer, user, assistant, tool")
-    if results:
-        conversation.user(results, "", f"messages[{len(messages)}]")
-    return system, conversation.end()
+    return system, conversation.end(f"messages[{len(messages)}]")
 
 
 def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
@@ -128,10 +113,7 @@ def _image(part: Any, where: str) -> Image:
     """Return the picture of an image part."""
     refuse_other_keys(part, ("type", "image_url"), where)
     refuse_other_keys(part["image_url"], ("url", "detail"), f"{where}.image_url")
-    found = _DATA_URL.fullmatch(str(part["image_url"].get("url")))
-    if found is None:
-        raise Invalid(f"{where}.image_url.url: must be a data URL of an image")
-    return require_image(found[1], found[2], f"{where}.image_url")
+    return require_data_url(part["image_url"].get("url"), f"{where}.image_url.url")
 
 
 def _content(message: Any, where: str) -> str:
@@ -143,8 +125,8 @@ def _content(message: Any, where: str) -> str:
     return require_text(content, f"{where}.content")
 
 
-def _result(message: Any, where: str) -> tuple[str, str, bool]:
-    """Return a tool result as (call id, content, is_error). The format marks errors only by their text.
+def _result(conversation: TurnBuilder, message: Any, where: str) -> None:
+    """Add a tool result to the conversation. The format marks errors only by their text.
 
     A tool that failed is therefore recognised by "Error" at the beginning, which Pegasus's client writes there.
     """
@@ -152,7 +134,7 @@ def _result(message: Any, where: str) -> tuple[str, str, bool]:
     call_id = message.get("tool_call_id")
     require(isinstance(call_id, str), f"{where}.tool_call_id: missing")
     content = _content(message, where)
-    return call_id, content, content.startswith("Error")
+    conversation.result(call_id, content, is_error=content.startswith("Error"))
 
 
 def _assistant(message: Any, where: str) -> AssistantTurn:
@@ -179,12 +161,7 @@ def _call(call: Any, where: str) -> ToolCall:
     require(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")
     require(call.get("type") == "function", f"{where}.type: unexpected value")
     refuse_other_keys(function, ("name", "arguments"), f"{where}.function")
-    require(isinstance(function.get("arguments"), str), f"{where}.function.arguments: must be a string of JSON")
-    try:
-        arguments = json.loads(function["arguments"])
-    except ValueError as error:
-        raise Invalid(f"{where}.function.arguments: not valid JSON: {error}") from error
-    require(isinstance(arguments, dict), f"{where}.function.arguments: must be an object")
+    arguments = require_arguments(function.get("arguments"), f"{where}.function.arguments")
     return ToolCall(call_id, require_tool_name(function.get("name"), f"{where}.function.name"), arguments)
 
 

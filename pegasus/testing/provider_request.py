@@ -10,6 +10,7 @@ cancelled call or a restart that drops one half of a pair; both services refuse 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -21,6 +22,7 @@ from pegasus.outside import without_fences
 
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """Names of tools that both services accept."""
+_DATA_URL: Final = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 
 
 class Invalid(Exception):
@@ -72,6 +74,14 @@ def require_image(mime: Any, data: Any, where: str) -> Image:
     return Image(mime, data)
 
 
+def require_data_url(value: Any, where: str) -> Image:
+    """Return the picture of a data URL. Pictures are embedded; a link would make the service fetch it."""
+    found = _DATA_URL.fullmatch(str(value))
+    if found is None:
+        raise Invalid(f"{where}: must be a data URL of an image")
+    return require_image(found[1], found[2], where)
+
+
 def require_tool_name(value: Any, where: str) -> str:
     """Return a tool name that both APIs accept."""
     require(
@@ -89,16 +99,37 @@ def check_schema(value: Any, where: str) -> None:
     require(isinstance(value, dict) and value.get("type") == "object", f"{where}: must be a JSON schema of type object")
 
 
+def check_tool_names(names: list[str], value: Any, *, is_chosen: bool) -> None:
+    """Check the tools of a request as a whole. value: its field "tools". is_chosen: it says which tool is to be called."""
+    require(len(names) == len(set(names)), "tools: names must be unique")
+    require(value is None or bool(names), "tools: must not be empty")
+    require(bool(names) or not is_chosen, "tool_choice: only allowed when tools are specified")
+
+
+def require_arguments(raw: Any, where: str) -> dict[str, Any]:
+    """Return the arguments of a call, which some formats carry as JSON in a text."""
+    require(isinstance(raw, str), f"{where}: must be a string of JSON")
+    try:
+        arguments = json.loads(raw)
+    except ValueError as error:
+        raise Invalid(f"{where}: not valid JSON: {error}") from error
+    require(isinstance(arguments, dict), f"{where}: must be an object")
+    return dict(arguments)
+
+
 class TurnBuilder:
     """Builder of a conversation that checks its order: roles alternate, and every call has its result in the next turn.
+
+    Results wait for the turn that they belong to: the next of the user, or one without text before the assistant's or at the end.
 
     For example:
 
         conversation = TurnBuilder()
-        conversation.user([], "hello", "messages.0")
+        conversation.user("hello", "messages.0")
         conversation.assistant(AssistantTurn("", (ToolCall("c1", "now", {}),)), "messages.1")
-        conversation.user([("c1", "12:00", False)], "", "messages.2")   # every call must have its result here
-        turns = conversation.end()
+        conversation.result("c1", "12:00", is_error=False)
+        conversation.user("", "messages.2")   # every call must have its result before
+        turns = conversation.end("messages.3")
     """
 
     def __init__(self) -> None:
@@ -107,8 +138,15 @@ class TurnBuilder:
         self._ids: set[str] = set()
         """Ids of all calls so far, which must be unique in the whole conversation."""
 
-    def user(self, results: list[tuple[str, str, bool]], text: str, where: str, images: tuple[Image, ...] = ()) -> None:
-        """Add a user turn. results: (call id, content, is_error).
+        self._results: list[tuple[str, str, bool]] = []
+        """Results (call id, content, is_error) of the next user turn."""
+
+    def result(self, call_id: str, content: str, *, is_error: bool) -> None:
+        """Add a result to the next user turn."""
+        self._results.append((call_id, content, is_error))
+
+    def user(self, text: str, where: str, images: tuple[Image, ...] = ()) -> None:
+        """Add a user turn with the results before it.
 
         Fences around text from outside are left out, so that scripts read what was said; `raw` and `body` have them.
         """
@@ -116,16 +154,19 @@ class TurnBuilder:
         require(not isinstance(before, UserTurn), f"{where}: roles must alternate between user and assistant")
         open_calls = {call.id: call for call in before.calls} if isinstance(before, AssistantTurn) else {}
         read: list[ToolResult] = []
-        for call_id, content, failed in results:
+        for call_id, content, failed in self._results:
             require(
                 call_id in open_calls, f"{where}: unexpected tool result: no call {call_id!r} in the message before"
             )
             read.append(ToolResult(call_id, open_calls.pop(call_id).name, without_fences(content), failed))
         require(not open_calls, f"{where}: tool calls without a result immediately after: {', '.join(open_calls)}")
         self.turns.append(UserTurn(tuple(read), without_fences(text), images))
+        self._results = []
 
     def assistant(self, turn: AssistantTurn, where: str) -> None:
         """Add an assistant turn."""
+        if self._results:
+            self.user("", where)
         require(bool(self.turns), f"{where}: first message must use the user role")
         require(isinstance(self.turns[-1], UserTurn), f"{where}: roles must alternate between user and assistant")
         for call in turn.calls:
@@ -133,8 +174,10 @@ class TurnBuilder:
             self._ids.add(call.id)
         self.turns.append(turn)
 
-    def end(self) -> tuple[Turn, ...]:
-        """Return all turns; the last one must be the user's."""
+    def end(self, where: str) -> tuple[Turn, ...]:
+        """Return all turns; the last one must be the user's. where: the place behind the last message."""
+        if self._results:
+            self.user("", where)
         require(bool(self.turns), "messages: at least one message is required")
         require(isinstance(self.turns[-1], UserTurn), "messages: the conversation must end with a user message")
         return tuple(self.turns)

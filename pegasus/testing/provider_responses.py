@@ -9,8 +9,6 @@ content, reasoning that nothing follows, and items that it did not write.
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
@@ -19,9 +17,11 @@ from pegasus.testing.provider_request import (
     Invalid,
     TurnBuilder,
     check_schema,
+    check_tool_names,
     refuse_other_keys,
     require,
-    require_image,
+    require_arguments,
+    require_data_url,
     require_text,
     require_tool_name,
 )
@@ -33,7 +33,6 @@ _ALLOWED = (
 _KEYS = frozenset(_ALLOWED.split())
 """Fields of a request's body. Another one is refused, as the service does it."""
 _LONGEST_ID = 64
-_DATA_URL = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 _ENCRYPTED = "reasoning.encrypted_content"
 _MARK = "encrypted-by-the-service:"
 """Beginning of the encrypted reasoning that this service writes. It can decrypt no other."""
@@ -67,11 +66,9 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
         check_schema(tool.get("parameters"), f"{where}.parameters")
         require(isinstance(tool.get("strict"), bool), f"{where}.strict: missing")
         names.append(require_tool_name(tool.get("name"), f"{where}.name"))
-    require(len(names) == len(set(names)), "tools: names must be unique")
-    require(value is None or bool(names), "tools: must not be empty")
+    check_tool_names(names, value, is_chosen=choice is not None)
     if choice is not None:
         named = choice.get("name") if isinstance(choice, dict) else None
-        require(bool(names), "tool_choice: only allowed when tools are specified")
         require(choice in ("auto", "none", "required") or named in names, "tool_choice: unexpected value")
     return tuple(names)
 
@@ -84,7 +81,6 @@ class _InputReader:
         self._texts: list[str] = []
         self._calls: list[ToolCall] = []
         self._thinking: list[Any] = []
-        self._results: list[tuple[str, str, bool]] = []
         self._is_answering = False
         """True within the items of an assistant turn."""
         self._open_reasoning = ""
@@ -98,25 +94,19 @@ class _InputReader:
             kind = item.get("type", "message")
             if kind == "function_call_output":
                 self._end_answer(where)
-                self._results.append(_output(item, where))
+                _output(self._conversation, item, where)
             elif kind == "message" and item.get("role") == "user":
                 self._end_answer(where)
                 text, images = _user(item, where)
-                self._conversation.user(self._results, text, where, images)
-                self._results = []
+                self._conversation.user(text, where, images)
             else:
                 self._read_answer(kind, item, where)
         where = f"input[{len(items)}]"
         self._end_answer(where)
-        if self._results:
-            self._conversation.user(self._results, "", where)
-        return self._conversation.end()
+        return self._conversation.end(where)
 
     def _read_answer(self, kind: str, item: Any, where: str) -> None:
         """Read an item of an assistant turn."""
-        if self._results:
-            self._conversation.user(self._results, "", where)
-            self._results = []
         self._is_answering = True
         if kind == "reasoning":
             self._reasoning(item, where)
@@ -177,19 +167,16 @@ def _user(item: Any, where: str) -> tuple[str, tuple[Image, ...]]:
         else:
             refuse_other_keys(part, ("type", "image_url", "detail"), at)
             require(part.get("type") == "input_image", f"{at}.type: unexpected value")
-            found = _DATA_URL.fullmatch(str(part.get("image_url")))
-            if found is None:
-                raise Invalid(f"{at}.image_url: must be a data URL of an image")
-            images.append(require_image(found[1], found[2], at))
+            images.append(require_data_url(part.get("image_url"), f"{at}.image_url"))
     return "".join(texts), tuple(images)
 
 
-def _output(item: Any, where: str) -> tuple[str, str, bool]:
-    """Return the output of a call as (call id, content, is_error). The format marks errors only by their text."""
+def _output(conversation: TurnBuilder, item: Any, where: str) -> None:
+    """Add the output of a call to the conversation. The format marks errors only by their text."""
     refuse_other_keys(item, ("type", "call_id", "output"), where)
     require(isinstance(item.get("call_id"), str), f"{where}.call_id: missing")
     output = require_text(item.get("output"), f"{where}.output")
-    return item["call_id"], output, output.startswith("Error")
+    conversation.result(item["call_id"], output, is_error=output.startswith("Error"))
 
 
 def _call(item: Any, where: str) -> ToolCall:
@@ -199,12 +186,7 @@ def _call(item: Any, where: str) -> ToolCall:
     require(
         isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.call_id: 1 to {_LONGEST_ID} characters"
     )
-    require(isinstance(item.get("arguments"), str), f"{where}.arguments: must be a string of JSON")
-    try:
-        arguments = json.loads(item["arguments"])
-    except ValueError as error:
-        raise Invalid(f"{where}.arguments: not valid JSON: {error}") from error
-    require(isinstance(arguments, dict), f"{where}.arguments: must be an object")
+    arguments = require_arguments(item.get("arguments"), f"{where}.arguments")
     return ToolCall(call_id, require_tool_name(item.get("name"), f"{where}.name"), arguments)
 
 

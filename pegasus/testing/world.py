@@ -30,10 +30,32 @@ import attrs
 import trio
 
 from actors import ActorError, Child, Ref, Strategy, Supervisor, open_supervisor
-from pegasus.app import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, Environment, start_channels, start_tree
+from pegasus.app import (
+    ADAPTER,
+    CHILD_BACKOFF,
+    ROOT_INTENSITY,
+    AgentTree,
+    Environment,
+    chat_commands,
+    make_intake,
+    owner_channels,
+    service_context,
+    start_channels,
+    start_tree,
+)
+from pegasus.channels import ServiceAdapter, ServiceContext
 from pegasus.identity import BUILT_IN, WorkspaceFiles
 from pegasus.intake import Intake
-from pegasus.main_agent import AgentStatus, ArchivePage, EndedWork, GetStatus, Stop, is_archive, page_of
+from pegasus.main_agent import (
+    AgentStatus,
+    ArchivePage,
+    EndedWork,
+    GetStatus,
+    Stop,
+    describe_commands,
+    is_archive,
+    page_of,
+)
 from pegasus.memory import FOLDER, HEAD, FileState, Memory, Stamp
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, TraitStore, UsageTracker
@@ -252,6 +274,7 @@ async def open_world(
     models: Mapping[str, LanguageModel] = MappingProxyType({}),
     secrets: tuple[str, ...] = (),
     files: WorkspaceFiles | None = None,
+    services: Callable[[ServiceContext], Sequence[ServiceAdapter]] = lambda context: (),
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
 
@@ -259,6 +282,8 @@ async def open_world(
     of SUBAGENT.md. skills: folders of skills, beside the built-in ones. clock: the wall clock, ms since the epoch. models: other
     ones, by role ("compact", say) or by name. secrets: texts that no result of a tool may show. files: the
     owner's files that are part of the prompt.
+
+    services: makes adapters of chat services, which run beside the fake channels. The settings decide about access there.
 
     channels: by default one of type "cli". The same ones may be given to the next world on the same disk.
     """
@@ -290,6 +315,12 @@ async def open_world(
         adapters = {
             channel.type: Child("fake", channel.run, tree.journal, backoff=CHILD_BACKOFF) for channel in channels
         }
+        intake = make_intake(tree.journal, settings, environment.pairing)
+        context = service_context(tree.services, intake, describe_commands(chat_commands(tree.services)))
+        made = {adapter.type: adapter for adapter in services(context)}
+        environment.pairing.owner_channels = owner_channels(settings.agent.owners, made)
+        for adapter in made.values():
+            adapters[adapter.type] = Child(ADAPTER, adapter.run, tree.journal, backoff=CHILD_BACKOFF)
         await start_channels(tree, Child("gateway", FakeChannel("").run, tree.journal), adapters)
         yield World(root, tree, disk, {channel.type: channel for channel in channels})
 

@@ -1,0 +1,108 @@
+"""Walk over the blocks of a Markdown document, for the markup of a service.
+
+What a heading, a list or a table consists of is the same for every service; how each is written is the service's. A subclass says
+the latter. Containers (lists, quotations) render what is in them first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+from markdown_it.token import Token
+
+BULLETS: Final = "•◦▪"
+"""Signs of the items of a list, by its depth."""
+
+
+class BlockRenderer(ABC):
+    """Renderer of the tokens of one document: `Subclass(parser.parse(markdown)).render()`."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def render(self, closing: str = "", *, depth: int = 0, is_tight: bool = False) -> str:
+        """Return the blocks up to a token of type `closing`, which is passed. depth: of the list around them."""
+        parts: list[str] = []
+        while self._at < len(self._tokens):
+            token = self._next()
+            if token.type == closing:
+                break
+            parts.append(self._block(token, depth))
+        return ("\n" if is_tight else "\n\n").join(part for part in parts if part)
+
+    @abstractmethod
+    def inline(self, tokens: Sequence[Token]) -> str:
+        """Return the text of a paragraph."""
+
+    @abstractmethod
+    def cell(self, tokens: Sequence[Token]) -> str:
+        """Return the text of a table's cell, as people see it."""
+
+    @abstractmethod
+    def heading(self, text: str) -> str:
+        """Return a heading."""
+
+    @abstractmethod
+    def code(self, content: str, info: str) -> str:
+        """Return a block of code. info: what stands behind its fence, the language first."""
+
+    @abstractmethod
+    def quotation(self, depth: int) -> str:
+        """Return a quotation, whose tokens are the next ones up to "blockquote_close"."""
+
+    @abstractmethod
+    def item(self, sign: str, body: str, depth: int) -> str:
+        """Return an item of a list. sign: its bullet or number. depth: of the list, 0 for the outermost."""
+
+    def _next(self) -> Token:
+        token = self._tokens[self._at]
+        self._at += 1
+        return token
+
+    def _block(self, token: Token, depth: int) -> str:
+        match token.type:
+            case "inline":
+                return self.inline(token.children or [])
+            case "heading_open":
+                return self.heading(self.render("heading_close"))
+            case "fence" | "code_block":
+                return self.code(token.content, token.info)
+            case "blockquote_open":
+                return self.quotation(depth)
+            case "bullet_list_open" | "ordered_list_open":
+                return self._list(token, depth)
+            case "table_open":
+                return self._table()
+            case "hr":
+                return "———"
+            case _:  # the opening and closing of paragraphs
+                return ""
+
+    def _list(self, opening: Token, depth: int) -> str:
+        is_ordered = opening.type == "ordered_list_open"
+        number = int(opening.attrGet("start") or 1) if is_ordered else 0
+        items = []
+        while (token := self._next()).type != opening.type.replace("open", "close"):
+            if token.type == "list_item_open":
+                sign = f"{number}." if is_ordered else BULLETS[min(depth, len(BULLETS) - 1)]
+                body = self.render("list_item_close", depth=depth + 1, is_tight=True)
+                items.append(self.item(sign, body, depth).rstrip())
+                number += 1
+        return "\n".join(items)
+
+    def _table(self) -> str:
+        """Return a table as a block of code with aligned columns."""
+        rows: list[list[str]] = []
+        while (token := self._next()).type != "table_close":
+            if token.type == "tr_open":
+                rows.append([])
+            elif token.type == "inline":
+                rows[-1].append(self.cell(token.children or []))
+        columns = max(map(len, rows), default=0)
+        widths = [max(len(row[n]) for row in rows if n < len(row)) for n in range(columns)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
+        lines.insert(1, "  ".join("-" * width for width in widths))
+        return self.code("\n".join(line.rstrip() for line in lines), "")

@@ -1,0 +1,222 @@
+"""The delivery log of a service: what the service has taken, with its message ids. One file for each channel type.
+
+    {"channelId":"42","seq":13,"part":0,"of":2,"id":"8121"}      the service has taken piece 0 of reply 13, as its message 8121
+    {"channelId":"42","draft":"8120"}                            message 8120 shows a draft; "" when there is none any more
+    {"key":"approval/a-7f3k","value":{…}}                        anything that an adapter wants to find again
+
+A line is on disk before the next piece is sent. So a crash repeats at most the one piece whose acknowledgement was not recorded yet:
+not a long reply from its beginning, and not a reply whose acknowledgement the journal had not written yet.
+
+The file is `channels/<type>.jsonl` below data/, written by the journal. What is over is dropped when the file is rewritten: at a
+start, and when it has got long.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.messages import Json, OutboundMessage
+from pegasus.observe import get_logger
+from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.wire import Line, encode_line, scan_lines
+
+LONGEST: Final = 5_000
+"""Lines after which the file is rewritten."""
+KEPT_REPLIES: Final = 1_000
+"""Conversations of which the last delivered reply is kept."""
+KEPT_FACTS: Final = 1_000
+"""Facts of the adapter that are kept, the newest."""
+RETRY_DELAY: Final = 2.0
+"""Seconds until a line that the disk has refused is offered again."""
+
+_log = get_logger("channels")
+
+
+@attrs.define(eq=False)
+class DeliveredReply:
+    """The last reply of a conversation that the service has taken, in whole or in part."""
+
+    seq: int
+    of: int
+    """Number of its pieces."""
+    ids: list[str] = attrs.field(factory=list)
+    """Message ids of the pieces that the service has taken."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if the service has taken all pieces."""
+        return len(self.ids) >= self.of
+
+
+class DeliveryLog:
+    """Record of what one service has taken.
+
+    Example::
+
+        log = DeliveryLog("telegram")
+        await log.load(journal)
+        await log.add_piece(reply, part=0, of=2, id="8121")
+        log.ids_of(reply)      # ["8121"]
+    """
+
+    def __init__(self, type: str) -> None:
+        self._path = f"channels/{type}.jsonl"
+        self._journal: Ref[JournalMessage] | None = None
+        """None until `load`; then nothing is written."""
+        self._replies: dict[str, DeliveredReply] = {}
+        """By channelId, the latest last."""
+        self._drafts: dict[str, str] = {}
+        """Message id of the draft that is shown, by channelId."""
+        self._facts: dict[str, Json] = {}
+        self._lines = 0
+        """Lines in the file."""
+
+    async def load(self, journal: Ref[JournalMessage]) -> None:
+        """Read the file and write to this journal from now on. Raises StorageError, ActorError.
+
+        A second call only changes the journal: what is in memory is newer than the file.
+        """
+        is_first, self._journal = self._journal is None, journal
+        if not is_first:
+            return
+        content = await journal.ask(ReadFile, self._path)
+        for line in scan_lines(content):
+            self._lines += 1
+            if isinstance(line, Line):
+                self._replay(line.value)
+            else:
+                _log.warning("a line of the delivery log cannot be read", file=self._path, problem=str(line))
+        if self._lines:
+            await self._rewrite()
+
+    def _replay(self, record: dict[str, Json]) -> None:
+        match record:
+            case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "of": int(of), "id": str(id)}:
+                self._note_piece(channel_id, seq, part, of, id)
+            case {"channelId": str(channel_id), "draft": str(id)}:
+                self._note_draft(channel_id, id)
+            case {"key": str(key), "value": value}:
+                self._note_fact(key, value)
+            case _:
+                _log.warning("a line of the delivery log is not understood", file=self._path)
+
+    # ------------------------------------------------------------------ replies
+
+    def ids_of(self, reply: OutboundMessage) -> list[str]:
+        """Return the message ids of the pieces of this reply that the service has taken, in order."""
+        known = self._replies.get(reply.channel.channel_id)
+        return list(known.ids) if known is not None and known.seq == reply.seq else []
+
+    def is_delivered(self, reply: OutboundMessage) -> bool:
+        """Return whether the service has taken all of this reply, or a later one of the conversation."""
+        known = self._replies.get(reply.channel.channel_id)
+        return known is not None and (known.seq > reply.seq or (known.seq == reply.seq and known.is_complete))
+
+    def last_id(self, channel_id: str) -> str:
+        """Return the message id of the last piece that is known to be delivered in a conversation, "" if none is."""
+        known = self._replies.get(channel_id)
+        return known.ids[-1] if known is not None and known.ids else ""
+
+    async def add_piece(self, reply: OutboundMessage, *, part: int, of: int, id: str) -> None:
+        """Record that the service has taken a piece. Returns when it is on disk, which may take as long as a full disk is full.
+
+        It counts at once in this process, so that a restart of the actor does not repeat it.
+        """
+        channel_id = reply.channel.channel_id
+        self._note_piece(channel_id, reply.seq, part, of, id)
+        await self._write({"channelId": channel_id, "seq": reply.seq, "part": part, "of": of, "id": id})
+
+    def _note_piece(self, channel_id: str, seq: int, part: int, of: int, id: str) -> None:
+        known = self._replies.pop(channel_id, None)
+        if known is None or known.seq != seq:
+            known = DeliveredReply(seq, of)
+        if part == len(known.ids):
+            known.ids.append(id)
+        if self._drafts.get(channel_id) == id:  # the message that has shown the draft holds the reply now
+            del self._drafts[channel_id]
+        self._replies[channel_id] = known
+
+    # ------------------------------------------------------------------ drafts
+
+    def draft_of(self, channel_id: str) -> str:
+        """Return the message id of the draft that is shown in a conversation, "" if there is none."""
+        return self._drafts.get(channel_id, "")
+
+    async def set_draft(self, channel_id: str, id: str) -> None:
+        """Record that this message shows a draft; "" for none."""
+        if id != self.draft_of(channel_id):
+            self._note_draft(channel_id, id)
+            await self._write({"channelId": channel_id, "draft": id})
+
+    def _note_draft(self, channel_id: str, id: str) -> None:
+        if id:
+            self._drafts[channel_id] = id
+        else:
+            self._drafts.pop(channel_id, None)
+
+    # ------------------------------------------------------------------ facts of the adapter
+
+    def fact(self, key: str) -> Json:
+        """Return a fact, None if it is not known."""
+        return self._facts.get(key)
+
+    def fact_keys(self, prefix: str) -> list[str]:
+        """Return the keys of facts that begin with `prefix`, the oldest first."""
+        return [key for key in self._facts if key.startswith(prefix)]
+
+    async def set_fact(self, key: str, value: Json) -> None:
+        """Record a fact; None forgets it. Of more than KEPT_FACTS the oldest are forgotten at the next rewrite."""
+        if self._facts.get(key) != value:
+            self._note_fact(key, value)
+            await self._write({"key": key, "value": value})
+
+    def _note_fact(self, key: str, value: Json) -> None:
+        self._facts.pop(key, None)
+        if value is not None:
+            self._facts[key] = value
+
+    # ------------------------------------------------------------------ the file
+
+    async def _write(self, record: dict[str, Json]) -> None:
+        """Append a line, trying again while the disk refuses. Raises ActorError."""
+        if self._journal is None:
+            return
+        while True:
+            try:
+                await self._journal.ask(Commit, ((self._path, encode_line(record)),))
+                break
+            except StorageError as error:
+                _log.error("what a service has taken cannot be recorded", error=str(error))
+                await trio.sleep(RETRY_DELAY)
+        self._lines += 1
+        if self._lines > LONGEST:
+            try:
+                await self._rewrite()
+            except StorageError as error:
+                _log.error("the delivery log cannot be rewritten", error=str(error))
+
+    async def _rewrite(self) -> None:
+        """Write what still counts. Raises StorageError, ActorError.
+
+        Nobody else writes the file between the two steps here: there is no checkpoint between taking the content and asking for it.
+        """
+        if self._journal is None:
+            return
+        complete = [channel_id for channel_id, reply in self._replies.items() if reply.is_complete]
+        for channel_id in complete[:-KEPT_REPLIES]:
+            del self._replies[channel_id]
+        for key in list(self._facts)[:-KEPT_FACTS]:
+            del self._facts[key]
+        records: list[dict[str, Json]] = [
+            {"channelId": channel_id, "seq": reply.seq, "part": part, "of": reply.of, "id": id}
+            for channel_id, reply in self._replies.items()
+            for part, id in enumerate(reply.ids)
+        ]
+        records += [{"channelId": channel_id, "draft": id} for channel_id, id in self._drafts.items()]
+        records += [{"key": key, "value": value} for key, value in self._facts.items()]
+        self._lines = len(records)
+        await self._journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))

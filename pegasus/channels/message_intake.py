@@ -1,0 +1,77 @@
+"""`MessageIntake`: the way in for messages of a service, which are given again until they are on disk."""
+
+from __future__ import annotations
+
+from actors import ActorError, Answer
+from pegasus.channels.refusals import NotKept
+from pegasus.channels.service_context import ServiceContext
+from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage, TooManyMessages
+from pegasus.messages import InboundMessage
+from pegasus.observe import get_logger
+from pegasus.storage import Accepted, Commit, Overloaded, Post, StorageError
+
+_log = get_logger("channels")
+
+
+class MessageIntake:
+    """Gives messages of one service to the agent.
+
+    Example: `await MessageIntake(context).accept(message)`.
+    """
+
+    def __init__(self, context: ServiceContext) -> None:
+        self._context = context
+        self._sent: set[tuple[str, str]] = set()
+        """Messages that were given to the intake, and may not be on disk yet: given again, they do not count twice."""
+
+    async def accept(self, *messages: InboundMessage) -> list[bool]:
+        """Give messages to the agent, in this order. On return each is on disk (True), or will never be taken (False).
+
+        Never taken is what somebody sends who may not write, or writes too much. The same id is taken once, however often it comes.
+        Raises NotKept if one of them may not be on disk: then submit all again.
+        """
+        answers: list[Answer[Accepted | Overloaded] | None] = []
+        try:
+            for message in messages:
+                try:
+                    answers.append(await self._context.intake.send(message, is_repeated=_key(message) in self._sent))
+                except (Denied, InvalidMessage) as error:
+                    _log.debug("a message was not taken", channel=message.channel.type, reason=str(error))
+                    answers.append(None)
+                except TooManyMessages as error:
+                    await self._hold_back(message, str(error))
+                    answers.append(None)
+                else:
+                    self._sent.add(_key(message))
+            kept = [
+                answer is not None and await self._is_kept(message, await answer.get(JOURNAL_TIMEOUT))
+                for message, answer in zip(messages, answers, strict=True)
+            ]
+        except (StorageError, ActorError) as error:
+            raise NotKept(str(error)) from error
+        self._sent.difference_update(map(_key, messages))
+        return kept
+
+    async def _is_kept(self, message: InboundMessage, answer: Accepted | Overloaded) -> bool:
+        """Return whether a message is on disk. Raises NotKept if there is no room at the moment."""
+        if isinstance(answer, Accepted):
+            return True
+        if not answer.of_sender:
+            raise NotKept(f"{answer.waiting} messages wait")
+        await self._hold_back(
+            message, f"{answer.waiting} messages of yours wait already; write again when I have answered"
+        )
+        return False
+
+    async def _hold_back(self, message: InboundMessage, reason: str) -> None:
+        """Tell somebody who writes too much when to go on, once a minute. Raises StorageError, ActorError."""
+        where = message.channel
+        post = Post(
+            f"limit/{where.address}/{self._context.clock() // 60_000}", reason, where.channel_id, where, where.type
+        )
+        await self._context.intake.journal.ask(Commit, (), (post,))
+
+
+def _key(message: InboundMessage) -> tuple[str, str]:
+    """Return what tells a message from all others of the channel type."""
+    return message.channel.channel_id, message.id

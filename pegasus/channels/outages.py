@@ -1,0 +1,132 @@
+"""Outages of a service: how long to wait between attempts, and who makes the next one.
+
+A service that is out of reach is tried for ever: at most 10 s apart in the first minute, then with pauses that grow to a minute.
+While it is out of reach, one call at a time finds out whether it is back, so that a thousand conversations do not all knock at
+the same time. That call changes each time, because a message that the service always fails at must not stand for the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Final, TypeVar
+
+import trio
+
+from pegasus.channels.refusals import ServiceDown
+
+T = TypeVar("T")
+
+FIRST_PAUSE: Final = 0.5
+"""Seconds after the first failure; doubled after each further one."""
+SOON: Final = 10.0
+"""Longest pause within the first minute, seconds."""
+FIRST_MINUTE: Final = 60.0
+LONGEST_PAUSE: Final = 60.0
+"""Longest pause after it, seconds."""
+TOLERATED: Final = 2
+"""Failures in a row, of any calls, with which a service does not count as out of reach yet."""
+
+
+class OutagePauses:
+    """Pauses between attempts.
+
+    Example::
+
+        pauses = OutagePauses(Random())
+        while not await attempt():
+            await trio.sleep(pauses.next())
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._failures = 0
+        self._since = 0.0
+        """Trio's clock at the first failure in a row."""
+
+    def next(self) -> float:
+        """Count a failure; return the seconds until the next attempt."""
+        if not self._failures:
+            self._since = trio.current_time()
+        self._failures = min(self._failures + 1, 30)
+        longest = SOON if trio.current_time() - self._since < FIRST_MINUTE else LONGEST_PAUSE
+        pause = min(FIRST_PAUSE * 2.0 ** (self._failures - 1), longest)
+        return pause * self._random.uniform(0.8, 1.0)
+
+    def reset(self) -> None:
+        """Note that an attempt has succeeded."""
+        self._failures = 0
+
+
+class Reachability:
+    """Makes calls to one service until they get an answer.
+
+    Example: `id = await reachability.call(partial(api.call, "sendMessage", params))`.
+    """
+
+    def __init__(self, random: Random, on_change: Callable[[str], None] = lambda reason: None) -> None:
+        """Prepare. on_change: called with the reason when the service is out of reach, and with "" when it is back."""
+        self._random = random
+        self._on_change = on_change
+        self._failures = 0
+        """Failures in a row, of any calls."""
+        self._pauses = OutagePauses(random)
+        self._next_attempt = 0.0
+        """Trio's clock from which on the service may be tried, while it is out of reach."""
+        self._turn = trio.Lock()
+        """Held by the call that tries while the service is out of reach. It is fair, so that the calls take turns."""
+        self._is_back = trio.Event()
+
+    @property
+    def is_down(self) -> bool:
+        """True while the service is out of reach."""
+        return self._failures > TOLERATED
+
+    async def call(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what `attempt` returns, trying again as long as it raises ServiceDown. Other errors are passed on.
+
+        Cancelled, the last attempt may or may not have reached the service.
+        """
+        own = OutagePauses(self._random)
+        while True:
+            try:
+                return await self._try(attempt)
+            except ServiceDown:
+                with trio.move_on_after(own.next()):
+                    await self._is_back.wait()
+
+    async def _try(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        if self.is_down:
+            async with self._turn:
+                if self.is_down:
+                    await trio.sleep_until(self._next_attempt)
+                    return await self._attempt(attempt)
+        return await self._attempt(attempt)
+
+    async def _attempt(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        try:
+            result = await attempt()
+        except ServiceDown as error:
+            self.failed(str(error))
+            raise
+        except Exception:  # a refusal is an answer, too
+            self.succeeded()
+            raise
+        self.succeeded()
+        return result
+
+    def failed(self, reason: str) -> None:
+        """Note that the service has given no answer."""
+        self._failures += 1
+        if self.is_down:
+            self._next_attempt = trio.current_time() + self._pauses.next()
+            self._on_change(reason)
+
+    def succeeded(self) -> None:
+        """Note that the service has given an answer."""
+        was_down, self._failures = self.is_down, 0
+        self._pauses.reset()
+        if was_down:
+            self._on_change("")
+            self._is_back.set()
+            self._is_back = trio.Event()

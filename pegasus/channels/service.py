@@ -1,0 +1,467 @@
+"""`ServiceAdapter`: the base class of the adapters of chat services (Telegram, Slack, SMS).
+
+`Adapter` delivers one reply after the other for the whole channel type. A service has thousands of conversations, some of which are
+slow, full or blocked, so here each conversation has a queue and a task of its own:
+
+* **Order within a conversation.** A reply is sent when the service has taken all of the one before it, however often that was tried.
+* **Nobody waits for another conversation**, neither for its rate limit nor for its refusal. Calls of all conversations share
+  MOST_CALLS places.
+* **Nothing lost, hardly anything twice.** What the service has taken is on disk (`DeliveryLog`) before the next piece is sent, and a
+  reply is acknowledged when all its pieces are. A crash repeats at most the piece whose acknowledgement was not recorded.
+* **Bounded memory.** A queue holds MOST_QUEUED replies. The others wait in the journal's outbox and are read when there is room.
+
+What a service says instead of yes has one of four kinds (`refusals`), each handled here:
+
+    ServiceDown          tried again for ever, with growing pauses (`outages`)
+    RateLimited          tried again after the time that the service names
+    ReplyRefused         this recipient never gets it: logged, reported to the agent, and the next reply follows
+    CredentialsRefused   the channel is parked: nothing more is tried until the daemon starts again
+
+A parked adapter stays alive as an actor and sends nothing: its replies wait in the outbox. `state` says so, for `status` and the tree.
+
+A subclass implements `send`, `pieces` and `listen`, and may override `show_typing` and `show_draft`::
+
+    class Sms(ServiceAdapter):
+        def pieces(self, reply):
+            return split(reply.text, 1600)
+
+        async def send(self, reply, piece, number):
+            return await self.api.send(reply.channel.channel_id, piece)     # the service's message id
+
+        async def listen(self):
+            self.is_up()
+            await trio.sleep_forever()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+
+from actors import Inbox, Ref
+from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply
+from pegasus.channels.delivery_log import DeliveryLog
+from pegasus.channels.in_a_row import InARow
+from pegasus.channels.message_intake import MessageIntake
+from pegasus.channels.outages import OutagePauses, Reachability
+from pegasus.channels.outgoing_chat import OutgoingChat
+from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.service_context import ChannelState, ServiceContext
+from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
+from pegasus.formatting import first_cause
+from pegasus.intake import (
+    PAIRING,
+    report_undelivered,
+)
+from pegasus.messages import ApprovalNotice, InboundMessage, OutboundMessage, Progress, Typing
+from pegasus.observe import get_logger
+from pegasus.storage import (
+    JournalMessage,
+    StorageError,
+    Unacknowledged,
+    UnacknowledgedChannels,
+)
+
+T = TypeVar("T")
+
+MOST_CALLS: Final = 16
+"""Calls that deliver at the same time. Others wait for a place, in the order in which they came."""
+MOST_QUEUED: Final = 50
+"""Replies of one conversation that are held in memory."""
+DRAFT_PAUSE: Final = 1.0
+"""Seconds between two states of a draft."""
+SIGN_TIMEOUT: Final = 10.0
+"""Seconds that showing a draft or a typing sign may take. It is not tried again."""
+LONGEST_TYPING: Final = 900.0
+"""Seconds after which a typing sign is not repeated any more, whether its end was announced or not."""
+STOP_GRACE: Final = 2.0
+"""Seconds that calls under way may take when the adapter is stopped."""
+RETRY_DELAY: Final = 2.0
+"""Seconds until the journal is asked again, after an error of the disk."""
+MOST_REPORTS: Final = 3
+"""Replies refused in a row in a conversation that the agent is told of."""
+BOT_MESSAGES: Final = 5
+"""Messages of other bots in a row that are heard in a conversation before a person has to write there."""
+
+_log = get_logger("channels")
+
+
+class ServiceAdapter(Adapter):
+    """The adapter of one service. `run` is the actor; the object outlives its restarts.
+
+    Example: see the top of this file.
+    """
+
+    has_buttons: bool = False
+    """Messages can have buttons, so that owners are asked here who may write. A conversation with an owner has the owner's id then."""
+    typing_pause: float = 0.0
+    """Seconds after which a typing sign must be shown again; 0 = the service has none."""
+
+    def __init__(self, type: str, context: ServiceContext) -> None:
+        super().__init__(type)
+        self.context = context
+        self.log = DeliveryLog(type)
+        """What the service has taken."""
+        self.state = ChannelState(type, "connecting")
+        """For `status`, the tree and the log."""
+        self.reachability = Reachability(context.random, self._reach_changed)
+        """Shared by all calls that deliver."""
+        self._pauses = OutagePauses(context.random)
+        """Pauses of `listen`."""
+        self._conversations: dict[str, OutgoingChat] = {}
+        """By channelId."""
+        self._calls = trio.CapacityLimiter(MOST_CALLS)
+        self._quiet_until = 0.0
+        """Trio's clock until which the service wants no call at all."""
+        self._intake = MessageIntake(context)
+        self._refusals = InARow(MOST_REPORTS)
+        """Replies refused, by conversation."""
+        self._bots = InARow(BOT_MESSAGES)
+        """Messages of bots, by conversation."""
+
+    # ---------------------------------------------------------------- for a subclass
+
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Return what is open while the actor runs, such as a pool of connections; by default nothing."""
+        return nullcontext()
+
+    def pieces(self, reply: OutboundMessage) -> Sequence[Any]:
+        """Return what is sent for a reply, each piece by one call. It must be the same each time; () = nothing is sent."""
+        raise NotImplementedError
+
+    async def send(self, reply: OutboundMessage, piece: Any, number: int) -> str:
+        """Send a piece and return the service's message id. number: 0 for the first one.
+
+        Raises ServiceDown, RateLimited, ReplyRefused and CredentialsRefused. Cancelled, the piece may have been sent.
+        """
+        raise NotImplementedError
+
+    async def listen(self) -> None:
+        """Connect, and hear what people write, until cancelled. Call `is_up` when it works.
+
+        Raises ServiceDown and RateLimited, after which it is called again, and CredentialsRefused.
+        """
+        self.is_up()
+        await trio.sleep_forever()
+
+    def draft_pause(self, channel_id: str) -> float:
+        """Return the seconds between two states of a draft in a conversation, at least DRAFT_PAUSE."""
+        return DRAFT_PAUSE
+
+    async def receive(self, request: WebhookRequest) -> WebhookAnswer:
+        """Answer a request of the service; see `WebhookReceiver`. 404 by default. It is called by the HTTP server."""
+        return WebhookAnswer(404)
+
+    async def show_approval(self, notice: ApprovalNotice) -> None:
+        """Show that an approval was answered, or has expired, on the message that asked for it; by default nothing."""
+
+    async def refused(self, reply: OutboundMessage, reason: str) -> None:
+        """Hear that the service refuses a reply for good, before the agent is told; by default nothing."""
+
+    # ---------------------------------------------------------------- for the subclass to call
+
+    def is_up(self, name: str = "") -> None:
+        """Note that the service can be heard. name: the agent's name there."""
+        self._pauses.reset()
+        self._set_state(attrs.evolve(self.state, state="up", reason="", name=name or self.state.name))
+
+    async def accept(self, *messages: InboundMessage) -> list[bool]:
+        """Give messages to the agent; see `MessageIntake.accept`. Raises NotKept."""
+        return await self._intake.accept(*messages)
+
+    def hears_bot(self, channel_id: str) -> bool:
+        """Count a message of another bot; return whether it may be heard. Two bots that answer each other would never end."""
+        return self._bots.count(channel_id)
+
+    def hears_person(self, channel_id: str) -> None:
+        """Note that a person has written, after whom bots are heard again."""
+        self._bots.reset(channel_id)
+
+    # ---------------------------------------------------------------- the actor
+
+    async def _serve(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
+        try:
+            await self._work(inbox, journal)
+        except* CredentialsRefused as group:
+            self._park(str(first_cause(group)))
+        self._conversations.clear()
+        async for _ in inbox:  # only a parked adapter comes here with a mailbox that is open
+            pass
+
+    def _park(self, reason: str) -> None:
+        self._set_state(attrs.evolve(self.state, state="parked", reason=reason))
+
+    async def _work(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
+        """Listen and deliver until stopped."""
+        self._conversations.clear()  # of a run before, whose tasks have ended
+        self._calls = trio.CapacityLimiter(MOST_CALLS)
+        await self.log.load(journal)
+        async with self.connection(), trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen)
+            await self._catch_up_all(journal, nursery)
+            async for message in inbox:
+                match message:
+                    case DeliverReply(reply):
+                        self._queue(reply, journal, nursery)
+                    case CatchUp():
+                        await self._catch_up_all(journal, nursery)
+                    case Typing() | Progress():
+                        self._show_sign(message, journal, nursery)
+                    case ApprovalNotice():
+                        nursery.start_soon(self._show_answer, message)
+                    case _:  # states of tasks are not shown in chats
+                        pass
+            await self._finish_calls()
+            nursery.cancel_scope.cancel()
+
+    async def _finish_calls(self) -> None:
+        """Wait until calls under way have ended, so that a stop repeats nothing at the next start. The places are new at each run."""
+        with trio.move_on_after(STOP_GRACE):
+            for _ in range(MOST_CALLS):
+                await self._calls.acquire_on_behalf_of(object())
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self.listen()
+            except ServiceDown as error:
+                self._reach_changed(str(error))
+                await trio.sleep(self._pauses.next())
+            except RateLimited as limit:
+                await trio.sleep(limit.seconds)
+
+    # ---------------------------------------------------------------- queues
+
+    async def _catch_up_all(self, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
+        """Wake every conversation that has replies in the journal."""
+        while True:
+            try:
+                channel_ids = await journal.ask(UnacknowledgedChannels, self.type)
+                break
+            except StorageError:
+                await trio.sleep(RETRY_DELAY)
+        for channel_id in channel_ids:
+            conversation = self._conversation(channel_id, journal, nursery)
+            conversation.is_behind = True
+            conversation.woken.set()
+
+    def _conversation(self, channel_id: str, journal: Ref[JournalMessage], nursery: trio.Nursery) -> OutgoingChat:
+        """Return the conversation; start its task if there is none."""
+        found = self._conversations.get(channel_id)
+        if found is None:
+            found = self._conversations[channel_id] = OutgoingChat(channel_id)
+            nursery.start_soon(self._serve_conversation, found, journal)
+        return found
+
+    def _queue(self, reply: OutboundMessage, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
+        """Put a reply into its queue, unless it is there or was delivered. One that does not fit is read from the journal later."""
+        conversation = self._conversation(reply.channel.channel_id, journal, nursery)
+        last = conversation.waiting[-1].seq if conversation.waiting else self._last(reply)
+        if reply.seq <= last:
+            return
+        conversation.draft = None  # it was a state of this reply
+        if conversation.is_behind or reply.seq != last + 1 or len(conversation.waiting) >= MOST_QUEUED:
+            conversation.is_behind = True
+        else:
+            conversation.waiting.append(reply)
+        conversation.woken.set()
+
+    def _show_sign(self, sign: Typing | Progress, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
+        """Note a sign, which its conversation shows when there is nothing to send."""
+        if isinstance(sign, Typing) and (not self.typing_pause or not sign.active):
+            if known := self._conversations.get(sign.channel.channel_id):
+                known.typing = None
+            return
+        conversation = self._conversation(sign.channel.channel_id, journal, nursery)
+        if isinstance(sign, Progress):
+            conversation.draft = sign
+        else:
+            conversation.typing = sign
+            conversation.typing_since = conversation.typing_due = trio.current_time()
+        conversation.woken.set()
+
+    async def _serve_conversation(self, conversation: OutgoingChat, journal: Ref[JournalMessage]) -> None:
+        """Send and show what there is to one conversation; end when there is nothing."""
+        while True:
+            conversation.woken = trio.Event()
+            if conversation.waiting:
+                await self._take(conversation.waiting[0], journal)
+                conversation.waiting.popleft()
+            elif conversation.is_behind:
+                await self._read_waiting(conversation, journal)
+            elif (due := self._next_sign(conversation)) is None:
+                # Limits outlive what they were told for.
+                due = max(conversation.quiet_until, conversation.next_draft)
+                if due <= trio.current_time():
+                    del self._conversations[conversation.channel_id]
+                    return
+                await _wait(conversation.woken, due)
+            elif due <= trio.current_time():
+                await self._show_next(conversation)
+            else:
+                await _wait(conversation.woken, due)
+
+    async def _read_waiting(self, conversation: OutgoingChat, journal: Ref[JournalMessage]) -> None:
+        """Read the next replies of a conversation from the journal. What was delivered before is acknowledged by that."""
+        channel_id = conversation.channel_id
+        conversation.is_behind = False
+        delivered = self._delivered.get(channel_id)
+        after = ((channel_id, delivered),) if delivered else ()
+        try:
+            missed = await journal.ask(Unacknowledged, self.type, channel_id, after, MOST_QUEUED)
+        except StorageError as error:
+            _log.error("replies cannot be read", channel=self.type, error=str(error))
+            conversation.is_behind = True
+            await trio.sleep(RETRY_DELAY)
+            return
+        fresh = [reply for reply in missed if reply.seq > (delivered or 0)]
+        conversation.waiting.extend(fresh)
+        conversation.is_behind |= len(missed) >= MOST_QUEUED
+
+    # ---------------------------------------------------------------- one reply
+
+    async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+        """Send a reply until the service has taken or refused it, and acknowledge it."""
+        if reply.seq <= self._last(reply):
+            return
+        try:
+            await self.deliver(reply)
+        except ReplyRefused as error:
+            reason = str(error)
+            _log.warning("a reply is refused", to=str(reply.channel.address), seq=reply.seq, reason=reason)
+            await self.refused(reply, reason)
+            if self._is_worth_a_report(reply):
+                await self._report(reply, reason, journal)
+            else:
+                await self.confirm(reply, journal)
+            self._delivered[reply.channel.channel_id] = reply.seq
+        else:
+            self._refusals.reset(reply.channel.channel_id)
+            self._delivered[reply.channel.channel_id] = reply.seq
+            await self.confirm(reply, journal)
+
+    def _is_worth_a_report(self, reply: OutboundMessage) -> bool:
+        """Return whether the agent is told of a refusal.
+
+        A model may answer the report in the same conversation, which is refused again: after MOST_REPORTS in a row an hour of silence
+        ends that. A question to an owner about somebody unknown is no matter of the agent's.
+        """
+        return self._refusals.count(reply.channel.channel_id) and PAIRING not in reply.metadata
+
+    async def deliver(self, reply: OutboundMessage) -> None:
+        """Send the pieces of a reply that the service has not taken yet, one after the other. Raises ReplyRefused."""
+        if self.log.is_delivered(reply):
+            return
+        pieces = self.pieces(reply)
+        for number in range(len(self.log.ids_of(reply)), len(pieces)):
+            await self.call(reply.channel.channel_id, partial(self._send_piece, reply, pieces, number))
+
+    async def _send_piece(self, reply: OutboundMessage, pieces: Sequence[Any], number: int) -> None:
+        """Send a piece, and record that the service has taken it."""
+        id = await self.send(reply, pieces[number], number)
+        await self.log.add_piece(reply, part=number, of=len(pieces), id=id)
+
+    async def call(self, channel_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what a call about a conversation returns, tried again through outages and rate limits.
+
+        Raises ReplyRefused and CredentialsRefused.
+        """
+        while True:
+            await self._wait_until_allowed(channel_id)
+            try:
+                return await self.reachability.call(partial(self._in_turn, attempt))
+            except RateLimited as limit:
+                self._obey(channel_id, limit)
+
+    async def _in_turn(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        async with self._calls:
+            return await attempt()
+
+    def _obey(self, channel_id: str, limit: RateLimited) -> None:
+        until = trio.current_time() + limit.seconds
+        if limit.for_all:
+            self._quiet_until = max(self._quiet_until, until)
+        elif conversation := self._conversations.get(channel_id):
+            conversation.quiet_until = until
+
+    async def _wait_until_allowed(self, channel_id: str) -> None:
+        conversation = self._conversations.get(channel_id)
+        while True:
+            until = max(self._quiet_until, conversation.quiet_until if conversation else 0.0)
+            if until <= trio.current_time():
+                return
+            await trio.sleep_until(until)
+
+    async def _report(self, reply: OutboundMessage, reason: str, journal: Ref[JournalMessage]) -> None:
+        while True:
+            try:
+                return await report_undelivered(journal, reply, reason)
+            except StorageError:
+                await trio.sleep(RETRY_DELAY)
+
+    # ---------------------------------------------------------------- signs
+
+    def _next_sign(self, conversation: OutgoingChat) -> float | None:
+        """Return Trio's clock at which something is to be shown, None if there is nothing."""
+        due = [conversation.typing_due] if conversation.typing is not None else []
+        if conversation.draft is not None:
+            due.append(0.0 if conversation.draft.is_withdrawal else conversation.next_draft)
+        return max(min(due), conversation.quiet_until, self._quiet_until) if due else None
+
+    async def _show_next(self, conversation: OutgoingChat) -> None:
+        """Show a draft or the typing sign, once. What fails is left out: it is not worth holding up a reply."""
+        now = trio.current_time()
+        draft, conversation.draft = conversation.draft, None
+        try:
+            with trio.move_on_after(SIGN_TIMEOUT):
+                if draft is not None:
+                    conversation.next_draft = now + self.draft_pause(conversation.channel_id)
+                    await self.show_draft(draft)
+                elif (typing := conversation.typing) is not None:
+                    conversation.typing_due = now + self.typing_pause
+                    if now - conversation.typing_since > LONGEST_TYPING:
+                        conversation.typing = None
+                        return
+                    await self.show_typing(typing)
+        except RateLimited as limit:
+            self._obey(conversation.channel_id, limit)
+        except ReplyRefused as error:
+            conversation.typing = None
+            _log.debug("a sign was refused", channel=self.type, reason=str(error))
+        except ServiceDown as error:
+            _log.debug("a sign was not shown", channel=self.type, reason=str(error))
+
+    async def _show_answer(self, notice: ApprovalNotice) -> None:
+        with trio.move_on_after(SIGN_TIMEOUT):
+            try:
+                await self.show_approval(notice)
+            except (ServiceDown, ReplyRefused, RateLimited) as error:
+                _log.debug("the answer to an approval was not shown", channel=self.type, reason=str(error))
+
+    # ---------------------------------------------------------------- state
+
+    def _reach_changed(self, reason: str) -> None:
+        if self.state.state != "parked":
+            self._set_state(attrs.evolve(self.state, state="down" if reason else "up", reason=reason))
+
+    def _set_state(self, state: ChannelState) -> None:
+        """Take over a state, and log what an operator should notice."""
+        before, self.state = self.state, state
+        if before.state == state.state:
+            return
+        if state.state == "parked":
+            _log.error("the channel is parked", channel=self.type, reason=state.reason)
+        elif state.state == "down":
+            _log.warning("the service is out of reach", channel=self.type, reason=state.reason)
+        else:
+            _log.info("the service is connected", channel=self.type, name=state.name)
+
+
+async def _wait(event: trio.Event, until: float) -> None:
+    with trio.move_on_at(until):
+        await event.wait()

@@ -1,0 +1,177 @@
+"""HTTP to a chat service: a client that follows no redirect, and errors as `ServiceDown`.
+
+A redirect is never followed, since the request that it asks for would carry the token to a host that somebody else may have chosen.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import attrs
+import httpx2
+
+from pegasus import __version__
+from pegasus.channels.refusals import ServiceDown
+
+TIMEOUT: Final = 30.0
+"""Seconds for one call, unless it names another time."""
+CONNECT_TIMEOUT: Final = 10.0
+MOST_BYTES: Final = 32 << 20
+"""Bytes of an answer. A service that sends more is not what it seems."""
+
+_AGENT: Final = f"pegasus/{__version__}"
+
+# The library logs the address of each request, and for Telegram the token is part of that.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+@attrs.frozen(eq=False)
+class HttpReply:
+    """The whole answer of a service: `HttpReply(200, headers, b"{}")`."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    """Names in any case."""
+    content: bytes
+    """The body, decoded from what the service has compressed."""
+
+
+class ServiceHttp:
+    """Connections to a service. Only the transport of httpx2 is used, not its client.
+
+    So nothing follows redirects, keeps cookies, or adds headers by itself, and a call costs less CPU (`./scripts/bench doors`).
+
+    Example: see `open_service_http`.
+    """
+
+    def __init__(self, base_url: str, transport: httpx2.AsyncBaseTransport) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._transport = transport
+
+    async def __aenter__(self) -> ServiceHttp:
+        """Return itself; connections are opened when they are needed."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close all connections."""
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: tuple[str, str] | None = None,
+        timeout: float = TIMEOUT,
+        **body: Any,
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send a request, and give its answer to the block, the body still to be read.
+
+        path: below the address of the service, or a whole address. auth: user and password. timeout: seconds without any byte. body:
+        `json`, `content`, `data` or `files`, as httpx2 takes them. Raises what httpx2 raises.
+        """
+        url = path if path.startswith(("http://", "https://")) else self._base_url + path
+        fields = {"user-agent": _AGENT, **(headers or {})}
+        if auth is not None:
+            fields["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
+        limits = {"connect": CONNECT_TIMEOUT, "read": timeout, "write": timeout, "pool": None}
+        request = httpx2.Request(method, url, headers=fields, extensions={"timeout": limits}, **body)
+        response = await self._transport.handle_async_request(request)
+        response.request = request
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+
+def open_service_http(
+    base_url: str, transport: httpx2.AsyncBaseTransport | None = None, *, connections: int = 24
+) -> ServiceHttp:
+    """Return connections to a service, to be used as a context manager. transport: in place of the network, for tests.
+
+    A proxy of the environment (`HTTPS_PROXY`, `NO_PROXY` …) is used.
+
+    Example::
+
+        async with open_service_http("https://api.telegram.org") as http:
+            response = await request(http, "POST", "/bot…/getMe")
+    """
+    if transport is None:
+        limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+        is_plain = base_url.startswith("http://")  # then the certificates of the system need not be read, some 20 ms
+        transport = httpx2.AsyncHTTPTransport(verify=not is_plain, limits=limits, proxy=_proxy_for(base_url))
+    return ServiceHttp(base_url, transport)
+
+
+def _proxy_for(base_url: str) -> str | None:
+    """Return the proxy that the environment names for an address, None for none."""
+    parts = urlsplit(base_url or "https://")
+    if parts.hostname and (_is_loopback(parts.hostname) or proxy_bypass(parts.hostname)):
+        return None
+    return getproxies().get(parts.scheme)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def request(
+    http: ServiceHttp,
+    method: str,
+    path: str,
+    *,
+    json: Any = None,
+    content: bytes | None = None,
+    data: Mapping[str, Any] | None = None,
+    files: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    auth: tuple[str, str] | None = None,
+    timeout: float = TIMEOUT,
+    most_bytes: int = MOST_BYTES,
+) -> HttpReply:
+    """Return the whole answer, of any status below 500 but redirects. Raises ServiceDown for everything else.
+
+    timeout: seconds without any byte. The reason in ServiceDown has neither address nor headers, since these may hold the token.
+    Cancelled, the request may have reached the service.
+    """
+    body_of = {"json": json, "content": content, "data": data, "files": files}
+    given = {name: value for name, value in body_of.items() if value is not None}
+    try:
+        async with http.stream(method, path, headers=headers, auth=auth, timeout=timeout, **given) as response:
+            body = bytearray()
+            async for part in response.aiter_bytes():
+                body += part
+                if len(body) > most_bytes:
+                    raise ServiceDown(f"an answer of more than {most_bytes:,} bytes")
+    except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
+        raise ServiceDown(_explain(error)) from None
+    if response.status_code >= 500:
+        raise ServiceDown(f"it answers with status {response.status_code}")
+    if 300 <= response.status_code < 400:
+        raise ServiceDown(f"it redirects (status {response.status_code}), which is not followed; check base_url")
+    return HttpReply(response.status_code, response.headers, bytes(body))
+
+
+def _explain(error: Exception) -> str:
+    """Return what has happened in a few words, without the address."""
+    if isinstance(error, httpx2.ConnectTimeout | httpx2.ConnectError):
+        return "cannot connect"
+    if isinstance(error, httpx2.TimeoutException):
+        return "no answer in time"
+    return f"the connection failed ({type(error).__name__})"

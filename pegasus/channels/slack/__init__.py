@@ -1,0 +1,14 @@
+"""Slack: the adapter of `[channels.slack]`.
+
+* `adapter`: `SlackAdapter`; sends replies, files, drafts and buttons.
+* `socket_mode`, `webhook`: the two ways in which Slack delivers.
+* `incoming`: from a delivery to the agent; `reading` understands payloads.
+* `markup`: Markdown to mrkdwn and back. `buttons`: Block Kit.
+* `api`: the Web API. `names`: people and conversations by name.
+"""
+
+from __future__ import annotations
+
+from pegasus.channels.slack.adapter import SlackAdapter
+
+__all__ = ["SlackAdapter"]

@@ -1,0 +1,230 @@
+"""From a delivery of Slack to the agent: order, what was heard before, threads, names, files.
+
+* **Order.** What is delivered about one conversation is handled in the order in which it came; conversations do not wait for one
+  another.
+* **Once.** A message has its `ts` as id, which the intake takes once per conversation, over restarts too. So `message` and
+  `app_mention` of the same words count once, and so does everything that Slack delivers again.
+* **Threads.** Once the agent was named in a thread, or has spoken there, it hears the thread. That is a fact of the delivery log.
+* **Strangers.** Who may write is asked before anything is looked up or read for a message. Of somebody unknown the text is left out.
+* **Bots** are heard where they name the agent, some messages in a row; then a person has to write (`ServiceAdapter.hears_bot`).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import trio
+
+from pegasus.channels.refusals import NotKept, RateLimited, ServiceDown
+from pegasus.channels.service import ServiceAdapter
+from pegasus.channels.slack.api import SlackApi, SlackRefused
+from pegasus.channels.slack.markup import find_mentions, read_mrkdwn, strip_mention
+from pegasus.channels.slack.names import SlackNames
+from pegasus.channels.slack.reading import (
+    AssistantThread,
+    SlackClick,
+    SlackCommand,
+    SlackFileInfo,
+    SlackIdentity,
+    SlackMessage,
+    read_payload,
+)
+from pegasus.channels.slack.socket_mode import Delivery
+from pegasus.intake import GROUP, MENTIONED, Denied, Unknown, is_attachment_label
+from pegasus.messages import ChannelInfo, InboundMessage, Json, Media, Metadata
+
+TYPE: Final = "slack"
+"""The channel type."""
+MOST_SEEN: Final = 2_000
+"""Messages that are remembered as handled, so that a repeated one with a file is not read again."""
+MOST_FILE_BYTES: Final = 20 * 1024 * 1024
+"""Bytes of the files of one message."""
+DOWNLOAD_PAUSES: Final = (1.0, 4.0)
+"""Seconds between the attempts to read a file."""
+FILE_NOTE: Final = "(attached: {name}, {mime}, {size:,} bytes; it could not be read: {reason})"
+
+
+class SlackIncoming:
+    """Hands what Slack delivers to the agent.
+
+    Example: `SocketMode(api, incoming.enter, is_up)`, where `enter` is called for each delivery and its result awaited.
+    """
+
+    def __init__(
+        self,
+        adapter: ServiceAdapter,
+        api: SlackApi,
+        names: SlackNames,
+        click: Callable[[SlackClick], Awaitable[None]],
+    ) -> None:
+        """click: handles a button."""
+        self._adapter = adapter
+        self._api = api
+        self._names = names
+        self._click = click
+        self.identity: SlackIdentity | None = None
+        """The app; None until Slack has said who it is, and then nothing is taken."""
+        self._ends: dict[str, trio.Event] = {}
+        """By conversation, the end of the last delivery about it that is under way."""
+        self._seen: dict[tuple[str, str], None] = {}
+        """Conversation and id of messages that were handled, oldest first."""
+
+    def enter(self, delivery: Delivery) -> Callable[[], Awaitable[None]]:
+        """Take a place behind what was delivered before about the same conversation; return what handles the delivery.
+
+        The result must be awaited. It returns when the message is on disk or will never be taken, and raises NotKept.
+        """
+        key = delivery.conversation
+        end = trio.Event()
+        before, self._ends[key] = self._ends.get(key), end
+        return partial(self._handle_in_order, delivery, before, end)
+
+    async def _handle_in_order(self, delivery: Delivery, before: trio.Event | None, end: trio.Event) -> None:
+        try:
+            if before is not None:
+                await before.wait()
+            await self._handle(delivery)
+        finally:
+            end.set()
+            if self._ends.get(delivery.conversation) is end:
+                del self._ends[delivery.conversation]
+
+    async def _handle(self, delivery: Delivery) -> None:
+        if self.identity is None:
+            raise NotKept("Slack has not said yet who we are")
+        match read_payload(delivery.kind, delivery.payload, self.identity):
+            case SlackMessage() as message:
+                await self._hear(message, self.identity)
+            case SlackCommand() as command:
+                await self._obey(command)
+            case SlackClick() as click:
+                if (click.channel, click.id) not in self._seen:
+                    self._note((click.channel, click.id))
+                    await self._click(click)
+            case AssistantThread(user, channel, thread):
+                if self._may_write(ChannelInfo(TYPE, channel, user), {GROUP: False}) is None:
+                    await self._adapter.log.set_fact(assistant_key(channel, thread), True)
+
+    # ---------------------------------------------------------------- messages
+
+    async def _hear(self, message: SlackMessage, identity: SlackIdentity) -> None:
+        seen = message.channel, message.id
+        if seen in self._seen:
+            return
+        channel = ChannelInfo(TYPE, message.channel, message.user, message.thread_ts)
+        is_meant = message.is_direct or message.names_app or self._knows_thread(message)
+        metadata: dict[str, Json] = {GROUP: not message.is_direct, MENTIONED: is_meant}
+        empty = InboundMessage("", channel, message.id, metadata)
+        if not await self._is_let_in(empty, is_bot=message.is_bot) or not self._is_heard(message):
+            self._note(seen)
+            return
+        text = await self._read_text(message, identity)
+        media, notes = await self._read_files(message.files)
+        whole = InboundMessage("\n".join([text, *notes]).strip(), channel, message.id, metadata, media)
+        [is_kept] = await self._adapter.accept(whole)
+        if is_kept and is_meant and not message.is_direct:
+            await self.remember_thread(message.channel, message.thread_ts or message.ts)
+        self._note(seen)
+
+    async def _is_let_in(self, message: InboundMessage, *, is_bot: bool) -> bool:
+        """Return whether the sender may write. Somebody unknown gets a code by the intake; the message has no text yet."""
+        refusal = self._may_write(message.channel, message.metadata)
+        if isinstance(refusal, Unknown) and not is_bot:
+            await self._adapter.accept(message)
+        return refusal is None
+
+    def _may_write(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
+        """Return None if the person may write, otherwise why not."""
+        intake = self._adapter.context.intake
+        try:
+            intake.access.check(channel, metadata, owners=intake.owners, is_known=intake.pairing.knows(channel))
+        except Denied as refusal:
+            return refusal
+        return None
+
+    def _is_heard(self, message: SlackMessage) -> bool:
+        """Return whether a message of a bot is heard; one of a person is."""
+        if not message.is_bot:
+            self._adapter.hears_person(message.channel)
+            return True
+        return (message.names_app or message.is_direct) and self._adapter.hears_bot(message.channel)
+
+    def _note(self, seen: tuple[str, str]) -> None:
+        self._seen[seen] = None
+        if len(self._seen) > MOST_SEEN:
+            del self._seen[next(iter(self._seen))]
+
+    async def _obey(self, command: SlackCommand) -> None:
+        """Hand in a slash command: "/pegasus status" is the command /status, and other words are a message."""
+        commands = self._adapter.context.commands
+        word = command.text.split(maxsplit=1)[0].lower() if command.text else "help"
+        text = f"/{command.text or 'help'}" if f"/{word}" in commands else command.text
+        channel = ChannelInfo(TYPE, command.channel, command.user)
+        metadata: dict[str, Json] = {GROUP: not command.channel.startswith("D"), MENTIONED: True}
+        message = InboundMessage("", channel, f"command/{command.id}", metadata)
+        if await self._is_let_in(message, is_bot=False):
+            await self._adapter.accept(InboundMessage(text, channel, message.id, metadata))
+
+    # ---------------------------------------------------------------- threads
+
+    def _knows_thread(self, message: SlackMessage) -> bool:
+        return message.thread_ts is not None and bool(
+            self._adapter.log.fact(thread_key(message.channel, message.thread_ts))
+        )
+
+    async def remember_thread(self, channel: str, thread_ts: str) -> None:
+        """Hear this thread from now on, over restarts too. Returns when that is on disk."""
+        await self._adapter.log.set_fact(thread_key(channel, thread_ts), True)
+
+    # ---------------------------------------------------------------- text and files
+
+    async def _read_text(self, message: SlackMessage, identity: SlackIdentity) -> str:
+        text = strip_mention(message.text, identity.user)
+        users, channels = find_mentions(text)
+        names = await self._names.of_users(users - {identity.user}) if users else {}
+        places = await self._names.of_channels(channels) if channels else {}
+        if identity.name:
+            names[identity.user] = identity.name
+        text = read_mrkdwn(text, names, places)
+        return f"(edited) {text}" if message.edited_ts else text
+
+    async def _read_files(self, files: tuple[SlackFileInfo, ...]) -> tuple[tuple[Media, ...], list[str]]:
+        """Return the files that could be read, and a line for each of the others."""
+        media: list[Media] = []
+        notes: list[str] = []
+        room = MOST_FILE_BYTES
+        for file in files:
+            name = file.name if is_attachment_label(file.name) else "file"
+            mime = file.mime if is_attachment_label(file.mime) else "application/octet-stream"
+            try:
+                data = await self._download(file, room)
+            except (SlackRefused, ServiceDown, RateLimited) as error:
+                notes.append(FILE_NOTE.format(name=name, mime=mime, size=file.size, reason=error))
+            else:
+                room -= len(data)
+                media.append(Media(name, mime, b64encode(data).decode()))
+        return tuple(media), notes
+
+    async def _download(self, file: SlackFileInfo, room: int) -> bytes:
+        """Return the content of a file. After some attempts the message is worth more without it than not at all."""
+        if not file.url or file.size > room:
+            raise SlackRefused("files", "too_large" if file.url else "not_on_slack")
+        for pause in DOWNLOAD_PAUSES:
+            try:
+                return await self._api.download(file.url, room)
+            except (ServiceDown, RateLimited):
+                await trio.sleep(pause)
+        return await self._api.download(file.url, room)
+
+
+def thread_key(channel: str, thread_ts: str) -> str:
+    """Return the key of the fact that a thread is heard."""
+    return f"thread/{channel}/{thread_ts}"
+
+
+def assistant_key(channel: str, thread_ts: str) -> str:
+    """Return the key of the fact that a thread belongs to the assistant view, where there is a typing sign."""
+    return f"assistant/{channel}/{thread_ts}"

@@ -1,0 +1,247 @@
+"""Payloads of Slack as values: what somebody has written, clicked or commanded. No I/O, and no error for anything that may come.
+
+    read_payload("events_api", payload, identity)    # SlackMessage(channel="C1", user="U1", text="<@U9> hi", …)
+    read_payload("interactive", payload, identity)   # SlackClick(user="U1", action="approval:allow", value="a-7f3k", …)
+
+What is none of these is None: kinds of events that nobody asked for, the app's own messages, messages about joining and topics, and
+payloads with fields of other types than documented. Such a payload is acknowledged and forgotten.
+
+Sources: https://docs.slack.dev/reference/events/message, https://docs.slack.dev/reference/interaction-payloads
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+_HEARD: Final = frozenset({"", "file_share", "me_message", "thread_broadcast", "bot_message"})
+"""Subtypes of messages that somebody has written."""
+_ID: Final = re.compile(r"[A-Z0-9]{2,40}")
+_TS: Final = re.compile(r"\d{1,16}\.\d{1,16}")
+SLACKBOT: Final = "USLACKBOT"
+"""User of Slack's own bot, which has no bot_id."""
+LONGEST_TEXT: Final = 100_000
+"""Characters of a message that are read; Slack's own limit is far below."""
+MOST_FILES: Final = 10
+"""Files of one message that are read; Slack's own limit."""
+
+
+@attrs.frozen
+class SlackIdentity:
+    """The app itself, as auth.test says: `SlackIdentity("U0PEGASUS", "B0PEGASUS", "pegasus")`."""
+
+    user: str
+    bot: str
+    name: str = ""
+
+
+@attrs.frozen
+class SlackFileInfo:
+    """A file of a message."""
+
+    name: str
+    mime: str
+    size: int
+    url: str
+    """Its `url_private`; "" if Slack gives none, as for a file that was deleted."""
+
+
+@attrs.frozen
+class SlackMessage:
+    """Something that a person or a bot has written."""
+
+    channel: str
+    user: str
+    """Id of the writer; for a bot without a user, that of the bot."""
+    ts: str
+    """Id of the message within the conversation."""
+    text: str
+    """As mrkdwn."""
+    thread_ts: str | None = None
+    """The thread that it is in; None for a message in the conversation itself."""
+    is_direct: bool = False
+    """Only this person and the app read the conversation."""
+    is_bot: bool = False
+    names_app: bool = False
+    """It mentions the app, or answers it."""
+    edited_ts: str = ""
+    """Id of the edit that has made it what it is, "" for the first text."""
+    files: tuple[SlackFileInfo, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Id for the intake. `message` and `app_mention` of the same words have the same one, and so has what is delivered again."""
+        return f"{self.ts}/{self.edited_ts}" if self.edited_ts else self.ts
+
+
+@attrs.frozen
+class SlackClick:
+    """A button that somebody has pressed on a message of the app."""
+
+    user: str
+    channel: str
+    ts: str
+    """The message."""
+    action: str
+    """`action_id` of the button."""
+    value: str
+    id: str
+    """The same for each delivery of this click."""
+    text: str = ""
+    """Text of the message, as mrkdwn."""
+
+
+@attrs.frozen
+class SlackCommand:
+    """A slash command, as "/pegasus status"."""
+
+    user: str
+    channel: str
+    text: str
+    """What stands behind the command."""
+    id: str
+
+
+@attrs.frozen
+class AssistantThread:
+    """A thread that somebody has opened in the app's assistant view. Only such threads have a typing sign."""
+
+    user: str
+    channel: str
+    thread_ts: str
+
+
+SlackInput: TypeAlias = SlackMessage | SlackClick | SlackCommand | AssistantThread
+
+
+def read_payload(kind: str, payload: Mapping[str, Any], identity: SlackIdentity) -> SlackInput | None:
+    """Return what a payload stands for, None for what is not for the agent.
+
+    kind: that of the envelope in Socket Mode: "events_api", "interactive" or "slash_commands".
+    """
+    try:
+        if kind == "interactive":
+            return _read_click(payload)
+        if kind == "slash_commands":
+            return _read_command(payload)
+        return _read_event(payload["event"], identity)
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError):  # fields of other types than documented
+        return None
+
+
+def conversation_of(kind: str, payload: Mapping[str, Any]) -> str:
+    """Return the id of the conversation that a payload is about, "" if none: payloads about one are handled in their order."""
+    found = payload.get("event") if kind == "events_api" else payload
+    if isinstance(found, Mapping):
+        channel = found.get("channel") or found.get("channel_id")
+        if isinstance(channel, Mapping):
+            channel = channel.get("id")
+        return channel if isinstance(channel, str) else ""
+    return ""
+
+
+def _read_event(event: Mapping[str, Any], identity: SlackIdentity) -> SlackInput | None:
+    match event.get("type"):
+        case "message" if event.get("subtype") == "message_changed":
+            return _read_edit(event, identity)
+        case "message" | "app_mention" if (event.get("subtype") or "") in _HEARD:
+            return _read_message(event, event, identity)
+        case "assistant_thread_started":
+            thread = event["assistant_thread"]
+            return AssistantThread(_id(thread["user_id"]), _id(thread["channel_id"]), _ts(thread["thread_ts"]))
+        case _:
+            return None
+
+
+def _read_edit(event: Mapping[str, Any], identity: SlackIdentity) -> SlackMessage | None:
+    """Return an edited message. Slack sends the same event when it unfolds a link; then the text is the same."""
+    message, before = event["message"], event.get("previous_message") or {}
+    if (message.get("subtype") or "") not in _HEARD or "edited" not in message or message["text"] == before.get("text"):
+        return None
+    return _read_message(message, event, identity, edited_ts=_ts(message["edited"]["ts"]))
+
+
+def _read_message(
+    message: Mapping[str, Any], event: Mapping[str, Any], identity: SlackIdentity, edited_ts: str = ""
+) -> SlackMessage | None:
+    """Return a message. event: the one that it came with, which has the conversation."""
+    bot = message.get("bot_id") or ""
+    user = _id(message.get("user") or bot)
+    if user == identity.user or (bot and bot == identity.bot) or message.get("hidden"):
+        return None
+    text = str(message.get("text") or "")[:LONGEST_TEXT]
+    thread = _ts(message["thread_ts"]) if message.get("thread_ts") else None
+    ts = _ts(message["ts"])
+    channel = _id(event["channel"])
+    named = f"<@{identity.user}>" in text or f"<@{identity.user}|" in text
+    return SlackMessage(
+        channel,
+        user,
+        ts,
+        text,
+        thread if thread != ts else None,
+        is_direct=event.get("channel_type") == "im" or channel.startswith("D"),
+        is_bot=bool(bot) or message.get("subtype") == "bot_message" or user == SLACKBOT,
+        names_app=named or message.get("parent_user_id") == identity.user or event.get("type") == "app_mention",
+        edited_ts=edited_ts,
+        files=_read_files(message.get("files") or ()),
+    )
+
+
+def _read_files(files: Sequence[Mapping[str, Any]]) -> tuple[SlackFileInfo, ...]:
+    return tuple(
+        SlackFileInfo(
+            str(file.get("name") or file.get("title") or "file"),
+            str(file.get("mimetype") or "application/octet-stream"),
+            int(file.get("size") or 0),
+            str(file.get("url_private_download") or file.get("url_private") or "") if _is_hosted(file) else "",
+        )
+        for file in files[:MOST_FILES]
+    )
+
+
+def _is_hosted(file: Mapping[str, Any]) -> bool:
+    """Return whether Slack has the content: not of a file elsewhere, nor of one that was deleted."""
+    return not file.get("is_external") and file.get("mode") not in ("tombstone", "hidden_by_limit", "external")
+
+
+def _read_click(payload: Mapping[str, Any]) -> SlackClick | None:
+    if payload.get("type") != "block_actions":
+        return None
+    action, container, user = payload["actions"][0], payload["container"], _id(payload["user"]["id"])
+    return SlackClick(
+        user,
+        _id(container["channel_id"]),
+        _ts(container["message_ts"]),
+        str(action["action_id"]),
+        str(action.get("value") or ""),
+        f"click/{_ts(action['action_ts'])}/{user}",
+        str((payload.get("message") or {}).get("text") or "")[:LONGEST_TEXT],
+    )
+
+
+def _read_command(payload: Mapping[str, Any]) -> SlackCommand:
+    text = str(payload.get("text") or "").strip()[:LONGEST_TEXT]
+    return SlackCommand(_id(payload["user_id"]), _id(payload["channel_id"]), text, str(payload["trigger_id"])[:100])
+
+
+def _id(value: object) -> str:
+    """Return an id. Raises ValueError for anything else."""
+    if not isinstance(value, str) or not _ID.fullmatch(value):
+        raise ValueError("no id")
+    return value
+
+
+def is_ts(value: str) -> bool:
+    """Return whether this may name a message or a thread."""
+    return _TS.fullmatch(value) is not None
+
+
+def _ts(value: object) -> str:
+    """Return a timestamp that names a message. Raises ValueError for anything else."""
+    if not isinstance(value, str) or not _TS.fullmatch(value):
+        raise ValueError("no timestamp")
+    return value

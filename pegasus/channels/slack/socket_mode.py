@@ -1,0 +1,256 @@
+"""Socket Mode: a WebSocket over which Slack delivers events, clicks and commands, each to be acknowledged.
+
+    socket = SocketMode(api, take, is_up)
+    await socket.run()      # until cancelled
+
+Slack closes each WebSocket after some hours, and says so before: `refresh_requested` and `warning`. Then a second one is opened while
+the first still delivers, so nothing is lost in between. What comes twice is told apart by whoever takes it.
+
+A connection that a router has forgotten looks open for ever. So it is pinged, and counts as lost if no pong comes.
+
+Envelopes are handled beside one another, and acknowledged when `take` has returned: what was said is on disk then. If it raises
+`NotKept`, the envelope is left alone, and Slack sends it again. While MOST_OPEN of them are under way, nothing more is read.
+
+Source: https://docs.slack.dev/apis/events-api/using-socket-mode
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+from trio_websocket import ConnectionClosed
+
+from pegasus.channels.refusals import CredentialsRefused, NotKept, RateLimited, ServiceDown
+from pegasus.channels.slack.api import SlackApi
+from pegasus.channels.slack.reading import conversation_of
+from pegasus.observe import get_logger
+from pegasus.websocket import ClientSocket
+from pegasus.wire import decode_object, encode_json
+
+CONNECT_TIME: Final = 15.0
+"""Seconds for each step until Slack has greeted."""
+PING_PAUSE: Final = 20.0
+"""Seconds between two pings."""
+PONG_TIME: Final = 20.0
+"""Seconds within which a pong must come."""
+DRAIN_TIME: Final = 60.0
+"""Seconds for which a WebSocket that was replaced is still read, unless Slack closes it before."""
+REPLACE_PAUSE: Final = 2.0
+"""Seconds between two attempts to open the next WebSocket while the old one still works."""
+MOST_OPEN: Final = 500
+"""Envelopes that may be under way."""
+LARGEST: Final = 4 * 1024 * 1024
+"""Bytes of an envelope."""
+
+_log = get_logger("slack")
+
+
+@attrs.frozen(eq=False, repr=False)
+class Delivery:
+    """Something that Slack delivers."""
+
+    kind: str
+    """"events_api", "interactive" or "slash_commands"."""
+    payload: Mapping[str, Any]
+
+    @property
+    def conversation(self) -> str:
+        """Id of the conversation that it is about, "" if none."""
+        return conversation_of(self.kind, self.payload)
+
+
+Take = Callable[[Delivery], Callable[[], Awaitable[None]]]
+"""Called for each delivery in the order in which they come; what it returns is then awaited, and raises NotKept."""
+Connect = Callable[[str], Awaitable[trio.abc.Stream]]
+
+
+async def connect_stream(url: str) -> trio.abc.Stream:
+    """Return a stream to the host of a WebSocket address, encrypted for wss. Raises OSError and trio.BrokenResourceError."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "wss":
+        stream = await trio.open_ssl_over_tcp_stream(host, parts.port or 443, https_compatible=True)
+        await stream.do_handshake()
+        return stream
+    return await trio.open_tcp_stream(host, parts.port or 80)
+
+
+class SocketMode:
+    """Keeps a WebSocket to Slack open.
+
+    Example: see the top of this file.
+    """
+
+    def __init__(
+        self,
+        api: SlackApi,
+        take: Take,
+        is_up: Callable[[], None],
+        *,
+        connect: Connect = connect_stream,
+        allow_plain: bool = False,
+    ) -> None:
+        """is_up: called when Slack has greeted. connect: opens a stream. allow_plain: ws:// is taken too, for a fake on loopback."""
+        self._api = api
+        self._take = take
+        self._is_up = is_up
+        self._connect = connect
+        self._schemes = ("wss", "ws") if allow_plain else ("wss",)
+        self._under_way = trio.CapacityLimiter(MOST_OPEN)
+
+    async def run(self) -> None:
+        """Receive until cancelled. Raises ServiceDown when a connection is lost, RateLimited, and CredentialsRefused."""
+        failure: Exception = ServiceDown("the connection was lost")
+        async with trio.open_nursery() as nursery:
+            try:
+                await self._keep_open(nursery)
+            except (ServiceDown, RateLimited, CredentialsRefused) as error:
+                failure = error  # raised in here, it would come out as a group
+            nursery.cancel_scope.cancel()
+        raise failure
+
+    async def _keep_open(self, nursery: trio.Nursery) -> NoReturn:
+        """Open one connection after the other, each before the one before it ends if Slack announces that."""
+        old: _Link | None = None
+        while True:
+            try:
+                link = await self._open(nursery)
+            except (ServiceDown, RateLimited):
+                if old is None or old.is_over.is_set():
+                    raise
+                with trio.move_on_after(REPLACE_PAUSE):
+                    await old.is_over.wait()
+                continue
+            self._is_up()
+            if old is not None:
+                old.retire()
+            await link.needs_successor.wait()
+            if link.is_over.is_set():
+                raise ServiceDown(link.reason)
+            old = link
+
+    async def _open(self, nursery: trio.Nursery) -> _Link:
+        """Return a connection on which Slack has greeted."""
+        url = await self._api.open_socket_url()
+        parts = urlsplit(url)
+        if parts.scheme not in self._schemes:
+            raise ServiceDown(f"Slack names an address that is not encrypted ({parts.scheme}://)")
+        try:
+            with trio.fail_after(CONNECT_TIME):
+                stream = await self._connect(url)
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+            raise ServiceDown(f"the WebSocket cannot be opened ({type(error).__name__})") from None
+        path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol="", max_bytes=LARGEST)
+        link = _Link(socket, stream, self._take, self._under_way)
+        nursery.start_soon(link.run)
+        with trio.move_on_after(CONNECT_TIME):
+            await link.is_greeted.wait()
+        if not link.is_up:
+            link.cut()
+            raise ServiceDown(link.reason or "Slack does not greet")
+        return link
+
+
+class _Link:
+    """One WebSocket."""
+
+    def __init__(
+        self, socket: ClientSocket, stream: trio.abc.Stream, take: Take, under_way: trio.CapacityLimiter
+    ) -> None:
+        self._socket = socket
+        self._stream = stream
+        self._take = take
+        self._under_way = under_way
+        self._scope = trio.CancelScope()
+        self.reason = ""
+        """Why it is over or needs a successor."""
+        self.is_up = False
+        self.is_greeted = trio.Event()
+        """Slack has greeted, or will not any more."""
+        self.needs_successor = trio.Event()
+        """Slack has announced its end, or it is over."""
+        self.is_over = trio.Event()
+
+    async def run(self) -> None:
+        """Receive until the connection ends. Raises nothing."""
+        try:
+            async with trio.open_nursery() as nursery:
+                with self._scope:
+                    nursery.start_soon(self._socket.run)
+                    nursery.start_soon(self._ping)
+                    await self._receive(nursery)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.reason = self.reason or "the connection was lost"
+            for event in (self.is_over, self.needs_successor, self.is_greeted):
+                event.set()
+            await trio.aclose_forcefully(self._stream)
+
+    def cut(self) -> None:
+        """End the connection now. What was not acknowledged comes again."""
+        self._scope.cancel()
+
+    def retire(self) -> None:
+        """Give the connection its time to deliver what is on the way."""
+        self._scope.deadline = min(self._scope.deadline, trio.current_time() + DRAIN_TIME)
+
+    async def _receive(self, nursery: trio.Nursery) -> None:
+        await self._socket.wait_open()
+        if not self._socket.is_open:
+            self.reason = "the WebSocket was refused"
+            return
+        while True:
+            try:
+                text = await self._socket.get_message()
+            except ConnectionClosed:
+                return
+            try:
+                frame = decode_object(text)
+            except ValueError:
+                _log.warning("a frame of Slack is no JSON object")
+                continue
+            await self._handle(frame, nursery)
+
+    async def _handle(self, frame: Mapping[str, Any], nursery: trio.Nursery) -> None:
+        match frame:
+            case {"type": "hello"}:
+                self.is_up = True
+                self.is_greeted.set()
+            case {"type": "disconnect"}:
+                self.reason = f"Slack ends the connection: {str(frame.get('reason'))[:80]}"
+                self.needs_successor.set()
+                self.is_greeted.set()
+            case {"type": str(kind), "envelope_id": str(id), "payload": dict(payload)}:
+                await self._under_way.acquire_on_behalf_of(token := object())
+                nursery.start_soon(self._finish, id, self._take(Delivery(kind, payload)), token)
+            case _:
+                _log.debug("a frame of Slack is not known", type=str(frame.get("type"))[:40])
+
+    async def _finish(self, id: str, work: Callable[[], Awaitable[None]], token: object) -> None:
+        """Do what a delivery asks for, and acknowledge it."""
+        try:
+            await work()
+            with suppress(ConnectionClosed):
+                await self._socket.send_message(encode_json({"envelope_id": id}))
+        except NotKept as error:
+            _log.warning("a delivery of Slack was not taken", reason=str(error))
+        finally:
+            self._under_way.release_on_behalf_of(token)
+
+    async def _ping(self) -> None:
+        """End the connection when Slack does not answer a ping."""
+        await self.is_greeted.wait()
+        while True:
+            await trio.sleep(PING_PAUSE)
+            with trio.move_on_after(PONG_TIME), suppress(ConnectionClosed):
+                await self._socket.ping()
+                continue
+            self.reason = "the connection is silent"
+            self.cut()
+            return

@@ -1,0 +1,322 @@
+"""`SmsAdapter`: the actor that connects Twilio's SMS with the agent.
+
+In: Twilio calls `POST /channels/sms/twilio` for each message. The answer comes when the message is on disk, within Twilio's patience:
+files of an MMS are fetched for FILES_WITHIN seconds at most before it, and go on being fetched behind it. What is still to be fetched
+is on disk, too, and is taken up again after a crash. A file that cannot be had is named in the message instead.
+
+Out: a reply as one or more messages of plain text, each of at most LONGEST characters. Files go out as links, pictures also as MMS.
+
+**Once.** The Messages API cannot recognise a repeated call. So where the outcome of a call is not known, because its answer was lost
+or the daemon was started anew, Twilio is asked first which messages the person was sent. One with this text that is newer than the
+last one on record counts as ours.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from actors import ActorError, Inbox, Ref
+from pegasus.channels.adapter import AdapterMessage
+from pegasus.channels.outages import OutagePauses
+from pegasus.channels.plain_text import to_plain_text
+from pegasus.channels.refusals import NotKept, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.service import ServiceAdapter
+from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.sms.alphabet import to_cheaper_text
+from pegasus.channels.sms.api import FileRefused, SentSms, TwilioApi
+from pegasus.channels.sms.file_links import (
+    LINK_PATH,
+    MOST_PICTURE_BYTES,
+    SHOWN_TYPES,
+    FileLink,
+    find_file,
+    keep_file,
+    link_file,
+)
+from pegasus.channels.sms.inbound import TYPE, NoSms, RemoteFile, Sms, parse_form, read_sms, sms_of_json
+from pegasus.channels.sms.signature import is_signed, signed_address
+from pegasus.channels.splitting import split_markdown, utf16_length
+from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
+from pegasus.messages import Media, OutboundMessage
+from pegasus.observe import get_logger
+from pegasus.settings import SmsSettings
+from pegasus.storage import JournalMessage, StorageError
+from pegasus.wire import encode_json
+
+WEBHOOK_PATH: Final = "/channels/sms/twilio"
+LONGEST: Final = 1600
+"""Characters of a message (https://www.twilio.com/docs/api/errors/21617)."""
+MOST_LINKS: Final = 10
+"""Files that an MMS may have."""
+FILES_WITHIN: Final = 2.0
+"""Seconds that the answer to a webhook waits for files. Twilio gives up after 15."""
+FILES_FOR: Final = 120.0
+"""Seconds for which a file is tried."""
+KEEP_DELAY: Final = 2.0
+"""Seconds until a message is handed in again that could not be kept."""
+SENT_LATELY: Final = 3600.0
+"""Seconds within which a message of unknown outcome is looked for where no earlier one is on record."""
+MOST_KNOWN: Final = 10_000
+"""Numbers of which is remembered that the outcome of the last call is known."""
+NOTHING_TO_SAY: Final = b'<?xml version="1.0" encoding="UTF-8"?><Response></Response>'
+"""An answer in TwiML by which Twilio does nothing."""
+
+_log = get_logger("sms")
+
+
+@attrs.frozen(eq=False, repr=False)
+class SmsPiece:
+    """Text and files of one call."""
+
+    text: str
+    files: tuple[FileLink, ...] = ()
+    """Files whose links are in the text."""
+
+
+class SmsAdapter(ServiceAdapter):
+    """The adapter of `[channels.sms]`, and the receiver of Twilio's webhooks: `SmsAdapter(settings.channels["sms"], context)`."""
+
+    def __init__(self, settings: SmsSettings, context: ServiceContext) -> None:
+        super().__init__(TYPE, context)
+        self.settings = settings
+        self.api = TwilioApi(
+            settings.base_url, settings.account_sid, settings.auth_token, settings.from_number, context.transport
+        )
+        self._known: dict[str, None] = {}
+        """Numbers for which the outcome of the last call is known. For others it is looked up before the next call."""
+        self._lost: set[str] = set()
+        """Numbers for which the answer to the last call has not come."""
+        self._journal: Ref[JournalMessage] | None = None
+        self._fetching: trio.Nursery | None = None
+        """Where files are fetched; None while the actor does not run."""
+
+    async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
+        """Deliver and hear until stopped; see `Adapter.run`."""
+        self._journal = journal
+        await super().run(inbox, journal)
+
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Open the connection pool and the place where files are fetched, for a run of the actor."""
+        return self._connected()
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[None]:
+        async with self.api, trio.open_nursery() as nursery:
+            self._fetching = nursery
+            try:
+                yield
+            finally:
+                self._fetching = None
+                nursery.cancel_scope.cancel()
+
+    async def listen(self) -> None:
+        """Check the account, take up what is still to be fetched, and wait: messages come by the webhook."""
+        await self.api.check()
+        self.is_up(self.settings.from_number)
+        self._take_up_files()
+        await trio.sleep_forever()
+
+    # ---------------------------------------------------------------- in
+
+    async def receive(self, request: WebhookRequest) -> WebhookAnswer:
+        """Answer a request of Twilio, or of somebody who opens the link of a file. See `WebhookReceiver`."""
+        if request.method in ("GET", "HEAD") and request.path.startswith(LINK_PATH):
+            return await self._serve_file(request.path)
+        if request.method != "POST" or request.path != WEBHOOK_PATH:
+            return WebhookAnswer(404)
+        try:
+            form, problem = parse_form(request.body), ""
+        except NoSms as error:
+            form, problem = (), str(error)
+        address = signed_address(self.context.public_url, request.url, request.path)
+        if not is_signed(self.settings.auth_token, address, form, request.headers.get("x-twilio-signature", "")):
+            _log.warning("a webhook with a wrong signature was refused", address=address)
+            return WebhookAnswer(401)
+        try:
+            if problem:
+                raise NoSms(problem)
+            sms = read_sms(form)
+        except NoSms as error:
+            problem = encode_json({"error": {"code": "bad_request", "message": str(error)}})
+            return WebhookAnswer(400, problem.encode(), "application/json")
+        try:
+            if sms is not None:
+                await self._hear(sms)
+        except NotKept as error:
+            _log.error("a message cannot be kept", reason=str(error))
+            return WebhookAnswer(503)
+        return WebhookAnswer(200, NOTHING_TO_SAY, "text/xml; charset=utf-8")
+
+    async def _hear(self, sms: Sms) -> None:
+        """Take a message; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""
+        if not sms.files or not self.context.intake.admits(sms.to_message()):  # nothing is fetched for strangers
+            await self.accept(sms.to_message())
+        elif self._fetching is None:
+            await self.accept(sms.to_message(notes=tuple(_note(file, "not fetched") for file in sms.files)))
+        else:
+            await self.log.set_fact(_pending(sms.id), sms.to_json())
+            done = trio.Event()
+            self._fetching.start_soon(self._fetch_and_accept, sms, done)
+            with trio.move_on_after(FILES_WITHIN):
+                await done.wait()
+
+    def _take_up_files(self) -> None:
+        """Fetch what was to be fetched when the daemon ended."""
+        for key in self.log.fact_keys(_pending("")):
+            sms = sms_of_json(self.log.fact(key))
+            if sms is not None and self._fetching is not None:
+                self._fetching.start_soon(self._fetch_and_accept, sms, trio.Event())
+
+    async def _fetch_and_accept(self, sms: Sms, done: trio.Event) -> None:
+        media, notes = [], []
+        for file in sms.files:
+            try:
+                content = await self._fetch(file)
+            except (ReplyRefused, ServiceDown) as error:
+                _log.warning("a file of an MMS cannot be fetched", file=file.name, reason=str(error))
+                notes.append(_note(file, str(error)))
+            else:
+                media.append(Media(file.name, file.mime, base64.b64encode(content).decode()))
+        while True:
+            try:
+                await self.accept(sms.to_message(tuple(media), tuple(notes)))
+                break
+            except NotKept:
+                await trio.sleep(KEEP_DELAY)
+        await self.log.set_fact(_pending(sms.id), None)
+        done.set()
+
+    async def _fetch(self, file: RemoteFile) -> bytes:
+        """Return the content of a file, tried for FILES_FOR seconds. Raises ServiceDown, ReplyRefused."""
+        pauses, give_up = OutagePauses(self.context.random), trio.current_time() + FILES_FOR
+        while True:
+            try:
+                return await self.api.fetch(file)
+            except ServiceDown:
+                pause = pauses.next()
+                if trio.current_time() + pause > give_up:
+                    raise
+                await trio.sleep(pause)
+
+    async def _serve_file(self, path: str) -> WebhookAnswer:
+        """Answer somebody who opens the link of a file."""
+        try:
+            found = await find_file(path, self._journal) if self._journal is not None else None
+        except (StorageError, ActorError):
+            return WebhookAnswer(503)
+        if found is None:
+            return WebhookAnswer(404)
+        name, mime, content = found
+        kind = mime if mime in SHOWN_TYPES else "application/octet-stream"
+        place = "inline" if kind == mime else "attachment"
+        headers = {
+            "content-disposition": f"{place}; filename*=UTF-8''{quote(name)}",
+            "x-content-type-options": "nosniff",
+        }
+        return WebhookAnswer(200, content, kind, headers)
+
+    # ---------------------------------------------------------------- out
+
+    def pieces(self, reply: OutboundMessage) -> Sequence[Any]:
+        """Return the messages of a reply: its text in pieces, then a line for each file."""
+        rendered: dict[str, str] = {}
+
+        def measure(piece: str) -> int:
+            rendered[piece] = render(piece)
+            return utf16_length(rendered[piece])
+
+        texts = [rendered.get(piece) or render(piece) for piece in split_markdown(reply.text, LONGEST, measure)]
+        links = [link_file(media, self.context.public_url, self.settings.auth_token) for media in reply.media]
+        pieces = [SmsPiece(text) for text in texts if text]
+        for link in links:
+            last = pieces[-1] if pieces else SmsPiece("")
+            text = f"{last.text}\n{link.line}" if last.text else link.line
+            if pieces and len(last.files) < MOST_LINKS and utf16_length(text) <= LONGEST:
+                pieces[-1] = SmsPiece(text, (*last.files, link))
+            else:
+                pieces.append(SmsPiece(link.line, (link,)))
+        return pieces
+
+    async def send(self, reply: OutboundMessage, piece: Any, number: int) -> str:
+        """Send a message, unless Twilio has it already; see `ServiceAdapter.send`."""
+        to = reply.channel.channel_id
+        if to not in self._known and (sid := await self._find_sent(to, piece.text)):
+            _log.info("Twilio has this message already", to=str(reply.channel.address), seq=reply.seq)
+        else:
+            if to in self._lost:
+                # Where calls fail by turns, as with one broken server of two, sending would fail each time that looking works.
+                with suppress(ServiceDown):
+                    await self.api.check()
+            self._known.pop(to, None)
+            self._lost.add(to)
+            sid = await self._post(to, piece)
+        self._note_known(to)
+        return sid
+
+    def _note_known(self, to: str) -> None:
+        self._lost.discard(to)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[to] = None
+
+    async def _post(self, to: str, piece: SmsPiece) -> str:
+        """Send a message. With any answer but ServiceDown its outcome is known."""
+        pictures, size = [], 0
+        for link in piece.files:
+            if link.url:
+                await self._keep(link)
+            if link.is_picture and size + len(link.content) <= MOST_PICTURE_BYTES:
+                pictures.append(link.url)
+                size += len(link.content)
+        try:
+            try:
+                return await self.api.send(to, piece.text, pictures)
+            except FileRefused as error:
+                _log.info("Twilio refuses the pictures; their links go out alone", reason=str(error))
+                return await self.api.send(to, piece.text)
+        except (ReplyRefused, RateLimited):
+            self._note_known(to)
+            raise
+
+    async def _keep(self, link: FileLink) -> None:
+        if self._journal is not None:
+            try:
+                await keep_file(link, self._journal)
+            except StorageError as error:
+                raise ServiceDown(f"a file cannot be kept: {error}") from None
+
+    async def _find_sent(self, to: str, text: str) -> str:
+        """Return the id of the message with this text that Twilio has taken and that is not on record yet, "" if there is none."""
+        on_record = self.log.last_id(to)
+        found = ""
+        for sent in await self.api.sent_to(to):
+            if sent.sid == on_record:
+                return found
+            if sent.body == text and (on_record or self._is_recent(sent)):
+                found = sent.sid  # the oldest counts, since those behind it may be of later replies
+        return "" if on_record else found  # with one on record that is not among them, nothing can be said
+
+    def _is_recent(self, sent: SentSms) -> bool:
+        created = sent.created
+        return created is not None and self.context.clock() / 1000 - created.timestamp() < SENT_LATELY
+
+
+def render(markdown: str) -> str:
+    """Return a piece of a reply as the text of an SMS."""
+    return to_cheaper_text(to_plain_text(markdown))
+
+
+def _pending(id: str) -> str:
+    """Return the key under which a message is on record whose files are being fetched."""
+    return f"files/{id}"
+
+
+def _note(file: RemoteFile, reason: str) -> str:
+    return f"[file {file.name} ({file.mime}) was sent but could not be fetched: {reason}]"

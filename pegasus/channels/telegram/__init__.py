@@ -1,0 +1,11 @@
+"""Telegram: the adapter of `[channels.telegram]`, on the Bot API (https://core.telegram.org/bots/api).
+
+* `api`: calls of the Bot API, with its refusals as exceptions.
+* `updates`: what people wrote, from the JSON of an update to a message for the agent.
+* `markup`: Markdown to the HTML that Telegram understands.
+* `adapter`: the actor: polling or webhook, replies, drafts, typing, buttons.
+"""
+
+from pegasus.channels.telegram.adapter import TelegramAdapter
+
+__all__ = ["TelegramAdapter"]

@@ -1,0 +1,350 @@
+"""`TelegramAdapter`: the actor that connects Telegram with the agent.
+
+In: by polling (`getUpdates`), or by a webhook. An update is confirmed to Telegram (by the offset of the next poll, or by the answer to
+the webhook) only when its message is on disk. Telegram keeps what is not confirmed for a day and gives it again, in order; the inbox
+knows the ids, so that a message is handled once.
+
+Out: see `sending`. Everything else about conversations is `ServiceAdapter`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from pegasus.channels.refusals import NotKept, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.service import DRAFT_PAUSE, ServiceAdapter
+from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.telegram.api import MOST_FILE_BYTES, BotApi
+from pegasus.channels.telegram.buttons import ButtonDesk, buttons_of
+from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, pieces_of
+from pegasus.channels.telegram.updates import ALLOWED, TYPE, BotName, Click, FileRef, Heard, Move, read_update
+from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
+from pegasus.formatting import truncate
+from pegasus.messages import ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, Progress, Typing
+from pegasus.observe import get_logger
+from pegasus.settings import TelegramSettings
+from pegasus.wire import decode_object
+
+POLL_SECONDS: Final = 50
+"""Seconds that Telegram holds a poll open while there is nothing."""
+MOST_FAILED_POLLS: Final = 3
+"""Failed polls in a row after which everything is asked anew: another program may have set a webhook."""
+FAILED_POLL_PAUSE: Final = 1.0
+"""Seconds until the next poll before that."""
+KEEP_DELAY: Final = 2.0
+"""Seconds until a message is handed in again that could not be kept."""
+WEBHOOK_SECONDS: Final = 2.5
+"""Seconds within which a webhook is answered. What takes longer is answered with 503, and Telegram asks again."""
+CHECK_SECONDS: Final = 300.0
+"""Seconds between two looks at whether Telegram still takes the token, where nothing is polled."""
+FETCH_SECONDS: Final = 60.0
+"""Seconds that the files of a batch of messages may take. Messages behind them in their conversations wait so long."""
+MOST_FETCHES: Final = 4
+"""Messages whose files are fetched at the same time."""
+MOST_KEPT_BYTES: Final = 16 << 20
+"""Bytes of the files of one message. They travel through the inbox with it."""
+GROUP_DRAFT_PAUSE: Final = 4.0
+"""Seconds between two states of a draft in a group, where Telegram allows 20 messages a minute
+(https://core.telegram.org/bots/faq#my-bot-is-hitting-limits-how-do-i-avoid-this)."""
+REASONING_LENGTH: Final = 400
+"""Characters of the model's reasoning that a draft shows."""
+COMMAND_LENGTH: Final = 256
+"""Characters of a command's description."""
+PATH: Final = "/channels/telegram/"
+"""Path of the webhook, before its secret."""
+
+_log = get_logger("telegram")
+
+
+class TelegramAdapter(ServiceAdapter):
+    """The adapter of `[channels.telegram]`: `TelegramAdapter(settings.channels["telegram"], context)`."""
+
+    has_buttons = True
+    typing_pause = 4.5  # a sign is shown for 5 s (https://core.telegram.org/bots/api#sendchataction)
+
+    def __init__(self, settings: TelegramSettings, context: ServiceContext) -> None:
+        super().__init__(TYPE, context)
+        self.settings = settings
+        self.api = BotApi(settings.base_url, settings.bot_token, context.transport)
+        self.bot = BotName(0, "")
+        """Who we are, known once `listen` has asked."""
+        self.sender = TelegramSender(self.api, self.log)
+        self.buttons = ButtonDesk(self.api, self.sender, self.log, context)
+        self._nursery: trio.Nursery | None = None
+        """Runs what webhooks have brought; None while the actor does not run."""
+        self._hearing: dict[int, trio.Event] = {}
+        """Updates of webhooks that are being handled, by their number."""
+
+    @asynccontextmanager
+    async def _open(self) -> Any:
+        async with self.api, trio.open_nursery() as nursery:
+            self._nursery = nursery
+            try:
+                yield
+            finally:
+                self._nursery = None
+                self._hearing.clear()
+                nursery.cancel_scope.cancel()
+
+    def connection(self) -> AbstractAsyncContextManager[object]:
+        """Open the connection pool for a run of the actor."""
+        opened: AbstractAsyncContextManager[object] = self._open()
+        return opened
+
+    # ---------------------------------------------------------------- in
+
+    async def listen(self) -> None:
+        """Poll for updates, or keep the webhook, until cancelled."""
+        me = await self._ask("getMe")
+        self.bot = _bot_name(me)
+        await self._list_commands()
+        if self.settings.mode == "webhook":
+            await self._keep_webhook()
+        await self._ask("deleteWebhook")  # Telegram refuses to be polled while there is one
+        self.is_up(f"@{self.bot.username}")
+        await self._poll()
+
+    async def _ask(self, method: str, params: Mapping[str, Json] | None = None) -> Any:
+        """Return the result of a call, tried again until Telegram is there. Raises what else `BotApi.call` raises."""
+        return await self.reachability.call(partial(self.api.call, method, params))
+
+    async def _poll(self) -> None:
+        """Ask for updates until cancelled. Raises ServiceDown when that has failed MOST_FAILED_POLLS times in a row."""
+        offset: int | None = None
+        failures = 0
+        while True:
+            params: dict[str, Json] = {"timeout": POLL_SECONDS, "allowed_updates": list(ALLOWED)}
+            if offset is not None:
+                params["offset"] = offset
+            try:
+                updates = await self.api.call("getUpdates", params, timeout=POLL_SECONDS + 10.0)
+            except ServiceDown:
+                failures += 1
+                if failures >= MOST_FAILED_POLLS:
+                    raise
+                await trio.sleep(FAILED_POLL_PAUSE)
+                continue
+            failures = 0
+            self.is_up()
+            if isinstance(updates, list):
+                await self._hear_until_kept(updates)
+                offset = _next_offset(updates, offset)
+
+    async def _list_commands(self) -> None:
+        """Tell Telegram the commands, which it offers to people who type a slash."""
+        commands: list[Json] = [
+            {"command": name.removeprefix("/"), "description": truncate(meaning, COMMAND_LENGTH)}
+            for name, meaning in self.context.commands.items()
+        ]
+        try:
+            await self._ask("setMyCommands", {"commands": commands})
+        except (ReplyRefused, RateLimited) as error:
+            _log.warning("Telegram does not take the list of commands", reason=str(error))
+
+    async def _hear_until_kept(self, updates: Sequence[Json]) -> None:
+        """Handle updates; return when their messages are on disk, however long that takes."""
+        while True:
+            try:
+                return await self.hear(updates)
+            except NotKept as error:
+                _log.warning("messages cannot be kept at the moment; Telegram keeps them", reason=str(error))
+                await trio.sleep(KEEP_DELAY)
+
+    async def hear(self, updates: Sequence[Json]) -> None:
+        """Handle updates in order; on return their messages are on disk. Raises NotKept: then all are to be handled again."""
+        found: list[Heard] = []
+        for update in updates:
+            match read_update(update, self.bot, self._has_spoken_in):
+                case Heard() as heard:
+                    found += self._admitted(heard)
+                case Move(old, new):
+                    await self.sender.note_move(old, new)
+                case Click() as click:
+                    await self._click(click)
+                case None:
+                    pass
+        # Files take their time. Conversations without any in this batch do not wait for them.
+        slow = {heard.message.channel.channel_id for heard in found if heard.files}
+        await self.accept(*(heard.message for heard in found if heard.message.channel.channel_id not in slow))
+        await self.accept(*await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
+
+    def _admitted(self, heard: Heard) -> list[Heard]:
+        """Return the message; [] if a bot has written it that is not heard any more. Files of strangers are not fetched."""
+        message, channel_id = heard.message, heard.message.channel.channel_id
+        if not self.context.intake.admits(message):
+            return [attrs.evolve(heard, message=attrs.evolve(message, text=message.text or "(a file)"), files=())]
+        if not heard.is_bot:
+            self.hears_person(channel_id)
+        elif not self.hears_bot(channel_id):
+            _log.info("another bot is not heard any more until a person writes", chat=channel_id)
+            return []
+        return [heard]
+
+    async def _click(self, click: Click) -> None:
+        try:
+            with trio.move_on_after(WEBHOOK_SECONDS):
+                await self.buttons.handle(click)
+        except (ServiceDown, RateLimited, ReplyRefused) as error:
+            _log.warning("a click could not be answered", reason=str(error))
+
+    def _has_spoken_in(self, channel_id: str, thread: str) -> bool:
+        return self.log.fact(f"topic/{channel_id}/{thread}") is not None
+
+    # ---------------------------------------------------------------- files
+
+    async def _fetch_all(self, found: Sequence[Heard]) -> list[InboundMessage]:
+        """Return the messages with their files, in order. Files that have not come within FETCH_SECONDS are named."""
+        messages = [heard.message for heard in found]
+        limiter, deadline = trio.CapacityLimiter(MOST_FETCHES), trio.current_time() + FETCH_SECONDS
+
+        async def fetch(index: int, heard: Heard) -> None:
+            async with limiter:
+                messages[index] = await self._with_files(heard.message, heard.files, deadline)
+
+        async with trio.open_nursery() as nursery:
+            for index, heard in enumerate(found):
+                if heard.files:
+                    nursery.start_soon(fetch, index, heard)
+        return messages
+
+    async def _with_files(self, message: InboundMessage, files: Sequence[FileRef], deadline: float) -> InboundMessage:
+        """Return the message with its files. One that cannot be had is named in the text. deadline: Trio's clock."""
+        media: list[Media] = []
+        notes: list[str] = []
+        room = MOST_KEPT_BYTES
+        with trio.move_on_at(deadline):
+            for file in files:
+                try:
+                    content = await self._fetch(file, room)
+                except (ReplyRefused, RateLimited) as error:
+                    notes.append(f"(attached: {file.name}, {file.mime}; I could not get it: {error})")
+                    continue
+                room -= len(content)
+                media.append(Media(file.name, file.mime, b64encode(content).decode()))
+        late = files[len(media) + len(notes) :]
+        notes += [f"(attached: {file.name}, {file.mime}; Telegram did not deliver it in time)" for file in late]
+        return attrs.evolve(message, text="\n".join(filter(None, [message.text, *notes])), media=tuple(media))
+
+    async def _fetch(self, file: FileRef, room: int) -> bytes:
+        """Return the content of a file. Raises ReplyRefused if it is too large or Telegram does not have it."""
+        if file.size > min(room, MOST_FILE_BYTES):
+            raise ReplyRefused(f"it has {file.size:,} bytes, of which a message may have {MOST_KEPT_BYTES:,}")
+        found = await self.reachability.call(partial(self.api.call, "getFile", {"file_id": file.file_id}))
+        path = found.get("file_path") if isinstance(found, Mapping) else None
+        if not isinstance(path, str):
+            raise ReplyRefused("Telegram does not say where it is")
+        content = await self.reachability.call(partial(self.api.download, path))
+        if len(content) > room:
+            raise ReplyRefused(f"it has {len(content):,} bytes, of which a message may have {MOST_KEPT_BYTES:,}")
+        return content
+
+    # ---------------------------------------------------------------- the webhook
+
+    async def _keep_webhook(self) -> None:
+        """Tell Telegram where to call, and look now and then whether it still takes the token."""
+        address = f"{self.context.public_url.rstrip('/')}{PATH}{self._secret('path')}"
+        params: dict[str, Json] = {
+            "url": address,
+            "secret_token": self._secret("header"),
+            "allowed_updates": list(ALLOWED),
+            "max_connections": 1,  # so that updates come in order
+        }
+        try:
+            await self._ask("setWebhook", params)
+        except ReplyRefused as error:
+            raise ServiceDown(str(error)) from None
+        while True:
+            self.is_up(f"@{self.bot.username}")
+            await trio.sleep(CHECK_SECONDS)
+            await self._ask("getMe")
+
+    def _secret(self, purpose: str) -> str:
+        """Return a secret that only Telegram and we know. It follows from the token, so that it needs no place on disk."""
+        return hmac.digest(self.settings.bot_token.encode(), f"pegasus webhook {purpose}".encode(), "sha256").hex()
+
+    async def receive(self, request: WebhookRequest) -> WebhookAnswer:
+        """Take an update from Telegram; see `WebhookReceiver`."""
+        if self.settings.mode != "webhook" or not request.path.startswith(PATH):
+            return WebhookAnswer(404)
+        given = request.headers.get("x-telegram-bot-api-secret-token", "")
+        is_path_right = hmac.compare_digest(request.path[len(PATH) :].encode(), self._secret("path").encode())
+        if not (is_path_right and hmac.compare_digest(given.encode(), self._secret("header").encode())):
+            return WebhookAnswer(401, b"wrong secret")
+        try:
+            update = decode_object(request.body)
+        except ValueError:
+            return WebhookAnswer(400, b"no JSON object")
+        number = update.get("update_id")
+        if not isinstance(number, int):
+            return WebhookAnswer(400, b"no update_id")
+        if self._nursery is None or not self.bot.id:
+            return WebhookAnswer(503, b"not connected yet")
+        if number not in self._hearing:
+            self._hearing[number] = trio.Event()
+            self._nursery.start_soon(self._hear_one, number, update)
+        is_kept = self._hearing[number]
+        with trio.move_on_after(WEBHOOK_SECONDS):
+            await is_kept.wait()
+        return WebhookAnswer(200 if is_kept.is_set() else 503)
+
+    async def _hear_one(self, number: int, update: Json) -> None:
+        """Handle an update of a webhook to its end, also when its request does not wait any longer."""
+        is_kept = self._hearing[number]
+        await self._hear_until_kept([update])
+        is_kept.set()
+        self._hearing.pop(number, None)
+
+    # ---------------------------------------------------------------- out
+
+    def pieces(self, reply: OutboundMessage) -> Sequence[TelegramPiece]:
+        """Return the texts and files of a reply."""
+        return pieces_of(reply, buttons_of(reply))
+
+    async def send(self, reply: OutboundMessage, piece: TelegramPiece, number: int) -> str:
+        """Send a piece; see `ServiceAdapter.send`."""
+        channel = reply.channel
+        id = await self.sender.send(channel, piece, is_first=number == 0)
+        if isinstance(piece, TextMessage) and piece.buttons:
+            await self.buttons.remember(reply, piece, id)
+        if channel.reply_to is not None:
+            await self.log.set_fact(f"topic/{channel.channel_id}/{channel.reply_to}", True)
+        return id
+
+    async def show_typing(self, typing: Typing) -> None:
+        """Show that the agent thinks."""
+        await self.api.call("sendChatAction", {**self.sender.place(typing.channel), "action": "typing"})
+
+    async def show_draft(self, draft: Progress) -> None:
+        """Show a reply while it is written; before it begins, the model's reasoning where the owner wants that."""
+        text = draft.text or (f"💭 {draft.reasoning[-REASONING_LENGTH:]}" if draft.reasoning else "")
+        await self.sender.show_draft(draft.channel, text)
+
+    def draft_pause(self, channel_id: str) -> float:
+        """Return the seconds between two states of a draft."""
+        return GROUP_DRAFT_PAUSE if channel_id.startswith("-") else DRAFT_PAUSE
+
+    async def show_approval(self, notice: ApprovalNotice) -> None:
+        """Show the answer to an approval in place of its buttons."""
+        await self.buttons.show(notice)
+
+
+def _bot_name(me: Json) -> BotName:
+    """Return who we are, from the answer to `getMe`. Raises ServiceDown for an answer that is none of Telegram's."""
+    match me:
+        case {"id": int(id), "username": str(username)}:
+            return BotName(id, username)
+    raise ServiceDown("what answers is not Telegram: getMe names no bot")
+
+
+def _next_offset(updates: Sequence[Json], offset: int | None) -> int | None:
+    """Return the offset that confirms these updates."""
+    ids = [update.get("update_id") for update in updates if isinstance(update, Mapping)]
+    return max([id + 1 for id in ids if isinstance(id, int)], default=offset)

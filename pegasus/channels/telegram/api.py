@@ -1,0 +1,122 @@
+"""Calls of Telegram's Bot API, and what it refuses as exceptions (https://core.telegram.org/bots/api#making-requests).
+
+An answer is `{"ok":true,"result":…}`, or with the code as status `{"ok":false,"error_code":429,"description":"…",
+"parameters":{"retry_after":…}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Final
+
+from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.service_http import TIMEOUT, ServiceHttp, open_service_http, request
+from pegasus.formatting import truncate
+from pegasus.messages import Json
+from pegasus.wire import decode_object
+
+MOST_FILE_BYTES: Final = 20 << 20
+"""Bytes of a file that bots can download (https://core.telegram.org/bots/api#getfile)."""
+LONGEST_WAIT: Final = 3600.0
+"""Seconds of a rate limit that are obeyed; a longer one is tried again after them."""
+_LONGEST_REASON: Final = 200
+_FORMAT_WORDS: Final = ("can't parse entities", "can't parse message text", "unsupported start tag", "entity")
+
+
+class FormatRefused(ReplyRefused):
+    """Telegram cannot read the markup of a text. It is to be sent as plain text."""
+
+
+class GroupMoved(ReplyRefused):
+    """The group has become a supergroup with another id."""
+
+    def __init__(self, chat_id: int) -> None:
+        super().__init__(f"the group has become the supergroup {chat_id}")
+        self.chat_id = chat_id
+
+
+class BotApi:
+    """The Bot API of one bot.
+
+    Example::
+
+        async with BotApi("https://api.telegram.org", token) as api:
+            me = await api.call("getMe")
+    """
+
+    def __init__(self, base_url: str, token: str, transport: Any = None) -> None:
+        self._path = f"/bot{token}"
+        self._file_path = f"/file/bot{token}"
+        self._base_url = base_url.rstrip("/")
+        self._transport = transport
+        self._stack = AsyncExitStack()
+        self._http: ServiceHttp | None = None
+
+    async def __aenter__(self) -> BotApi:
+        """Open the connection pool."""
+        self._http = await self._stack.enter_async_context(open_service_http(self._base_url, self._transport))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close all connections."""
+        self._http = None
+        await self._stack.aclose()
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Json] | None = None,
+        *,
+        files: Mapping[str, Any] | None = None,
+        timeout: float = TIMEOUT,
+    ) -> Any:
+        """Return the `result` of a call.
+
+        files: by field, as (name, bytes, MIME type); params then travel as fields of a form, nested ones as JSON. timeout: seconds.
+
+        Raises ServiceDown, RateLimited, CredentialsRefused, and ReplyRefused for every other refusal, with FormatRefused and
+        GroupMoved for two that can be helped.
+        """
+        if self._http is None:
+            raise ServiceDown("not connected yet")
+        body: dict[str, Any] = {"json": dict(params or {})} if files is None else {"data": params, "files": files}
+        response = await request(self._http, "POST", f"{self._path}/{method}", timeout=timeout, **body)
+        try:
+            answer = decode_object(response.content)
+        except ValueError:
+            raise ServiceDown(f"it answers with something that is no JSON (status {response.status_code})") from None
+        if answer.get("ok") is True:
+            return answer.get("result")
+        raise _refusal(method, response.status_code, answer)
+
+    async def download(self, file_path: str) -> bytes:
+        """Return the content of a file that `getFile` has named. Raises ServiceDown, ReplyRefused."""
+        if self._http is None:
+            raise ServiceDown("not connected yet")
+        response = await request(self._http, "GET", f"{self._file_path}/{file_path}", most_bytes=MOST_FILE_BYTES)
+        if response.status_code != 200:
+            raise ReplyRefused(f"the file is not there (status {response.status_code})")
+        return response.content
+
+
+def _refusal(method: str, status: int, answer: Mapping[str, Json]) -> Exception:
+    """Return the exception for an answer that says no."""
+    code = answer.get("error_code")
+    code = code if isinstance(code, int) else status
+    description = truncate(str(answer.get("description") or f"status {status}"), _LONGEST_REASON)
+    parameters = answer.get("parameters")
+    parameters = parameters if isinstance(parameters, Mapping) else {}
+    moved, seconds = parameters.get("migrate_to_chat_id"), parameters.get("retry_after")
+    if code == 401 or (code == 404 and method == "getMe"):  # 404: what is no token at all
+        return CredentialsRefused(f"Telegram refuses the bot token ({description})")
+    if code == 429:
+        wait = float(seconds) if isinstance(seconds, int | float) else 5.0
+        return RateLimited(min(max(wait, 0.1), LONGEST_WAIT))
+    if isinstance(moved, int):
+        return GroupMoved(moved)
+    if code >= 500 or code == 409:  # 409: another program polls with this token
+        return ServiceDown(f"Telegram answers: {description}")
+    if code == 400 and any(word in description.lower() for word in _FORMAT_WORDS):
+        return FormatRefused(description)
+    return ReplyRefused(f"Telegram refuses it: {description}")

@@ -1,0 +1,128 @@
+"""Buttons below messages: a yes or no to a tool call, and letting somebody in. Only owners may click.
+
+What is in a button is what Telegram sends back when it is clicked, at most 64 bytes: `a:<id>:once`, `a:<id>:always` and `a:<id>:deny`
+for an approval, `p:<code>` for a person. Somebody could send such a click without the button, so it is worth no more than the command.
+
+The message of an approval is remembered on disk until it is answered, wherever that happens; then the answer stands below its text and
+the buttons are gone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from pegasus.channels.delivery_log import DeliveryLog
+from pegasus.channels.refusals import ReplyRefused
+from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.telegram.api import BotApi
+from pegasus.channels.telegram.markup import escape_html
+from pegasus.channels.telegram.sending import Buttons, TelegramSender, TextMessage
+from pegasus.channels.telegram.updates import TYPE, Click
+from pegasus.formatting import truncate
+from pegasus.intake import PAIRING
+from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
+
+APPROVAL: Final = "approval"
+"""Key of the metadata of a message that asks for an approval; its value is the id."""
+LONGEST_TOAST: Final = 200
+"""Characters of the answer to a click (https://core.telegram.org/bots/api#answercallbackquery)."""
+_NOT_YOURS: Final = "Only my owner may decide about that."
+_STATES: Final = {
+    "allowed": "✅ Allowed",
+    "denied": "❌ Denied",
+    "expired": "⌛ Expired",
+    "withdrawn": "Not needed any more",
+}
+
+
+def buttons_of(reply: OutboundMessage) -> Buttons:
+    """Return the buttons below a reply, () for none."""
+    approval, code = reply.metadata.get(APPROVAL), reply.metadata.get(PAIRING)
+    if isinstance(approval, str):
+        return (
+            ("Allow", f"a:{approval}:once"),
+            ("Always", f"a:{approval}:always"),
+            ("Deny", f"a:{approval}:deny"),
+        )
+    return (("Let in", f"p:{code}"),) if isinstance(code, str) else ()
+
+
+class ButtonDesk:
+    """Remembers messages with buttons, and handles clicks.
+
+    Example: `await ButtonDesk(api, sender, log, context).handle(click)`.
+    """
+
+    def __init__(self, api: BotApi, sender: TelegramSender, log: DeliveryLog, context: ServiceContext) -> None:
+        self._api = api
+        self._sender = sender
+        self._log = log
+        self._context = context
+
+    async def remember(self, reply: OutboundMessage, piece: TextMessage, message_id: str) -> None:
+        """Note where a message with buttons is. Returns when that is on disk."""
+        key = _key_of(piece)
+        place: dict[str, Json] = {"chat": reply.channel.channel_id, "message": message_id, "html": piece.html}
+        await self._log.set_fact(key, place)
+
+    async def handle(self, click: Click) -> None:
+        """Carry out a click and answer it. Raises what `BotApi.call` raises."""
+        if not self._context.is_owner(click.channel):
+            await self._answer(click, _NOT_YOURS, is_alert=True)
+            return
+        sentence = await self._carry_out(click)
+        await self._answer(click, sentence or "This button does nothing any more.")
+        if sentence and not await self._close(":".join(click.data.split(":")[:2]), sentence):
+            await self._remove_buttons(click)
+
+    async def _carry_out(self, click: Click) -> str:
+        """Do what an owner has clicked; return a sentence about it, "" for a button that is none of ours."""
+        by = f"{TYPE}:{click.channel.user_id}"
+        match click.data.split(":"):
+            case ["a", id, "once" | "always" | "deny" as decision]:
+                return await self._context.decide(id, decision != "deny", decision == "always", by)
+            case ["p", code]:
+                return await self._context.pair(code, by)
+        return ""
+
+    async def show(self, notice: ApprovalNotice) -> None:
+        """Show that an approval is not open any more."""
+        by = f" by {notice.by}" if notice.by else ""
+        await self._close(f"a:{notice.id}", f"{_STATES.get(notice.state, notice.state)}{by}")
+
+    async def _close(self, key: str, words: str) -> bool:
+        """Write the outcome below the text, without buttons; return False if the message is not known, or was closed before."""
+        place = self._log.fact(key)
+        match place:
+            case {"chat": str(chat), "message": str(message), "html": str(html)}:
+                piece = TextMessage(f"{html}\n\n<i>{escape_html(words)}</i>")
+            case _:
+                return False
+        await self._log.set_fact(key, None)
+        channel = ChannelInfo(TYPE, chat)
+        try:
+            await self._sender.edit(channel, message, piece)
+        except ReplyRefused:  # no room for one more line
+            await self._sender.edit(channel, message, attrs.evolve(piece, html=html))
+        return True
+
+    async def _answer(self, click: Click, words: str, *, is_alert: bool = False) -> None:
+        params: dict[str, Json] = {"callback_query_id": click.id, "text": truncate(words, LONGEST_TOAST)}
+        try:
+            await self._api.call("answerCallbackQuery", {**params, "show_alert": is_alert})
+        except ReplyRefused:  # the click is too old; what it asked for is done
+            return
+
+    async def _remove_buttons(self, click: Click) -> None:
+        chat = self._sender.chat_id(click.channel.channel_id)
+        try:
+            await self._api.call("editMessageReplyMarkup", {"chat_id": chat, "message_id": int(click.message_id)})
+        except ReplyRefused:
+            return
+
+
+def _key_of(piece: TextMessage) -> str:
+    """Return the fact by which the message of these buttons is found: the beginning that all its buttons share."""
+    return ":".join(piece.buttons[0][1].split(":")[:2])

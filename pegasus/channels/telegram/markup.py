@@ -1,0 +1,164 @@
+"""Markdown to the HTML that Telegram understands (https://core.telegram.org/bots/api#html-style).
+
+Telegram has bold, italics, strikethrough, code, links and quotations, and refuses a text with any other tag, with tags that overlap,
+or with one that is not closed. It has no headings, lists, tables or pictures; these become bold lines, bullets, code blocks and links.
+HTML in the Markdown is shown as text, so that nothing that the agent quotes can become a tag.
+
+    >>> render_telegram_html("**Done**: [log](https://example.org/?a=1&b=2) is < 5 kB")
+    '<b>Done</b>: <a href="https://example.org/?a=1&amp;b=2">log</a> is &lt; 5 kB'
+
+Within code there is no other markup, and quotations do not nest: an inner one is shown with a bar.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from pegasus.channels.blocks import BlockRenderer
+from pegasus.channels.splitting import split_markdown, utf16_length
+
+LONGEST_TEXT: Final = 4096
+"""UTF-16 code units of a message, without markup (https://core.telegram.org/bots/api#sendmessage)."""
+LINK_SCHEMES: Final = ("http", "https", "mailto", "tel")
+_TAGS: Final = {"strong": "b", "em": "i", "s": "s"}
+_TAG: Final = re.compile(r"<[^>]*>")
+_LANGUAGE: Final = re.compile(r"[A-Za-z0-9+#_.-]{1,32}")
+
+
+def split_for_telegram(markdown: str) -> list[str]:
+    """Return a Markdown text as pieces of HTML, each of which fits into a message. [] if nothing can be seen of it."""
+    whole = render_telegram_html(markdown)
+    if utf16_length(shown := plain_text(whole)) <= LONGEST_TEXT:
+        return [whole] if shown.strip() else []
+    pieces = split_markdown(markdown, LONGEST_TEXT, _visible_length)
+    rendered = (render_telegram_html(piece) for piece in pieces)
+    return [piece for piece in rendered if plain_text(piece).strip()]
+
+
+def render_telegram_html(markdown: str) -> str:
+    """Return a Markdown text as Telegram's HTML. Raises nothing."""
+    return _HtmlBlocks(_parser().parse(markdown)).render().strip("\n")
+
+
+def plain_text(rendered: str) -> str:
+    """Return what people see of Telegram's HTML, for a message that Telegram cannot read."""
+    return html.unescape(_TAG.sub("", rendered))
+
+
+def _visible_length(markdown: str) -> int:
+    return utf16_length(plain_text(render_telegram_html(markdown)))
+
+
+def escape_html(text: str) -> str:
+    """Return a text so that Telegram shows it as it stands."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+    return parser.disable(["html_block", "html_inline", "reference"])
+
+
+class _HtmlBlocks(BlockRenderer):
+    """The blocks of a document as Telegram's HTML."""
+
+    def __init__(self, tokens: Sequence[Token]) -> None:
+        super().__init__(tokens)
+        self._quotes = 0
+        """Quotations around the present place."""
+
+    def inline(self, tokens: Sequence[Token]) -> str:
+        """Return the text of a paragraph."""
+        return _inline(tokens)
+
+    def cell(self, tokens: Sequence[Token]) -> str:
+        """Return the text of a cell without tags."""
+        return plain_text(_inline(tokens))
+
+    def heading(self, text: str) -> str:
+        """Return a heading as a bold line."""
+        return f"<b>{text.replace('<b>', '').replace('</b>', '')}</b>" if text else ""
+
+    def code(self, content: str, info: str) -> str:
+        """Return a block of code with its language."""
+        return _code_block(content, info.split()[0] if info.split() else "")
+
+    def quotation(self, depth: int) -> str:
+        """Return a quotation. Telegram has none within another one or a list."""
+        self._quotes += 1
+        text = self.render("blockquote_close", depth=depth)
+        self._quotes -= 1
+        if self._quotes or not text or depth:
+            return "\n".join(f"┃ {line}" for line in text.split("\n")) if "<pre>" not in text else text
+        return f"<blockquote>{text}</blockquote>"
+
+    def item(self, sign: str, body: str, depth: int) -> str:
+        """Return an item, indented by its depth."""
+        return f"{'  ' * depth}{sign} {body}"
+
+
+def _code_block(content: str, language: str) -> str:
+    text = escape_html(content.rstrip("\n"))
+    if not text.strip():
+        return ""
+    if _LANGUAGE.fullmatch(language):
+        return f'<pre><code class="language-{language}">{text}</code></pre>'
+    return f"<pre>{text}</pre>"
+
+
+def _inline(tokens: Sequence[Token]) -> str:
+    """Return the tokens of a line. Marks without text between them are left out: Telegram has no empty entities."""
+    parts: list[str] = []
+    links: list[bool] = []
+    """Whether each link that is open here has become a tag."""
+    for token in tokens:
+        match token.type:
+            case "text":
+                parts.append(escape_html(token.content))
+            case "code_inline":
+                parts.append(f"<code>{escape_html(token.content)}</code>")
+            case "softbreak" | "hardbreak":
+                parts.append("\n")
+            case "link_open":
+                address = str(token.attrGet("href") or "")
+                links.append(_is_link(address))
+                parts.append(f'<a href="{html.escape(address)}">' if links[-1] else "")
+            case "link_close":
+                parts.append("</a>" if links.pop() else "")
+            case "image":
+                parts.append(_image(token))
+            case kind:
+                tag = _TAGS.get(kind.rpartition("_")[0])
+                parts.append("" if tag is None else f"<{'/' if kind.endswith('close') else ''}{tag}>")
+    return _without_empty("".join(parts))
+
+
+def _image(token: Token) -> str:
+    """Return a picture as a link with its description."""
+    address, shown = str(token.attrGet("src") or ""), token.content or "picture"
+    if not _is_link(address):
+        return escape_html(shown)
+    return f'<a href="{html.escape(address)}">{escape_html(shown)}</a>'
+
+
+def _is_link(address: str) -> bool:
+    try:
+        return urlsplit(address).scheme in LINK_SCHEMES
+    except ValueError:
+        return False
+
+
+def _without_empty(text: str) -> str:
+    """Return HTML without pairs of tags that hold nothing."""
+    while (shorter := re.sub(r"<(b|i|s|a|code)(?: [^>]*)?></\1>", "", text)) != text:
+        text = shorter
+    return text

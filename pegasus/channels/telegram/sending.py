@@ -1,0 +1,207 @@
+"""Messages to Telegram: texts, files, buttons, and drafts that become replies.
+
+A draft is a message of its own that is edited while the agent writes, and at last edited to the reply. Its id is on disk, so that
+after a crash the same message becomes the reply, and nobody sees a text that was left in the middle of a sentence.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from pegasus.channels.delivery_log import DeliveryLog
+from pegasus.channels.refusals import ReplyRefused
+from pegasus.channels.telegram.api import BotApi, FormatRefused, GroupMoved
+from pegasus.channels.telegram.markup import plain_text, split_for_telegram
+from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage
+
+MOST_PHOTO_BYTES: Final = 10 << 20
+"""Bytes of a picture that is shown as one; a larger one goes as a file (https://core.telegram.org/bots/api#sendphoto)."""
+MOST_SENT_BYTES: Final = 50 << 20
+"""Bytes of a file that bots may send."""
+_PHOTOS: Final = ("image/jpeg", "image/png", "image/webp")
+_SAME: Final = "message is not modified"
+_GONE: Final = (
+    "message to edit not found",
+    "message can't be edited",
+    "message to delete not found",
+    "MESSAGE_ID_INVALID",
+)
+_NO_THREAD: Final = "message thread not found"
+
+Buttons: TypeAlias = Sequence[tuple[str, str]]
+"""Label of each button and what is sent back when it is clicked (at most 64 bytes)."""
+
+
+@attrs.frozen
+class TextMessage:
+    """A text, as Telegram's HTML: `TextMessage("<b>Done</b>")`."""
+
+    html: str
+    buttons: tuple[tuple[str, str], ...] = ()
+
+
+@attrs.frozen(eq=False)
+class FileMessage:
+    """A file of a reply."""
+
+    media: Media
+
+
+TelegramPiece: TypeAlias = TextMessage | FileMessage
+
+
+def pieces_of(reply: OutboundMessage, buttons: Buttons = ()) -> list[TelegramPiece]:
+    """Return what is sent for a reply: its texts, the buttons below the last of them, then its files."""
+    texts = [TextMessage(text) for text in split_for_telegram(reply.text)]
+    if buttons:
+        texts = texts or [TextMessage("?")]
+        texts[-1] = attrs.evolve(texts[-1], buttons=tuple(buttons))
+    return [*texts, *map(FileMessage, reply.media)]
+
+
+class TelegramSender:
+    """Sends pieces and drafts by the Bot API. Every method raises what `BotApi.call` raises.
+
+    Example: `id = await TelegramSender(api, log).send(reply.channel, TextMessage("hi"), is_first=True)`.
+    """
+
+    def __init__(self, api: BotApi, log: DeliveryLog) -> None:
+        self._api = api
+        self._log = log
+
+    # ---------------------------------------------------------------- places
+
+    def chat_id(self, channel_id: str) -> Json:
+        """Return the chat as Telegram wants it: a number, or the name of a public channel (`@name`). A group may have moved."""
+        moved = self._log.fact(f"moved/{channel_id}")
+        if isinstance(moved, str):
+            channel_id = moved
+        digits = channel_id.removeprefix("-")
+        return int(channel_id) if digits.isascii() and digits.isdecimal() else channel_id
+
+    async def note_move(self, old: str, new: str) -> None:
+        """Remember that a group has become a supergroup with another id."""
+        await self._log.set_fact(f"moved/{old}", new)
+
+    def place(self, channel: ChannelInfo) -> dict[str, Json]:
+        """Return the parameters that say where a message goes."""
+        place: dict[str, Json] = {"chat_id": self.chat_id(channel.channel_id)}
+        if channel.reply_to is not None and channel.reply_to.isascii() and channel.reply_to.isdecimal():
+            place["message_thread_id"] = int(channel.reply_to)
+        return place
+
+    async def _call_at(self, channel: ChannelInfo, method: str, params: Mapping[str, Json], **options: Any) -> Any:
+        """Call a method about a place. A group that has moved is followed; a topic that is gone is left out."""
+        place = self.place(channel)
+        for _ in range(3):
+            try:
+                return await self._api.call(method, {**place, **params}, **options)
+            except GroupMoved as move:
+                await self.note_move(channel.channel_id, str(move.chat_id))
+                place["chat_id"] = move.chat_id
+            except ReplyRefused as error:
+                if _NO_THREAD not in str(error) or place.pop("message_thread_id", None) is None:
+                    raise
+        raise ReplyRefused("Telegram names ever another place for this chat")
+
+    # ---------------------------------------------------------------- messages
+
+    async def send(self, channel: ChannelInfo, piece: TelegramPiece, *, is_first: bool) -> str:
+        """Send a piece and return its message id. The first text takes the place of the draft, if there is one."""
+        draft = self._log.draft_of(channel.channel_id) if is_first else ""
+        if isinstance(piece, FileMessage):
+            if draft:
+                await self._withdraw(channel, draft)
+            return await self._send_file(channel, piece.media)
+        if draft and await self.edit(channel, draft, piece):
+            return draft
+        return await self._send_text(channel, piece)
+
+    async def _send_text(self, channel: ChannelInfo, piece: TextMessage) -> str:
+        try:
+            result = await self._call_at(channel, "sendMessage", _text_params(piece))
+        except FormatRefused:
+            result = await self._call_at(channel, "sendMessage", _text_params(piece, is_plain=True))
+        return _message_id(result)
+
+    async def edit(self, channel: ChannelInfo, message_id: str, piece: TextMessage) -> bool:
+        """Change a text of ours; return False if the message is not there any more."""
+        if not message_id.isdecimal():  # Telegram did not say which it was
+            return False
+        where: dict[str, Json] = {"chat_id": self.chat_id(channel.channel_id), "message_id": int(message_id)}
+        for is_plain in (False, True):
+            try:
+                await self._api.call("editMessageText", {**where, **_text_params(piece, is_plain=is_plain)})
+                return True
+            except FormatRefused:
+                continue
+            except GroupMoved as move:  # what was written before the move cannot be changed any more
+                await self.note_move(channel.channel_id, str(move.chat_id))
+                return False
+            except ReplyRefused as error:
+                if _SAME in str(error):
+                    return True
+                if any(words in str(error) for words in _GONE):
+                    return False
+                raise
+        return False
+
+    async def _send_file(self, channel: ChannelInfo, media: Media) -> str:
+        try:
+            content = b64decode(media.data, validate=True)
+        except ValueError:
+            raise ReplyRefused(f"the file {media.name!r} is damaged") from None
+        if len(content) > MOST_SENT_BYTES:
+            raise ReplyRefused(f"the file {media.name!r} has more than {MOST_SENT_BYTES:,} bytes")
+        kinds = ["document"]
+        if media.mime in _PHOTOS and len(content) <= MOST_PHOTO_BYTES:
+            kinds.insert(0, "photo")
+        for kind in kinds:
+            try:
+                files = {kind: (media.name, content, media.mime)}
+                result = await self._call_at(channel, f"send{kind.capitalize()}", {}, files=files, timeout=120.0)
+                return _message_id(result)
+            except ReplyRefused:
+                if kind == kinds[-1]:
+                    raise  # what cannot be shown as a picture can be sent as a file
+        raise AssertionError("there is always a last kind")
+
+    # ---------------------------------------------------------------- drafts
+
+    async def show_draft(self, channel: ChannelInfo, text: str) -> None:
+        """Show a draft, or the newer state of the one that is shown; "" withdraws it."""
+        channel_id = channel.channel_id
+        shown = self._log.draft_of(channel_id)
+        pieces = split_for_telegram(text) if text.strip() else []
+        if not pieces:
+            if shown:
+                await self._withdraw(channel, shown)
+            return
+        # A draft that has got longer than a message shows its end, which is what is being written.
+        piece = TextMessage(pieces[-1])
+        if not shown or not await self.edit(channel, shown, piece):
+            await self._log.set_draft(channel_id, await self._send_text(channel, piece))
+
+    async def _withdraw(self, channel: ChannelInfo, message_id: str) -> None:
+        await self._log.set_draft(channel.channel_id, "")
+        if not message_id.isdecimal():
+            return
+        where: dict[str, Json] = {"chat_id": self.chat_id(channel.channel_id), "message_id": int(message_id)}
+        await self._api.call("deleteMessage", where)
+
+
+def _message_id(result: Json) -> str:
+    """Return the id of a message that was sent. An answer without one is a yes, too: asking again would send it twice."""
+    return str(result.get("message_id", "?")) if isinstance(result, Mapping) else "?"
+
+
+def _text_params(piece: TextMessage, *, is_plain: bool = False) -> dict[str, Json]:
+    """Return the parameters of a text. Without `reply_markup` an edit removes the buttons."""
+    text: dict[str, Json] = {"text": plain_text(piece.html)} if is_plain else {"text": piece.html, "parse_mode": "HTML"}
+    if piece.buttons:
+        text["reply_markup"] = {"inline_keyboard": [[{"text": t, "callback_data": d} for t, d in piece.buttons]]}
+    return text

@@ -1,0 +1,301 @@
+"""Updates of Telegram: from JSON to a message for the agent, a click on a button, or the move of a group.
+
+Everything in an update is written by strangers or by a version of Telegram that does not exist yet. Fields that are not understood
+are passed over; an update of which nothing is understood is None.
+
+Ids: the channelId is the chat's id, the userId the writer's, replyTo the id of a forum's topic. The message's id is the one of
+Telegram, which is unique in the chat, so that an update that comes twice is one message.
+
+In groups the metadata of a message says `group` and `mentioned`, from which the intake decides whether it is heard. A message is meant
+for the agent if it names the bot, answers it, is a command that is not another bot's, or is in a topic where the bot has spoken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from pegasus.conversation import sanitize_name
+from pegasus.intake import GROUP, MENTIONED
+from pegasus.messages import ChannelInfo, InboundMessage, Json
+
+TYPE: Final = "telegram"
+"""The channel type."""
+ALLOWED: Final = ("message", "edited_message", "channel_post", "edited_channel_post", "callback_query")
+"""Kinds of updates that are asked for."""
+LONGEST_NAME: Final = 64
+"""Characters of a person's name."""
+_START: Final = "/start"
+_PAIR_PAYLOAD: Final = re.compile(r"(?:pair[_-])?([A-HJ-NP-Z2-9]{8})\Z")
+"""What stands behind `/start` when somebody has followed a link with a code (https://core.telegram.org/bots/features#deep-linking)."""
+_COMMAND: Final = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]{3,32}))?(?=\s|\Z)")
+_GROUP_BOT: Final = 1087968824
+"""The user that stands for administrators who write anonymously, in the name of the group."""
+
+
+@attrs.frozen
+class BotName:
+    """Name of the agent on Telegram: `BotName(123, "pegasus_bot")`."""
+
+    id: int
+    username: str
+
+
+@attrs.frozen
+class FileRef:
+    """A file that is fetched by its id: `FileRef("AgAC…", "photo.jpg", "image/jpeg", 52113)`."""
+
+    file_id: str
+    name: str
+    mime: str
+    size: int
+    """Bytes, 0 if Telegram does not say."""
+
+
+@attrs.frozen
+class Heard:
+    """A message of somebody."""
+
+    message: InboundMessage
+    files: tuple[FileRef, ...] = ()
+    """Files to be fetched before the message is handed on."""
+    is_bot: bool = False
+    """Another bot has written it."""
+
+
+@attrs.frozen
+class Click:
+    """A click on a button below a message of ours."""
+
+    id: str
+    """Id by which the click is answered."""
+    channel: ChannelInfo
+    """The chat, and who has clicked."""
+    message_id: str
+    data: str
+    """What we have put into the button."""
+    name: str
+    """Name of who has clicked."""
+
+
+@attrs.frozen
+class Move:
+    """A group has become a supergroup with another id."""
+
+    old: str
+    new: str
+
+
+Event: TypeAlias = Heard | Click | Move
+InThread: TypeAlias = Callable[[str, str], bool]
+"""Returns whether the agent has spoken in a topic: (channelId, replyTo)."""
+
+
+def read_update(update: Json, bot: BotName, in_thread: InThread) -> Event | None:
+    """Return what an update says, None if nothing of it concerns us. Never raises, whatever the update holds."""
+    if not isinstance(update, Mapping):
+        return None
+    for kind in ("message", "channel_post"):
+        if isinstance(message := update.get(kind), Mapping):
+            return _read_message(message, bot, in_thread, is_edit=False)
+    for kind in ("edited_message", "edited_channel_post"):
+        if isinstance(message := update.get(kind), Mapping):
+            return _read_message(message, bot, in_thread, is_edit=True)
+    if isinstance(query := update.get("callback_query"), Mapping):
+        return _read_click(query)
+    return None
+
+
+# ------------------------------------------------------------------ messages
+
+
+def _read_message(
+    message: Mapping[str, Json], bot: BotName, in_thread: InThread, *, is_edit: bool
+) -> Heard | Move | None:
+    chat, message_id = message.get("chat"), _number(message.get("message_id"))
+    chat_id = _number(chat.get("id")) if isinstance(chat, Mapping) else None
+    if not isinstance(chat, Mapping) or chat_id is None or message_id is None:
+        return None
+    for key, is_old in (("migrate_to_chat_id", True), ("migrate_from_chat_id", False)):
+        if (other := _number(message.get(key))) is not None:
+            return Move(str(chat_id), str(other)) if is_old else Move(str(other), str(chat_id))
+    writer = _writer(message)
+    text = _text_of(message)
+    files = tuple(_files(message))
+    if writer is None or writer.id == str(bot.id) or not (text or files):
+        return None
+    thread = _number(message.get("message_thread_id")) if message.get("is_topic_message") is True else None
+    is_group = chat.get("type") != "private"
+    channel = ChannelInfo(TYPE, str(chat_id), writer.id, None if thread is None else str(thread))
+    is_named = (
+        not is_group or _is_meant(message, text, bot) or (thread is not None and in_thread(str(chat_id), str(thread)))
+    )
+    metadata: dict[str, Json] = {GROUP: is_group}
+    if is_group:
+        metadata[MENTIONED] = is_named
+    if writer.name:
+        metadata["name"] = writer.name
+    id = f"{message_id}"
+    if isinstance(message.get("forward_origin"), Mapping) or "forward_date" in message:
+        text = f"(Forwarded)\n{text}"  # nothing that somebody else has written is a command
+    elif is_edit:
+        id = f"{message_id}.{_number(message.get('edit_date')) or 0}"
+        text = f"(This message was edited. It now reads:)\n{text}"
+    else:
+        text = _plain_command(text, bot, is_group=is_group)
+    return Heard(InboundMessage(text, channel, id, metadata), files, writer.is_bot)
+
+
+@attrs.frozen
+class _Writer:
+    """Author of a message: a user, a bot, or a chat in whose name somebody writes."""
+
+    id: str
+    name: str
+    is_bot: bool
+
+
+def _writer(message: Mapping[str, Json]) -> _Writer | None:
+    user, chat = message.get("from"), message.get("sender_chat")
+    if isinstance(chat, Mapping) and (id := _number(chat.get("id"))) is not None:
+        return _Writer(str(id), _name(chat.get("title")), is_bot=False)
+    if not isinstance(user, Mapping) or (id := _number(user.get("id"))) is None:
+        return None
+    return _Writer(str(id), person_name(user), is_bot=user.get("is_bot") is True and id != _GROUP_BOT)
+
+
+def person_name(user: Mapping[str, Json]) -> str:
+    """Return the name of a user in one line, without characters that cannot be seen."""
+    parts = (user.get("first_name"), user.get("last_name"))
+    return _name(" ".join(part for part in parts if isinstance(part, str))) or _name(user.get("username"))
+
+
+def _name(value: Json) -> str:
+    return sanitize_name(value)[:LONGEST_NAME].strip() if isinstance(value, str) else ""
+
+
+def _is_meant(message: Mapping[str, Json], text: str, bot: BotName) -> bool:
+    """Return whether a message in a group is meant for the bot."""
+    answered = message.get("reply_to_message")
+    author = answered.get("from") if isinstance(answered, Mapping) else None
+    # In a forum every message of a topic answers the message that has opened it, which may be the bot's.
+    opens_topic = isinstance(answered, Mapping) and "forum_topic_created" in answered
+    if isinstance(author, Mapping) and author.get("id") == bot.id and not opens_topic:
+        return True
+    command = _COMMAND.match(text)
+    if command is not None:
+        return command[2] is None or command[2].lower() == bot.username.lower()
+    for kind, named, entity in _entities(message, text):
+        if kind == "mention" and named.lower() == f"@{bot.username}".lower():
+            return True
+        user = entity.get("user")
+        if kind == "text_mention" and isinstance(user, Mapping) and user.get("id") == bot.id:
+            return True
+    return False
+
+
+def _entities(message: Mapping[str, Json], text: str) -> Iterator[tuple[str, str, Mapping[str, Json]]]:
+    """Yield kind, text and JSON of each entity. Offsets count UTF-16 code units."""
+    entities = message.get("entities") or message.get("caption_entities")
+    units = text.encode("utf-16-le", "surrogatepass") if entities else b""
+    for entity in entities if isinstance(entities, Sequence) and not isinstance(entities, str) else ():
+        if not isinstance(entity, Mapping):
+            continue
+        offset, length, kind = _number(entity.get("offset")), _number(entity.get("length")), entity.get("type")
+        if offset is None or length is None or not isinstance(kind, str) or offset < 0 or length <= 0:
+            continue
+        yield kind, units[2 * offset : 2 * (offset + length)].decode("utf-16-le", "replace"), entity
+
+
+def _plain_command(text: str, bot: BotName, *, is_group: bool) -> str:
+    """Return a command without the bot's name, and what follows a link to the bot as the command that it means."""
+    command = _COMMAND.match(text)
+    if command is None or (command[2] is not None and command[2].lower() != bot.username.lower()):
+        return text
+    rest = text[command.end() :]
+    if f"/{command[1].lower()}" == _START:
+        code = _PAIR_PAYLOAD.match(rest.strip())
+        return f"/pair {code[1]}" if code else "/help"
+    return f"/{command[1]}{rest}"
+
+
+# ------------------------------------------------------------------ content
+
+
+def _text_of(message: Mapping[str, Json]) -> str:
+    """Return the text or caption of a message, with links that the text hides; what is neither text nor file in words."""
+    text = message.get("text") if isinstance(message.get("text"), str) else message.get("caption")
+    if isinstance(text, str) and text:
+        links = [
+            f"{shown} ({entity['url']})"
+            for kind, shown, entity in _entities(message, text)
+            if kind == "text_link" and isinstance(entity.get("url"), str) and entity["url"] != shown
+        ]
+        return "\n".join([text, "", "Links:", *links]) if links else text
+    match message:
+        case {"venue": {"title": str(title), "address": str(address)}}:
+            return f"(place: {title}, {address})"
+        case {"location": {"latitude": float() | int() as latitude, "longitude": float() | int() as longitude}}:
+            return f"(location: {latitude}, {longitude})"
+        case {"contact": {"phone_number": str(phone), "first_name": str(name)}}:
+            return f"(contact: {name}, {phone})"
+        case {"poll": {"question": str(question)}}:
+            return f"(poll: {question})"
+    return ""
+
+
+_FILE_KINDS: Final = (
+    ("document", "file", "application/octet-stream"),
+    ("video", "video.mp4", "video/mp4"),
+    ("audio", "audio.mp3", "audio/mpeg"),
+    ("voice", "voice.ogg", "audio/ogg"),
+    ("video_note", "video.mp4", "video/mp4"),
+    ("sticker", "sticker.webp", "image/webp"),
+)
+"""Fields of a message that are a file, with its name and type where Telegram does not say them."""
+
+
+def _files(message: Mapping[str, Json]) -> Iterator[FileRef]:
+    """Yield the files of a message. Of a photo, which comes in several sizes, the largest."""
+    sizes = message.get("photo")
+    if isinstance(sizes, Sequence) and not isinstance(sizes, str):
+        found = [size for size in sizes if isinstance(size, Mapping) and isinstance(size.get("file_id"), str)]
+        if found:
+            best = max(found, key=lambda size: _number(size.get("width")) or 0)
+            yield FileRef(str(best["file_id"]), "photo.jpg", "image/jpeg", _number(best.get("file_size")) or 0)
+    for kind, name, mime in _FILE_KINDS:
+        file = message.get(kind)
+        if not isinstance(file, Mapping) or not isinstance(file.get("file_id"), str):
+            continue
+        if kind == "sticker" and (file.get("is_animated") is True or file.get("is_video") is True):
+            name, mime = "sticker.webm", "video/webm"
+        given_name, given_mime = file.get("file_name"), file.get("mime_type")
+        yield FileRef(
+            str(file["file_id"]),
+            given_name if isinstance(given_name, str) and given_name else name,
+            given_mime if isinstance(given_mime, str) and given_mime else mime,
+            _number(file.get("file_size")) or 0,
+        )
+
+
+# ------------------------------------------------------------------ clicks
+
+
+def _read_click(query: Mapping[str, Json]) -> Click | None:
+    user, message, data, id = query.get("from"), query.get("message"), query.get("data"), query.get("id")
+    if not isinstance(user, Mapping) or not isinstance(message, Mapping):
+        return None
+    chat, message_id, user_id = message.get("chat"), _number(message.get("message_id")), _number(user.get("id"))
+    chat_id = _number(chat.get("id")) if isinstance(chat, Mapping) else None
+    if chat_id is None or message_id is None or user_id is None or not isinstance(data, str) or not isinstance(id, str):
+        return None
+    if chat_id > 0 and chat_id != user_id:  # in a private chat nobody else can click, whatever the update says
+        return None
+    return Click(id, ChannelInfo(TYPE, str(chat_id), str(user_id)), str(message_id), data, person_name(user))
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,308 @@
+"""Server of a fake Slack workspace: HTTP and Socket Mode, over sockets or in memory.
+
+    async with open_slack() as server:                 # a server on loopback
+        settings = {"base_url": server.api_url, "bot_token": BOT_TOKEN, "app_token": APP_TOKEN}
+        await server.emit(message_event(server.workspace, dm, anna, "hello"))
+
+    async with open_slack(in_memory=True) as server:   # for virtual time: no sockets at all
+        client = httpx2.AsyncClient(transport=server.transport())
+        stream = await server.connect("wss://…")
+
+Socket Mode is that of https://docs.slack.dev/apis/events-api/using-socket-mode: `hello`, envelopes that must be acknowledged within 3
+seconds and are sent again otherwise, `disconnect` with its reasons, pings.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+import attrs
+import h11
+import httpx2
+import trio
+import trio.testing
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
+from wsproto.utilities import ProtocolError
+
+from pegasus.testing.service_server import HANG_UP, ServiceRequest, ServiceResponse, serve_http
+from pegasus.testing.slack_calls import SlackHttpAnswer, SlackHttpRequest
+from pegasus.testing.slack_events import ACKNOWLEDGE_TIME, RETRY_PAUSES, SlackEnvelope
+from pegasus.testing.slack_workspace import APP, SlackWorkspace
+from pegasus.wire import decode_object, encode_json
+
+MOST_SOCKETS: Final = 10
+"""WebSockets that an app may have open."""
+_READ: Final = 1 << 16
+
+
+@attrs.define(eq=False)
+class SlackDelivery:
+    """An envelope on its way to the app."""
+
+    envelope: SlackEnvelope
+    id: str
+    attempts: int = 0
+    """How often it was sent."""
+    answer: dict[str, Any] | None = None
+    """Frame that has acknowledged it first."""
+    acknowledged: trio.Event = attrs.field(factory=trio.Event)
+    acknowledgements: int = 0
+    given_up: bool = False
+    """Every attempt has failed, as after an outage of the app."""
+
+
+class SlackSocket:
+    """A WebSocket of the app."""
+
+    def __init__(self, server: SlackServer, stream: trio.abc.Stream) -> None:
+        self._server = server
+        self._stream = stream
+        self._protocol = WSConnection(ConnectionType.SERVER)
+        self._lock = trio.Lock()
+        self.is_open = False
+        """The app was greeted, and envelopes may come here."""
+        self.is_silent = False
+        """Set by a test: nothing comes from here any more and nothing is read, as on a connection that a router has forgotten."""
+        self.pings = 0
+        """Pings of the app."""
+
+    async def serve(self, request: h11.Request, rest: bytes) -> None:
+        """Take over a connection whose request asks for a WebSocket, until it is closed. rest: bytes behind the request."""
+        headers = [(bytes(name), bytes(value)) for name, value in request.headers]
+        self._protocol.initiate_upgrade_connection(headers, request.target)
+        if rest:
+            self._protocol.receive_data(rest)
+        try:
+            while self._protocol.state is not ConnectionState.CLOSED:
+                for event in self._protocol.events():
+                    await self._take(event)
+                data = await self._stream.receive_some(_READ)
+                if not data:
+                    return
+                if not self.is_silent:
+                    self._protocol.receive_data(bytes(data))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError):
+            return
+        finally:
+            self.is_open = False
+            if self in self._server.sockets:
+                self._server.sockets.remove(self)
+            self._server.workspace.notify()
+
+    async def _take(self, event: object) -> None:
+        match event:
+            case Request(target=target):
+                await self._greet(target)
+            case TextMessage(data=data):
+                self._server.acknowledge(data)
+            case Ping():
+                self.pings += 1
+                await self._send(event.response())
+            case CloseConnection():
+                if self._protocol.state is not ConnectionState.CLOSED:
+                    await self._send(event.response())
+
+    async def _greet(self, target: str) -> None:
+        server = self._server
+        await self._send(AcceptConnection())
+        ticket = target.partition("ticket=")[2].partition("&")[0]
+        if ticket not in server.workspace.tickets:
+            await self.close()
+            return
+        server.workspace.tickets.discard(ticket)
+        if len(server.sockets) >= MOST_SOCKETS:
+            await self.disconnect("too_many_websockets")
+            return
+        server.sockets.append(self)
+        info = {"host": "fake", "build_number": 1, "approximate_connection_time": 18060}
+        hello = {"type": "hello", "num_connections": len(server.sockets), "debug_info": info}
+        self.is_open = True
+        await self.send({**hello, "connection_info": {"app_id": APP}})
+        server.workspace.notify()
+
+    async def send(self, frame: dict[str, Any]) -> None:
+        """Send a frame; nothing happens on a connection that is gone or silent."""
+        await self._send(TextMessage(data=encode_json(frame)))
+
+    async def send_text(self, text: str) -> None:
+        """Send any text, such as one that is no JSON."""
+        await self._send(TextMessage(data=text))
+
+    async def ping(self) -> None:
+        """Send a ping, as Slack does every few seconds."""
+        await self._send(Ping(b"Ping from fake"))
+
+    async def disconnect(self, reason: str, *, close: bool = True) -> None:
+        """Announce the end: "warning", "refresh_requested", "link_disabled" or "too_many_websockets". close: at once."""
+        self.is_open = not close
+        await self.send({"type": "disconnect", "reason": reason, "debug_info": {"host": "fake"}})
+        if close:
+            await self.close()
+
+    async def close(self) -> None:
+        """Send the close frame and hang up."""
+        self.is_open = False
+        if self._protocol.state is ConnectionState.OPEN:
+            await self._send(CloseConnection(code=1000))
+        await self._stream.aclose()
+
+    async def cut(self) -> None:
+        """Hang up without a word."""
+        self.is_open = False
+        await self._stream.aclose()
+
+    async def _send(self, event: Any) -> None:
+        if self.is_silent:
+            return
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError):
+            async with self._lock:
+                await self._stream.send_all(self._protocol.send(event))
+
+
+class SlackServer:
+    """A workspace that can be reached.
+
+    Example: see the top of this file.
+    """
+
+    def __init__(self, workspace: SlackWorkspace, nursery: trio.Nursery) -> None:
+        self.workspace = workspace
+        self.sockets: list[SlackSocket] = []
+        """WebSockets that were greeted, oldest first."""
+        self.deliveries: list[SlackDelivery] = []
+        self.is_down = False
+        """Set by a test: connections are refused, and those that exist fail."""
+        self.connections = 0
+        """WebSockets that the app has asked for."""
+        self.pace: tuple[float, ...] = (0.0, *RETRY_PAUSES)
+        """Seconds before each attempt of an envelope."""
+        self._nursery = nursery
+        self._ids = itertools.count(1)
+
+    @property
+    def api_url(self) -> str:
+        """Base address of the Web API, for `channels.slack.base_url`."""
+        return f"{self.workspace.base or 'https://slack.com'}/api"
+
+    # ---------------------------------------------------------------- Socket Mode
+
+    async def emit(self, envelope: SlackEnvelope) -> SlackDelivery:
+        """Begin to deliver something to the app; return at once. It waits for a WebSocket only for the time of its attempts."""
+        delivery = SlackDelivery(envelope, f"envelope-{next(self._ids)}")
+        self.deliveries.append(delivery)
+        self._nursery.start_soon(self._deliver, delivery)
+        await trio.lowlevel.checkpoint()
+        return delivery
+
+    async def _deliver(self, delivery: SlackDelivery) -> None:
+        for attempt, pause in enumerate(self.pace):
+            await trio.sleep(pause)
+            sockets = [socket for socket in self.sockets if socket.is_open]
+            if sockets:
+                delivery.attempts += 1
+                again = {"retry_attempt": attempt, "retry_reason": "timeout"} if attempt else {}
+                more = {"accepts_response_payload": delivery.envelope.kind != "events_api", **again}
+                frame = {"envelope_id": delivery.id, "payload": delivery.envelope.payload}
+                await sockets[attempt % len(sockets)].send({**frame, "type": delivery.envelope.kind, **more})
+            with trio.move_on_after(ACKNOWLEDGE_TIME):
+                await delivery.acknowledged.wait()
+                return
+        delivery.given_up = True
+        self.workspace.notify()
+
+    def acknowledge(self, text: str) -> None:
+        """Take a frame of the app, which acknowledges an envelope."""
+        frame = decode_object(text)
+        for delivery in self.deliveries:
+            if delivery.id == frame["envelope_id"]:
+                delivery.answer = delivery.answer or frame
+                delivery.acknowledgements += 1
+                delivery.acknowledged.set()
+        self.workspace.notify()
+
+    # ---------------------------------------------------------------- in memory
+
+    def transport(self) -> httpx2.AsyncBaseTransport:
+        """Return a transport of httpx2 that reaches this server, and nothing else, without sockets."""
+        return SlackMemoryTransport(self)
+
+    async def connect(self, url: str) -> trio.abc.Stream:
+        """Return a stream in memory to the WebSocket address. Raises OSError while the service is down."""
+        await trio.lowlevel.checkpoint()
+        if self.is_down:
+            raise OSError("connection refused")
+        ours, theirs = trio.testing.memory_stream_pair()
+        self._nursery.start_soon(self.serve_connection, theirs)
+        return ours
+
+    async def handle(self, request: SlackHttpRequest) -> SlackHttpAnswer:
+        """Answer a request after the time that it takes."""
+        if "/files-pri/" in request.url:
+            await trio.sleep(self.workspace.file_delay)
+        return self.workspace.handle(request)
+
+    async def fail(self) -> None:
+        """Take the service down: connections end, and new ones are refused until `is_down` is False again."""
+        self.is_down = True
+        for socket in list(self.sockets):
+            await socket.cut()
+
+    # ---------------------------------------------------------------- connections
+
+    async def serve_connection(self, stream: trio.abc.Stream) -> None:
+        """Serve requests of HTTP until the connection ends or becomes a WebSocket."""
+
+        async def upgrade(request: h11.Request, rest: bytes) -> None:
+            if not self.is_down:
+                self.connections += 1
+                await SlackSocket(self, stream).serve(request, rest)
+
+        await serve_http(stream, self._answer_unless_down, upgrade)
+
+    async def _answer_unless_down(self, request: ServiceRequest) -> ServiceResponse:
+        if self.is_down:
+            return HANG_UP
+        answer = await self.handle(SlackHttpRequest(request.method, request.target, request.headers, request.body))
+        return HANG_UP if answer.hang_up else ServiceResponse(answer.status, answer.body, answer.headers)
+
+
+class SlackMemoryTransport(httpx2.AsyncBaseTransport):
+    """Transport of httpx2 to a server in the same process."""
+
+    def __init__(self, server: SlackServer) -> None:
+        self._server = server
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer a request. Raises ConnectError while the service is down, ReadError if it hangs up."""
+        body = await request.aread()
+        await trio.lowlevel.checkpoint()
+        if self._server.is_down:
+            raise httpx2.ConnectError("connection refused", request=request)
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        answer = await self._server.handle(SlackHttpRequest(request.method, str(request.url), headers, body))
+        if answer.hang_up:
+            raise httpx2.ReadError("the server hung up", request=request)
+        return httpx2.Response(answer.status, headers=dict(answer.headers), content=answer.body, request=request)
+
+
+@asynccontextmanager
+async def open_slack(
+    workspace: SlackWorkspace | None = None, *, in_memory: bool = False, port: int = 0
+) -> AsyncIterator[SlackServer]:
+    """Run a workspace for as long as the block lasts, on 127.0.0.1 unless `in_memory`. port 0: any free one."""
+    workspace = workspace or SlackWorkspace()
+    async with trio.open_nursery() as nursery:
+        server = SlackServer(workspace, nursery)
+        if not in_memory:
+            listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
+            workspace.base = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+            nursery.start_soon(trio.serve_listeners, server.serve_connection, listeners)
+        try:
+            yield server
+        finally:
+            nursery.cancel_scope.cancel()

@@ -1,0 +1,176 @@
+"""Slack that is down, refuses the token, or is there while this process dies."""
+
+from itertools import pairwise
+
+import pytest
+import trio
+
+from pegasus.messages import ChannelInfo, Progress
+from pegasus.testing.slack_calls import rate_limited, refused
+from pegasus.testing.world import kill
+from tests.pegasus.channels.slack.conftest import post, ready
+
+
+async def test_after_an_hour_without_slack_everything_arrives_once_and_in_order(play, autojump_clock):
+    async with play() as stage:
+        await stage.say("hello")
+        await stage.until_posted(1)
+        await stage.server.fail()
+        for n in range(20):
+            await post(stage, f"n{n}", stage.dm)
+            await trio.sleep(180)
+        assert stage.adapter.state.state == "down"
+        assert stage.slack.texts() == ["re: hello"]
+        stage.server.is_down = False
+        assert (await stage.until_posted(21))[1:] == [f"n{n}" for n in range(20)]
+        await stage.say("back?")
+        assert (await stage.settle())[21:] == ["re: back?"]
+        assert stage.adapter.state.state == "up"
+
+
+async def test_in_the_first_minute_slack_is_tried_at_least_every_ten_seconds(play, autojump_clock):
+    async with play(fault=lambda call: refused("fatal_error")) as stage:
+        await trio.sleep(60)
+        times = [call.at for call in stage.slack.called("auth.test")]
+        assert max(b - a for a, b in pairwise(times)) <= 10
+        stage.slack.fault = lambda call: None
+        await stage.say("hello")
+        assert await stage.until_posted(1) == ["re: hello"]
+
+
+@pytest.mark.parametrize("code", ["invalid_auth", "token_revoked", "account_inactive"])
+async def test_a_token_that_slack_refuses_parks_the_channel_at_once(play, autojump_clock, code):
+    async with play(fault=lambda call: refused(code)) as stage:
+        await trio.sleep(3600)
+        assert stage.adapter.state.state == "parked"
+        assert f"{code} (channels.slack.bot_token)" in stage.adapter.state.reason
+        assert "xoxb" not in stage.adapter.state.reason
+        assert len(stage.slack.calls) <= 2
+
+
+async def test_a_token_that_is_revoked_while_it_works_parks_the_channel_and_replies_wait(play, autojump_clock):
+    async with play() as stage:
+        await stage.say("hello")
+        await stage.until_posted(1)
+        stage.slack.bot_token = "xoxb-another"
+        await post(stage, "later", stage.dm)
+        await stage.settle()
+        assert stage.adapter.state.state == "parked"
+        count = len(stage.slack.calls)
+        await trio.sleep(3600)
+        assert len(stage.slack.calls) == count
+        await kill(stage.world)
+    stage.slack.bot_token = "xoxb-1-test"
+    async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+        assert (await again.until_posted(2))[1:] == ["later"]
+
+
+async def test_an_app_token_that_is_no_such_token_parks_the_channel_and_says_which(play, autojump_clock):
+    async with play(app_token="xoxb-1-test") as stage:
+        await trio.sleep(60)
+        assert stage.adapter.state.state == "parked"
+        assert "not_allowed_token_type (channels.slack.app_token)" in stage.adapter.state.reason
+    scope = refused("missing_scope", needed="connections:write")
+    async with play(fault=lambda call: scope if call.method == "apps.connections.open" else None) as stage:
+        await trio.sleep(60)
+        assert stage.adapter.state.state == "parked"
+        assert "connections:write" in stage.adapter.state.reason
+        assert "app_token" in stage.adapter.state.reason
+
+
+async def test_a_slack_that_limits_every_call_is_obeyed(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        stage.slack.fault = lambda call: rate_limited(60)
+        for n in range(10):
+            await post(stage, f"n{n}", stage.dm)
+        await trio.sleep(600)
+        assert len(stage.slack.called("chat.postMessage")) <= 11
+        stage.slack.fault = lambda call: None
+        assert await stage.until_posted(10) == [f"n{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.001, 0.01, 0.05, 0.2, 1.0])
+async def test_a_power_failure_around_a_delivery_loses_nothing_and_repeats_nothing(play, autojump_clock, moment):
+    """Also not where Slack has taken a message and nothing of that was recorded: it is found in the conversation."""
+    async with play() as stage:
+        await post(stage, "first", stage.dm)
+        await stage.until_posted(1)
+        for n in range(3):
+            await post(stage, f"n{n}", stage.dm)
+        await trio.sleep(moment)
+        await kill(stage.world, torn_bytes=5)
+    async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+        await again.until_posted(4)
+        assert await again.settle() == ["first", "n0", "n1", "n2"]
+
+
+async def test_a_process_that_dies_again_and_again_before_it_could_record_the_delivery_posts_once(play, autojump_clock):
+    async with play() as stage:
+        await post(stage, "first", stage.dm)
+        await stage.until_posted(1)
+        await stage.settle()
+        power_fails_at(stage, "chat.postMessage")
+        await post(stage, "second", stage.dm)
+        await stage.until_posted(2)
+        await kill(stage.world)
+    for _ in range(3):
+        stage.slack.calls.clear()
+        async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+            power_fails_at(again, "conversations.history")
+            await again.slack.until(lambda slack: slack.called("conversations.history"))
+            await kill(again.world)
+    stage.slack.fault = lambda call: None
+    async with play(workspace=stage.slack, disk=stage.world.disk) as last:
+        assert await last.settle() == ["first", "second"]
+
+
+def power_fails_at(stage, method):
+    """The call of this method still has its effect; nothing that follows reaches the disk."""
+
+    def fail(call):
+        if call.method == method:
+            stage.world.disk.lose_power()
+
+    stage.slack.fault = fail
+
+
+async def test_a_draft_that_nobody_could_record_becomes_the_reply_after_a_power_failure(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        await post(stage, "whole text", stage.dm)
+        await stage.until_posted(1)
+        await stage.settle()
+        power_fails_at(stage, "chat.postMessage")
+        await stage.world.root.ref("channels/slack/adapter").tell(Progress(ChannelInfo("slack", stage.dm), "a dra"))
+        await stage.until_posted(2)
+        await kill(stage.world)
+    stage.slack.fault = lambda call: None
+    async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+        await post(again, "a draft no more", again.dm)
+        assert await again.settle() == ["whole text", "a draft no more"]
+
+
+async def test_another_home_with_the_same_tokens_does_not_take_its_messages_for_these(play, autojump_clock):
+    async with play() as stage:
+        await post(stage, "hello", stage.dm)
+        await stage.until_posted(1)
+    async with play(workspace=stage.slack) as other:  # another disk, which numbers from 1 again
+        await post(other, "hello", other.dm)
+        assert await other.settle() == ["hello", "hello"]
+
+
+async def test_a_message_under_way_at_a_power_failure_is_delivered_again_and_answered_once(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        stage.world.disk.lose_power(operation=2)
+        envelope = stage.message("hello")
+        delivery = await stage.server.emit(envelope)
+        await trio.sleep(2)
+        was_acknowledged = delivery.acknowledged.is_set()
+        await kill(stage.world)
+    async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+        if not was_acknowledged:
+            await again.emit(envelope)
+        await again.until_posted(1)
+        assert await again.settle() == ["re: hello"]

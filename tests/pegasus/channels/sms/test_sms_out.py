@@ -1,0 +1,289 @@
+"""Replies by SMS."""
+
+from __future__ import annotations
+
+import base64
+
+import attrs
+import pytest
+import trio
+
+from pegasus.channels.sms.alphabet import count_parts, is_gsm, to_cheaper_text
+from pegasus.messages import ChannelInfo, Media, OutboundMessage
+from pegasus.testing.scripted import ScriptedModel, call, say
+from pegasus.testing.service_server import HANG_UP, ServiceResponse, every_other
+from pegasus.testing.twilio_server import refuse
+from pegasus.testing.world import kill
+from tests.pegasus.channels.sms.conftest import FRIEND, OWNER, answering
+
+
+async def test_a_message_is_answered(play, autojump_clock):
+    async with play() as stage:
+        assert await stage.text(OWNER, "hello") == 200
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["re: hello"]
+        assert (stage.adapter.state.state, stage.adapter.state.name) == ("up", stage.twilio.number)
+
+
+async def test_markdown_becomes_plain_text_and_links_show_their_address(play, autojump_clock):
+    text = "**Done**: see [the log](https://a.b/c).\n\n```sh\nls -l\n  pwd\n```"
+    async with play(answering([text])) as stage:
+        await stage.text(OWNER, "go")
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["Done: see the log (https://a.b/c).\n\nls -l\n  pwd"]
+
+
+async def test_a_long_reply_goes_out_in_order_as_messages_that_twilio_takes(play, autojump_clock):
+    paragraphs = [f"{n} " + "word 😀 " * 60 for n in range(12)]
+    async with play(answering(["\n\n".join(paragraphs)])) as stage:
+        await stage.text(OWNER, "go")
+        await stage.idle()
+        texts = stage.twilio.texts_to(OWNER)
+        assert len(texts) == 4
+        assert [part.strip() for text in texts for part in text.split("\n\n")] == [p.strip() for p in paragraphs]
+
+
+async def test_a_reply_without_text_sends_nothing(play, autojump_clock):
+    async with play() as stage:
+        assert stage.adapter.pieces(reply_of(" \n")) == []
+
+
+# ------------------------------------------------------------------ refusals
+
+
+@pytest.mark.parametrize(("code", "text"), [(21610, "unsubscribed recipient"), (21614, "not a mobile number")])
+async def test_what_one_recipient_refuses_is_reported_and_holds_nobody_up(play, autojump_clock, code, text):
+    async with play() as stage:
+        stage.twilio.refuses[FRIEND] = code, text
+        await stage.text(FRIEND, "first")
+        await stage.text(OWNER, "hello")
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["re: hello"]
+        assert sum("POST" in request.method for request in stage.twilio.requests) <= 3
+        assert any(str(code) in line for line in stage.user_lines())
+        assert stage.adapter.state.state == "up"
+
+
+async def test_somebody_who_has_written_stop_gets_nothing_until_start(play, autojump_clock):
+    async with play() as stage:
+        await stage.text(FRIEND, "STOP", extra=[("OptOutType", "STOP")])
+        await stage.idle()
+        assert stage.model.requests == []
+        stage.twilio.receive_sms(FRIEND, "start")
+        await stage.text(FRIEND, "hello")
+        await stage.idle()
+        assert stage.twilio.texts_to(FRIEND) == ["re: hello"]
+
+
+async def test_a_wrong_token_parks_the_channel_without_naming_it(play, autojump_clock):
+    async with play(auth_token="a-wrong-secret") as stage:
+        await stage.idle()
+        assert stage.adapter.state.state == "parked"
+        assert "auth_token" in stage.adapter.state.reason
+        assert "a-wrong-secret" not in stage.adapter.state.reason
+
+
+@pytest.mark.parametrize("answer", [refuse(20003, "Authenticate", 401), refuse(21659, "not a Twilio number")])
+async def test_a_token_that_is_revoked_later_parks_it_and_loses_nothing(play, autojump_clock, answer):
+    async with play() as stage:
+        stage.twilio.fault = lambda request: answer if request.method == "POST" else None
+        await stage.text(OWNER, "hello")
+        await stage.idle()
+        assert stage.adapter.state.state == "parked"
+        await kill(stage.world)
+    stage.twilio.fault = lambda request: None
+    async with play(twilio=stage.twilio, disk=stage.world.disk.survivor()) as again:
+        await again.idle()
+        assert again.twilio.texts_to(OWNER) == ["re: hello"]
+
+
+async def test_a_rate_limit_is_obeyed(play, autojump_clock):
+    async with play() as stage:
+        await stage.idle()
+        begin = trio.current_time()
+        busy = attrs.evolve(refuse(20429, "Too Many Requests", 429), headers={"retry-after": "30"})
+        stage.twilio.fault = lambda request: busy if trio.current_time() < begin + 30 else None
+        await stage.text(OWNER, "one")
+        await stage.text(OWNER, "two")
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["re: one", "re: two"]
+        posts = [request for request in stage.twilio.requests if request.method == "POST"]
+        assert len(posts) == 2
+        assert trio.current_time() >= begin + 30
+
+
+# ------------------------------------------------------------------ outages
+
+
+async def test_an_hour_without_twilio_loses_nothing(play, autojump_clock):
+    async with play() as stage:
+        await stage.idle()
+        stage.twilio.is_down = True
+        for number in range(5):
+            await stage.text(OWNER, f"m{number}")
+        await trio.sleep(3600)
+        assert stage.adapter.state.state == "down"
+        stage.twilio.is_down = False
+        await trio.sleep(120)
+        assert stage.twilio.texts_to(OWNER) == [f"re: m{number}" for number in range(5)]
+        assert stage.adapter.state.state == "up"
+
+
+@pytest.mark.parametrize("answer", [ServiceResponse(503), HANG_UP])
+async def test_half_of_all_calls_failing_changes_neither_order_nor_number(play, autojump_clock, answer):
+    async with play() as stage:
+        stage.twilio.fault = every_other(answer)
+        for number in range(6):
+            await stage.text(OWNER, f"m{number}")
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == [f"re: m{number}" for number in range(6)]
+
+
+async def test_a_message_whose_answer_was_lost_is_not_sent_again(play, autojump_clock):
+    async with play() as stage:
+        lost = every_other(HANG_UP)
+        stage.twilio.late_fault = lambda request: lost(request) if request.method == "POST" else None
+        for _ in range(3):
+            await stage.text(OWNER, "same")
+            await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["re: same"] * 3
+
+
+async def test_a_crash_between_sending_and_recording_sends_nothing_twice(play, autojump_clock):
+    async with play() as stage:
+        await stage.text(OWNER, "same")
+        await stage.idle()
+        with trio.move_on_after(5):
+            stage.twilio.late_fault = lambda request: HANG_UP
+            await stage.text(OWNER, "same")
+            await trio.sleep_forever()
+        assert len(stage.twilio.messages) == 2
+        await kill(stage.world)
+    stage.twilio.late_fault = lambda request: None
+    async with play(twilio=stage.twilio, disk=stage.world.disk.survivor()) as again:
+        await again.idle()
+        assert again.twilio.texts_to(OWNER) == ["re: same"] * 2
+        await again.text(OWNER, "same")
+        await again.idle()
+        assert again.twilio.texts_to(OWNER) == ["re: same"] * 3
+
+
+async def test_a_service_that_does_not_list_messages_gets_each_at_least_once(play, autojump_clock):
+    async with play() as stage:
+        lost = every_other(HANG_UP)
+        stage.twilio.fault = lambda request: refuse(20404, "?", 404) if request.method == "GET" else None
+        stage.twilio.late_fault = lambda request: lost(request) if request.method == "POST" else None
+        await stage.text(OWNER, "hello")
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["re: hello"] * 2
+
+
+async def test_a_redirect_is_not_followed_with_the_token(play, autojump_clock):
+    async with play() as stage:
+        await stage.idle()
+        asked = len(stage.twilio.requests)
+        elsewhere = ServiceResponse(307, b"", {"location": "http://fake.invalid/elsewhere"})
+        stage.twilio.fault = lambda request: elsewhere if request.method == "POST" else None
+        await stage.text(OWNER, "hello")
+        await trio.sleep(30)
+        assert not any("elsewhere" in request.target for request in stage.twilio.requests[asked:])
+
+
+# ------------------------------------------------------------------ files
+
+
+def file_of(name="chart.png", mime="image/png", content=b"picture"):
+    return Media(name, mime, base64.b64encode(content).decode())
+
+
+def reply_of(text="", *media):
+    return OutboundMessage(text, ChannelInfo("sms", OWNER), 1, media=media)
+
+
+async def test_a_picture_goes_out_as_mms_and_as_a_link_that_works(play, autojump_clock):
+    async with play() as stage:
+        await stage.idle()
+        (piece,) = stage.adapter.pieces(reply_of("See:", file_of()))
+        await stage.adapter.send(reply_of(), piece, 0)
+        (sent,) = stage.twilio.messages
+        (url,) = sent.media
+        assert sent.body == f"See:\nchart.png: {url}"
+        assert url.startswith("https://agent.example.com/channels/sms/media/")
+        request = attrs.evolve(
+            stage.twilio.webhook([]), method="GET", path=url.removeprefix("https://agent.example.com")
+        )
+        answer = await stage.adapter.receive(request)
+        assert (answer.status, answer.body, answer.content_type) == (200, b"picture", "image/png")
+
+
+async def test_a_link_that_was_guessed_finds_nothing(play, autojump_clock):
+    async with play() as stage:
+        await stage.idle()
+        for path in ("0" * 40 + "/x", "../../token", "..%2f..%2ftoken", "", "0" * 40):
+            request = attrs.evolve(stage.twilio.webhook([]), method="GET", path=f"/channels/sms/media/{path}")
+            assert (await stage.adapter.receive(request)).status == 404
+
+
+async def test_a_page_that_goes_out_cannot_run_in_a_browser(play, autojump_clock):
+    async with play() as stage:
+        await stage.idle()
+        (piece,) = stage.adapter.pieces(reply_of("", file_of("x.html", "text/html", b"<script>")))
+        await stage.adapter.send(reply_of(), piece, 0)
+        path = stage.twilio.messages[0].body.partition("https://agent.example.com")[2]
+        answer = await stage.adapter.receive(attrs.evolve(stage.twilio.webhook([]), method="GET", path=path))
+        assert answer.content_type == "application/octet-stream"
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert stage.twilio.messages[0].media == ()
+
+
+async def test_files_are_named_where_nobody_can_reach_us(play, autojump_clock):
+    async with play(public_url="") as stage:
+        (piece,) = stage.adapter.pieces(reply_of("See:", file_of("../a\nb.png"), file_of("c.pdf", "application/pdf")))
+        assert piece.text == "See:\n[file: a_b.png]\n[file: c.pdf]"
+
+
+async def test_pictures_that_are_refused_go_out_as_links_alone(play, autojump_clock):
+    async with play() as stage:
+        await stage.idle()
+        stage.twilio.refuses_media = True
+        (piece,) = stage.adapter.pieces(reply_of("See:", file_of()))
+        await stage.adapter.send(reply_of(), piece, 0)
+        assert [(m.media, "https://" in m.body) for m in stage.twilio.messages] == [((), True)]
+
+
+# ------------------------------------------------------------------ the alphabet
+
+
+def test_nice_punctuation_is_made_plain_where_that_saves_parts():
+    assert to_cheaper_text("It’s “done” – see below…") == 'It\'s "done" - see below...'
+    assert to_cheaper_text("Größe: 5 €") == "Größe: 5 €"
+    assert to_cheaper_text("“готово” – да") == "“готово” – да"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", 1),
+        ("x" * 160, 1),
+        ("x" * 161, 2),
+        ("x" * 307, 3),
+        ("€" * 80, 1),
+        ("€" * 81, 2),
+        ("я" * 70, 1),
+        ("😀" * 36, 2),
+    ],
+)
+def test_parts_are_counted_as_the_phone_network_counts_them(text, parts):
+    assert count_parts(text) == parts
+
+
+def test_the_alphabet_has_its_128_characters_but_the_escape():
+    assert sum(map(is_gsm, map(chr, range(0x10000)))) == 127 + 10
+
+
+async def test_a_model_that_replies_to_a_number_that_never_wrote_reaches_it(play, autojump_clock):
+    model = ScriptedModel([say("", call("reply", "c1", channelType="sms", channelId="+15550777", text="hi"))])
+    async with play(model) as stage:
+        await stage.text(OWNER, "tell them hi")
+        await stage.idle()
+        assert stage.twilio.texts_to("+15550777") == ["hi"]
