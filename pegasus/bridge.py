@@ -1,0 +1,453 @@
+"""`Bridge`: a library for bridges, programs that connect a chat service with the agent. It runs on asyncio and on Trio.
+
+A bridge serves a whole channel type. It hands over what people write on the service, and brings them the agent's replies:
+
+    async with Bridge("ws://127.0.0.1:7717", token, "matrix") as bridge:
+        await bridge.send("hello", "!room:example.org", user_id="@anna:example.org", id=event_id)
+        async for reply in bridge:
+            await post(reply.channel.channel_id, reply.text)
+
+What the library promises:
+
+* `send` returns when the message is on the agent's disk, however often the connection breaks before that. The same `id` in the same
+  conversation is one message, so a bridge that takes the service's own ids may hand over everything again after a crash of its own.
+* A reply is acknowledged when the loop asks for the next one. So one whose handling raised, or during which the bridge was killed,
+  comes again. It has the same `seq` then: `reply_id` gives an id for services that recognise repeated calls.
+* Replies of one conversation come in order, and each once as long as the bridge runs. When the connection is lost the bridge connects
+  again, for ever. Only a refusal of the token, or of the channel type, ends it (`BridgeRefused`).
+
+Questions to an owner, such as an approval, are replies like any other. Their `reply.metadata` has the id as "approval", for a service
+with buttons. The owner's answer is a message: `/approve ID` or `/deny ID`.
+
+Log lines go to the logger `pegasus.bridge`. Only this file, `pegasus.protocol` and what that imports are needed.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import random
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import anyio
+import attrs
+from anyio.abc import ByteStream
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, RejectConnection, Request, TextMessage
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
+
+from pegasus.messages import Address, ChannelInfo, Media, Metadata, OutboundMessage, Progress, Typing
+from pegasus.protocol import (
+    SUBPROTOCOL,
+    AcceptedFrame,
+    AckFrame,
+    BadFrame,
+    ClientChannel,
+    ClientFrame,
+    ErrorFrame,
+    HelloFrame,
+    MessageFrame,
+    ServerFrame,
+    WelcomeFrame,
+    decode_server_frame,
+    encode_frame,
+)
+
+FIRST_PAUSE: Final = 0.5
+"""Seconds until the first attempt to connect again; doubled after each further one."""
+LONGEST_PAUSE: Final = 30.0
+CONNECT_TIME: Final = 15.0
+"""Seconds for connecting and for the greeting."""
+PING_AFTER: Final = 30.0
+"""Seconds of silence after which the gateway is asked whether it is there. After as many again the connection counts as lost."""
+STREAM_ERRORS: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+MOST_WAITING: Final = 1000
+"""Replies that wait for the loop. The gateway keeps those beyond, and is asked for them later."""
+
+BridgeEvent: TypeAlias = OutboundMessage | Typing | Progress
+
+_log = logging.getLogger("pegasus.bridge")
+
+
+class BridgeRefused(Exception):
+    """The gateway says no: to one message (`send`), or to the bridge itself (`send` and the loop). str() is for a person.
+
+    Decide by the code: "bad_frame" (a field is wrong, or this person may not write), "too_large", "unauthorized" …
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BridgeDisconnected(Exception):
+    """The connection has ended. It stays inside of this file."""
+
+
+@attrs.define(eq=False)
+class BridgeDraft:
+    """A message on its way to the agent's disk."""
+
+    frame: MessageFrame
+    answered: anyio.Event = attrs.field(factory=anyio.Event)
+    error: ErrorFrame | None = None
+
+
+def reply_id(reply: OutboundMessage) -> str:
+    """Return an id of this reply that is the same whenever it comes: for transaction ids and the like."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"pegasus:{reply.channel.address}#{reply.seq}"))
+
+
+def files_of(reply: OutboundMessage) -> list[tuple[str, str, bytes]]:
+    """Return name, MIME type and content of the files of a reply."""
+    return [(file.name, file.mime, base64.b64decode(file.data)) for file in reply.media]
+
+
+class Bridge:
+    """A connection for one channel type, made anew whenever it is lost. Use it as a context manager; see the top of this file."""
+
+    def __init__(self, url: str, token: str, type: str, *, last_seqs: Mapping[str, int] | None = None) -> None:
+        """Prepare; nothing is connected yet.
+
+        url: of the gateway, ws:// or wss://. token: one that `pegasus token add NAME --type TYPE --bridge` has made. last_seqs: by
+        channelId the last reply that was handled, for a bridge that keeps this itself; None: the gateway's notes count.
+        """
+        self.type = type
+        self.last_seqs: dict[str, int] = dict(last_seqs or {})
+        """By channelId, the last reply that was handled. A bridge may write it down and give it to the next one."""
+        self.agent = ""
+        """Name of the agent, known from the first greeting on."""
+        self._url, self._token = url, token
+        self._socket: _BridgeSocket | None = None
+        """The connection, while the gateway has greeted us on it."""
+        self._drafts: dict[str, BridgeDraft] = {}
+        """By id, messages that were not answered yet, in the order of `send`."""
+        self._queue: deque[BridgeEvent] = deque()
+        """What the loop was not given yet."""
+        self._seen: dict[str, int] = {}
+        """By channelId, the last reply that was put into the queue."""
+        self._is_behind = False
+        """Replies were left out because the queue was full."""
+        self._handled: OutboundMessage | None = None
+        """The reply that the loop is working on."""
+        self._error: BridgeRefused | None = None
+        """The reason why the gateway does not want this bridge."""
+        self._changed = anyio.Event()
+        """Replaced whenever the loop may have something to do."""
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Bridge:
+        """Begin to connect, in the background. It does not matter whether the agent runs already."""
+        await self._stack.enter_async_context(self._running())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close the connection. Replies that were not acknowledged come again."""
+        await self._stack.aclose()
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[None]:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stay_connected)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    # ---------------------------------------------------------------- for the bridge
+
+    async def send(
+        self,
+        text: str,
+        channel_id: str,
+        *,
+        user_id: str | None = None,
+        reply_to: str | None = None,
+        id: str | None = None,
+        metadata: Metadata | None = None,
+        files: Sequence[tuple[str, str, bytes]] = (),
+    ) -> None:
+        """Hand over what somebody wrote; return when it is on the agent's disk.
+
+        channel_id: the conversation. user_id: who wrote. reply_to: the thread. id: the service's id of the message; None: a new one.
+        metadata: {"group": True, "mentioned": False} says that several people read along, and that the agent was not meant.
+        files: name, MIME type and content of each. Waits while the agent is away or overloaded.
+
+        Raises BridgeRefused. Cancelled, the message may or may not have been taken: send it again with the same id.
+        """
+        media = tuple(Media(name, mime, base64.b64encode(content).decode()) for name, mime, content in files)
+        channel = ChannelInfo(self.type, channel_id, user_id, reply_to)
+        frame = MessageFrame(id or str(uuid.uuid4()), text, channel, metadata or {}, media)
+        pause = FIRST_PAUSE
+        while True:
+            error = await self._post(frame)
+            if error is None:
+                return
+            if error.code not in ("overloaded", "internal"):
+                raise BridgeRefused(error.code, error.message)
+            _log.warning("a message was not taken and is sent again: %s", error.message)
+            await anyio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def __aiter__(self) -> Bridge:
+        """Iterate over the replies, for ever. Asking for the next one acknowledges the one before."""
+        return self
+
+    async def __anext__(self) -> OutboundMessage:
+        """Return the next reply. Raises BridgeRefused. Cancelled, nothing is lost."""
+        while True:
+            event = await self.next_event()
+            if isinstance(event, OutboundMessage):
+                return event
+
+    async def next_event(self) -> BridgeEvent:
+        """Return the next reply, or before it what the agent is doing: `Typing`, or `Progress` with the whole draft so far.
+
+        For a bridge that shows these, in place of the loop; it acknowledges in the same way. Raises BridgeRefused.
+        """
+        if self._handled is not None:
+            await self.acknowledge(self._handled)
+        while not self._queue:
+            if self._error is not None:
+                raise self._error
+            if self._is_behind and self._socket is not None:
+                self._is_behind = False
+                await self._socket.aclose()  # the greeting of the next connection asks for what was left out
+            await self._changed.wait()
+        event = self._queue.popleft()
+        if isinstance(event, OutboundMessage):
+            self._handled = event
+        return event
+
+    async def acknowledge(self, reply: OutboundMessage) -> None:
+        """Acknowledge this reply and those before it in its conversation, so that they never come again.
+
+        For a bridge that wants a reply rather lost than repeated: before it hands the reply to the service.
+        """
+        channel = reply.channel
+        if self._handled is reply:
+            self._handled = None
+        self.last_seqs[channel.channel_id] = max(reply.seq, self.last_seqs.get(channel.channel_id, 0))
+        await self._write(AckFrame(reply.seq, Address(channel.type, channel.channel_id)))
+
+    # ---------------------------------------------------------------- the connection
+
+    async def _stay_connected(self) -> None:
+        pause = FIRST_PAUSE
+        while self._error is None:
+            begun = anyio.current_time()
+            try:
+                await self._connect_once()
+            except BridgeRefused as error:
+                self._error = error
+                for draft in self._drafts.values():
+                    draft.error = ErrorFrame(error.code, str(error))
+                    draft.answered.set()
+                self._wake()
+                return
+            except (OSError, BridgeDisconnected, *STREAM_ERRORS) as error:  # TimeoutError is an OSError
+                _log.warning("no connection to the agent: %s", str(error) or type(error).__name__)
+            if anyio.current_time() - begun > LONGEST_PAUSE:
+                pause = FIRST_PAUSE
+            await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 no secret
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _connect_once(self) -> None:
+        """Connect, say hello, and read until the connection ends."""
+        with anyio.fail_after(CONNECT_TIME):
+            socket = await _BridgeSocket.connect(self._url)
+        async with socket:
+            with anyio.fail_after(CONNECT_TIME):
+                await socket.write(HelloFrame(ClientChannel(self.type), self._token, None, dict(self.last_seqs)))
+                await self._greeted(await socket.read())
+            self._socket = socket
+            try:
+                for draft in list(self._drafts.values()):
+                    await socket.write(draft.frame)
+                while True:
+                    self._take(await socket.read())
+            finally:
+                self._socket = None
+
+    async def _greeted(self, frame: ServerFrame | None) -> None:
+        if isinstance(frame, ErrorFrame) and frame.code in ("unauthorized", "bad_frame"):
+            raise BridgeRefused(frame.code, frame.message)
+        if not isinstance(frame, WelcomeFrame):
+            raise BridgeDisconnected(frame.message if isinstance(frame, ErrorFrame) else "it sent no greeting")
+        self.agent = frame.agent
+        _log.info("connected with %s as the bridge of %s", frame.agent, self.type)
+
+    def _take(self, frame: ServerFrame | None) -> None:
+        """Handle a frame of the gateway."""
+        match frame:
+            case AcceptedFrame(id=id):
+                self._answer(id, None)
+            case ErrorFrame(id=str(id)) if id in self._drafts:
+                self._answer(id, frame)
+            case ErrorFrame(code="unauthorized"):  # the token was revoked
+                raise BridgeRefused(frame.code, frame.message)
+            case ErrorFrame():
+                _log.warning("the gateway says %s: %s", frame.code, frame.message)
+            case OutboundMessage():
+                self._queue_reply(frame)
+            case Typing() | Progress():
+                self._queue_sign(frame)
+
+    def _answer(self, id: str, error: ErrorFrame | None) -> None:
+        draft = self._drafts.pop(id, None)
+        if draft is not None:
+            draft.error = error
+            draft.answered.set()
+
+    def _queue_reply(self, reply: OutboundMessage) -> None:
+        channel_id = reply.channel.channel_id
+        if reply.seq <= self._seen.get(channel_id, self.last_seqs.get(channel_id, 0)):
+            return  # it came before the connection was lost
+        if self._is_behind or len(self._queue) >= MOST_WAITING:
+            self._is_behind = True
+            return
+        self._seen[channel_id] = reply.seq
+        self._queue.append(reply)
+        self._wake()
+
+    def _queue_sign(self, sign: Typing | Progress) -> None:
+        """Put a sign into the queue. The newest draft of a conversation replaces one that waits; none waits in a long queue."""
+        last = self._queue[-1] if self._queue else None
+        if isinstance(last, Progress) and isinstance(sign, Progress) and last.channel == sign.channel:
+            self._queue[-1] = sign
+        elif len(self._queue) < MOST_WAITING // 2:
+            self._queue.append(sign)
+            self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def _post(self, frame: MessageFrame) -> ErrorFrame | None:
+        """Send a message over this connection and the next ones until it is answered; return the refusal, None if it was accepted."""
+        if self._error is not None:
+            raise self._error
+        encode_frame(frame)  # raises for what is no JSON, here and not in the background
+        while (
+            other := self._drafts.get(frame.id)
+        ) is not None:  # the answers have the id alone, whatever the conversation
+            await other.answered.wait()
+        draft = BridgeDraft(frame)
+        self._drafts[frame.id] = draft
+        try:
+            await self._write(frame)
+            await draft.answered.wait()
+            return draft.error
+        finally:
+            if self._drafts.get(frame.id) is draft:
+                del self._drafts[frame.id]
+
+    async def _write(self, frame: ClientFrame) -> None:
+        """Send a frame if there is a connection. What is lost with it is made up for by the next greeting."""
+        if self._socket is not None:
+            with suppress(BridgeDisconnected, *STREAM_ERRORS):  # the reader notices, too
+                await self._socket.write(frame)
+
+
+class _BridgeSocket:
+    """One WebSocket of the gateway's protocol."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._protocol = WSConnection(ConnectionType.CLIENT)
+        self._events: deque[Event] = deque()
+        self._text: list[str] = []
+        """Parts of a message whose end has not come."""
+        self._lock = anyio.Lock()
+
+    @classmethod
+    async def connect(cls, url: str) -> _BridgeSocket:
+        """Connect to ws:// or wss://. Raises OSError, BridgeDisconnected."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("ws", "wss") or not parts.hostname:
+            raise BridgeRefused("bad_url", f"found {url!r}, allowed: ws://HOST:PORT or wss://HOST")
+        port = parts.port or (443 if parts.scheme == "wss" else 80)
+        stream: ByteStream
+        if parts.scheme == "wss":
+            stream = await anyio.connect_tcp(parts.hostname, port, tls=True, tls_standard_compatible=False)
+        else:
+            stream = await anyio.connect_tcp(parts.hostname, port)
+        socket = cls(stream)
+        try:
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            await socket._send(Request(host=parts.netloc, target=target, subprotocols=[SUBPROTOCOL]))
+            event = await socket._next()
+            if not isinstance(event, AcceptConnection):
+                status = f" (status {event.status_code})" if isinstance(event, RejectConnection) else ""
+                raise BridgeDisconnected(f"no gateway answers there{status}")
+        except BaseException:
+            await stream.aclose()
+            raise
+        return socket
+
+    async def __aenter__(self) -> _BridgeSocket:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close without waiting for the other side. The reader gets ClosedResourceError."""
+        await anyio.aclose_forcefully(self._stream)
+
+    async def write(self, frame: ClientFrame) -> None:
+        """Send a frame. Raises BridgeDisconnected and anyio's BrokenResourceError. Cancelled, the connection is closed."""
+        try:
+            await self._send(TextMessage(data=encode_frame(frame)))
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self.aclose()
+            raise
+
+    async def read(self) -> ServerFrame | None:
+        """Return the next frame; None for one that only a later version knows.
+
+        Raises BridgeDisconnected, TimeoutError and STREAM_ERRORS.
+        """
+        while True:
+            match event := await self._next():
+                case TextMessage():
+                    self._text.append(event.data)
+                    if event.message_finished:
+                        text, self._text = "".join(self._text), []
+                        try:
+                            return decode_server_frame(text)
+                        except BadFrame as error:
+                            raise BridgeDisconnected(f"a frame cannot be read: {error}") from None
+                case Ping():
+                    await self._send(event.response())
+                case CloseConnection():
+                    raise BridgeDisconnected(f"closed with code {event.code} {event.reason or ''}".rstrip())
+
+    async def _next(self) -> Event:
+        while not self._events:
+            with anyio.move_on_after(PING_AFTER) as first:
+                data = await self._stream.receive()
+            if first.cancelled_caught:
+                await self._send(Ping())
+                with anyio.fail_after(PING_AFTER):
+                    data = await self._stream.receive()
+            try:
+                self._protocol.receive_data(data)
+                self._events.extend(self._protocol.events())
+            except RemoteProtocolError as error:
+                raise BridgeDisconnected(f"no WebSocket: {error}") from None
+        return self._events.popleft()
+
+    async def _send(self, event: Event) -> None:
+        async with self._lock:
+            try:
+                data = self._protocol.send(event)
+            except LocalProtocolError:
+                raise BridgeDisconnected("the connection is closed") from None
+            await self._stream.send(data)
