@@ -42,7 +42,7 @@ from pegasus.messages import (
     TaskProgress,
     Typing,
 )
-from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, to_wire
+from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, is_unicode, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
 """The name that is agreed in the WebSocket handshake."""
@@ -258,9 +258,9 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
 
     A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
     """
-    if isinstance(frame, OutboundMessage | Progress) and not _is_unicode(frame.text):
+    if isinstance(frame, OutboundMessage | Progress) and not is_unicode(frame.text):
         frame = attrs.evolve(frame, text=_to_unicode(frame.text))
-    if isinstance(frame, Progress) and not _is_unicode(frame.reasoning):
+    if isinstance(frame, Progress) and not is_unicode(frame.reasoning):
         frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning))
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
@@ -310,7 +310,7 @@ def _structure(fields: dict[str, Json], cls: type[F], name: str) -> F:
 def _check_content(path: str, value: Json, levels: int) -> None:
     """Raise BadFrame if the value could not be written as UTF-8 JSON again, or only in a form that other readers change."""
     match value:
-        case str() if not _is_unicode(value):
+        case str() if not is_unicode(value):
             raise BadFrame("bad_frame", f"{path}: found half a surrogate pair in {describe(value)}, allowed: Unicode")
         case int() if abs(value) >= MAX_INTEGER:
             raise BadFrame(
@@ -321,15 +321,6 @@ def _check_content(path: str, value: Json, levels: int) -> None:
                 raise BadFrame("bad_frame", f"{path}: found JSON nested too deep, allowed: {MAX_DEPTH} levels")
             for item in value if isinstance(value, list) else [*value.keys(), *value.values()]:
                 _check_content(path, item, levels - 1)
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether the text can be written as UTF-8: no half of a surrogate pair stands in it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _to_unicode(text: str) -> str:

@@ -195,12 +195,13 @@ class ClientSocket(_Socket):
     """
 
     def __init__(self, stream: trio.abc.Stream, *, host: str, path: str, subprotocol: str, max_bytes: int) -> None:
+        """subprotocol: "" for a server that has none."""
         super().__init__(
             stream,
             WSConnection(ConnectionType.CLIENT),
             host=host,
             path=path,
-            client_subprotocols=[subprotocol],
+            client_subprotocols=[subprotocol] if subprotocol else [],
             message_queue_size=MESSAGE_QUEUE,
             max_message_size=max_bytes,
             receive_buffer_size=RECEIVE_BYTES,

@@ -99,7 +99,8 @@ class User:
         }
         # Where no walls stand, commands are asked for, and nobody is here to answer.
         rule = '[{tool = "shell_exec", who = "owner", decision = "allow"}]'
-        self.environment |= {"HOME": str(folder), "PEGASUS__GATEWAY__PORT": "0", "PEGASUS__POLICY__RULES": rule}
+        self.environment |= {"HOME": str(folder), "PEGASUS__GATEWAY__PORT": "0", "PEGASUS__HTTP__PORT": "0"}
+        self.environment |= {"PEGASUS__POLICY__RULES": rule}
 
     def type(self, line, *, by_hand=True):
         """Run a line. by_hand: by the shell and the script that it names; else a plain command is forked, which takes less time."""

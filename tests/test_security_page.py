@@ -32,10 +32,38 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/host/test_home.py::test_folders_are_made_for_their_owner_only",
     ),
     "On Linux other processes of your user cannot read the memory and the environment of the daemon.": (
+        "tests/blackbox/test_access.py::test_other_processes_of_the_user_read_neither_environment_nor_memory_of_the_daemon",
         "tests/pegasus/host/test_hardening.py::test_a_process_that_forbids_inspection_is_not_dumpable",
     ),
     "Silent connections take no place from others.": (
         "tests/pegasus/gateway/test_newcomers.py::test_silent_connections_take_no_place_and_are_cut_when_others_wait",
+        "tests/pegasus/web/test_server.py::test_silent_connections_keep_nobody_out",
+    ),
+    "The HTTP server listens on loopback only, unless the settings allow another address, and answers under its own names only, "
+    "so that no page can point another name at it.": (
+        "tests/blackbox/test_http.py::test_a_host_for_others_needs_consent",
+        "tests/pegasus/web/test_access.py::test_a_page_that_points_its_own_name_at_this_machine_gets_nothing",
+    ),
+    "A page of others can use neither the cookie nor the WebSocket of a browser that is signed in.": (
+        "tests/pegasus/web/test_access.py::test_a_page_of_others_cannot_use_the_cookie",
+        "tests/pegasus/web/test_access.py::test_what_changes_something_with_the_cookie_needs_an_origin",
+    ),
+    "A browser never holds the token, and its session ends with the token, at a sign-out, or after 30 days.": (
+        "tests/pegasus/web/test_access.py::test_the_cookie_holds_no_token_and_no_script_can_read_it",
+        "tests/pegasus/web/test_access.py::test_a_session_ends_with_its_token",
+        "tests/pegasus/web/test_access.py::test_signing_out_ends_the_session",
+        "tests/pegasus/web/test_access.py::test_a_session_survives_a_restart_and_ends_after_thirty_days",
+    ),
+    "No path of a request leads out of the files of the page.": (
+        "tests/pegasus/web/test_server.py::test_no_path_leads_out_of_the_static_files",
+    ),
+    "A request that two servers could read in two ways is refused.": (
+        "tests/pegasus/web/test_server.py::test_requests_that_two_servers_could_read_in_two_ways_are_refused",
+        "tests/pegasus/web/test_server.py::test_a_body_that_hides_another_request_is_one_request",
+    ),
+    "A webhook without a valid signature starts nothing, and one with it works with the rights of a guest.": (
+        "tests/pegasus/web/test_events.py::test_a_wrong_signature_is_401",
+        "tests/pegasus/web/test_events.py::test_a_delivery_becomes_a_message_with_the_rights_of_a_guest",
     ),
     # From people who are not owners
     (
@@ -144,6 +172,19 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/tools/test_gate.py::test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace",
     ),
     (
+        "What changes in such a file while a command or a server of yours runs is in no prompt before an owner has accepted "
+        "exactly that text."
+    ): (
+        "tests/blackbox/test_injection.py::test_a_command_that_writes_into_every_prompt",
+        "tests/pegasus/identity/test_owner_texts.py::test_what_a_program_writes_does_not_count",
+        "tests/pegasus/identity/test_owner_texts.py::test_a_yes_is_for_exactly_one_text",
+        "tests/pegasus/identity/test_owner_texts.py::test_after_a_crash_what_a_program_has_written_does_not_count",
+    ),
+    "A download never becomes one.": (
+        "tests/pegasus/tools/test_download.py::test_a_page_does_not_become_a_part_of_every_prompt",
+        "tests/pegasus/tools/test_download.py::test_nor_does_a_server_choose_such_a_name",
+    ),
+    (
         "The result of a task that has read text from outside makes the agent say nothing in another conversa"
         "tion, unless it is an owner's."
     ): ("tests/pegasus/main_agent/test_labels.py::test_a_reply_elsewhere_sends_data_out",),
@@ -159,6 +200,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "File tools stay in the folders that are allowed, whatever the path and whoever swaps it for a link meanwhile.": (
         "tests/pegasus/tools/test_paths.py::test_no_path_of_any_kind_leaves_the_allowed_folder",
         "tests/pegasus/tools/test_paths.py::test_a_file_exchanged_for_a_link_after_the_check_is_refused",
+        "tests/blackbox/test_walls.py::test_links_out_of_the_workspace_lead_nowhere_also_if_they_are_swapped_in_between_check_and_use",
     ),
     "They never open the home of the agent, with its keys and settings.": (
         "tests/pegasus/tools/test_closed_paths.py::test_nothing_in_the_home_can_be_read_written_or_looked_at",
@@ -171,6 +213,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "Known secrets, and whatever has the form of one, are masked in results and logs.": (
         "tests/pegasus/test_redaction.py::test_a_key_is_found_wherever_it_stands",
         "tests/pegasus/test_redaction.py::test_a_known_secret_is_found_in_each_form",
+        "tests/blackbox/test_web.py::test_keys_in_files_pages_and_output_reach_neither_model_nor_disk",
     ),
     # From commands, where there are walls
     "A command reads neither the token, nor the settings, nor the environment of the daemon.": (
@@ -178,6 +221,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "It cannot speak to the gateway, even with the token.": (
         "tests/blackbox/test_walls.py::test_a_command_cannot_speak_to_the_gateway_even_with_the_token",
+        "tests/pegasus/sandbox/test_walls.py::test_no_socket_leads_outside",
     ),
     "It can neither end nor stop the daemon.": (
         "tests/blackbox/test_walls.py::test_a_command_can_neither_end_nor_stop_the_daemon",
@@ -187,10 +231,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "It is gone when `/stop` is answered, however hostile it is.": (
         "tests/blackbox/test_walls.py::test_a_hostile_command_is_gone_when_stop_is_answered",
+        "tests/blackbox/test_walls.py::test_nothing_of_a_misbehaving_command_is_left_when_stop_is_answered",
     ),
     "Its memory and processes are limited.": (
         "tests/pegasus/sandbox/test_walls.py::test_too_many_processes_end_it",
         "tests/pegasus/sandbox/test_walls.py::test_processes_together_get_no_more_memory_than_allowed",
+        "tests/blackbox/test_walls.py::test_a_command_that_uses_too_much_is_ended_and_told_why",
     ),
     "Where the kernel offers less, the start and `status` say so, and a setting refuses to start without walls.": (
         "tests/blackbox/test_walls.py::test_weaker_walls_are_told_at_the_start_and_in_status",

@@ -12,9 +12,17 @@ command that starts the daemon.
 """
 
 from pegasus.app.approvals import ApprovalDesk
+from pegasus.app.chat_commands import chat_commands
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, actor_json
 from pegasus.app.daemon import run_daemon
-from pegasus.app.services import TASK_AGENT, Environment, build_services
+from pegasus.app.service_channels import (
+    adapter_children,
+    build_adapters,
+    make_intake,
+    owner_channels,
+    service_context,
+)
+from pegasus.app.services import ADAPTER, TASK_AGENT, Environment, build_services
 from pegasus.app.task_control import ConversationMethod, EventMethods, TaskMethods
 from pegasus.app.tree import (
     CHILD_BACKOFF,
@@ -26,6 +34,7 @@ from pegasus.app.tree import (
 )
 
 __all__ = [
+    "ADAPTER",
     "CHILD_BACKOFF",
     "ROOT_INTENSITY",
     "TASK_AGENT",
@@ -39,8 +48,14 @@ __all__ = [
     "PersonaMethods",
     "TaskMethods",
     "actor_json",
+    "adapter_children",
+    "build_adapters",
     "build_services",
+    "chat_commands",
+    "make_intake",
+    "owner_channels",
     "run_daemon",
+    "service_context",
     "start_channels",
     "start_tree",
     "task_system_child",

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import attrs
 
-from pegasus.app.params import bad_params_for, require_text
-from pegasus.gateway import BadParams, Caller, Method, Params
+from pegasus.app.params import bad_params_for, require_owner, require_text
+from pegasus.gateway import Caller, Method, NotAllowed, Params
 from pegasus.intake import PairingBook, PairingRefused, access_view, add_token
 from pegasus.messages import Json
 from pegasus.policy import TokenBook, TokenRefused, tokens_view
@@ -75,30 +75,26 @@ class PairingMethods:
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return the people who were let in, and the open codes."""
-        self._check_owner(caller)
+        require_owner(caller, self.owners, "lets people in")
         return access_view(*self.book.view())
 
     async def approve(self, caller: Caller, params: Params) -> Json:
         """Let in the person who has `code`; return who that is."""
-        self._check_owner(caller)
+        require_owner(caller, self.owners, "lets people in")
         code = require_text(params, "code")
         with bad_params_for(PairingRefused):
             return {"who": await self.book.approve(code, f"{caller.type}:{caller.channel_id or ''}")}
 
     async def revoke(self, caller: Caller, params: Params) -> Json:
         """Let in `who` no more."""
-        self._check_owner(caller)
+        require_owner(caller, self.owners, "lets people in")
         who = require_text(params, "who")
         with bad_params_for(PairingRefused):
             await self.book.revoke(who)
         return {"who": who}
 
-    def _check_owner(self, caller: Caller) -> None:
-        if not caller.is_owner(self.owners):
-            raise BadParams("only an owner lets people in (agent.owners of the settings)")
-
 
 def _check_home(caller: Caller) -> None:
     """Raise BadParams unless the client has shown the token of the home."""
     if not caller.grant.is_home:
-        raise BadParams("only the owner's token, which is in the home directory, may do this")
+        raise NotAllowed("only the owner's token, which is in the home directory, may do this")

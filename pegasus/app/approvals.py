@@ -7,26 +7,30 @@ owners who are connected (a frame of the gateway; the terminal and the page show
 * otherwise `policy.owner_channel`, if there is one,
 
 unless that is a terminal or a page, which shows it anyway. An owner answers with `/approve ID [always]` or `/deny ID [reason]` on any
-channel, with the control call `approvals.answer`, or with `pegasus approvals`. Nothing waits for the answer but the task.
+channel (`/approve ID name=value …` if a server asks for values), with the control call `approvals.answer`, or with
+`pegasus approvals`. Nothing waits for the answer but the task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Final
 
 import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.app.params import require_text
+from pegasus.app.file_questions import accept_text
+from pegasus.app.params import bad_params_for, require_owner, require_text
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import truncate
 from pegasus.gateway import BadParams, Caller, Params
+from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import task_name
-from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Json
+from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import (
     APPROVE,
@@ -36,16 +40,19 @@ from pegasus.policy import (
     ApprovalError,
     ApprovalMessage,
     ApprovalState,
+    FormError,
     ListApprovals,
     Role,
     WithdrawApprovals,
     is_owner,
+    parse_answer,
     question_text,
     sender_of,
     shown_arguments,
+    shown_subject,
 )
 from pegasus.redaction import Redactor
-from pegasus.storage import Commit, JournalMessage, Post
+from pegasus.storage import Commit, JournalMessage, Post, Unroutable
 from pegasus.tasks import (
     FOR_APPROVAL,
     AgentMessage,
@@ -65,6 +72,7 @@ _SEEN: Final = ("cli", "web")
 """Channel types whose clients show approvals by themselves."""
 _RECHECK: Final = 0.05
 """Seconds until a task that is about to suspend itself is looked at again, at first."""
+_NO_VALUES: Final[Metadata] = MappingProxyType({})
 _log = get_logger("approvals")
 
 
@@ -89,8 +97,12 @@ class ApprovalDesk:
     """The setting `agent.owners`."""
     owner_channel: str = ""
     """The setting `policy.owner_channel`."""
+    adapters: Collection[Ref[AdapterMessage]] = ()
+    """Adapters of chat services, which show answers."""
     secrets: Callable[[], Iterable[str]] = tuple
     """Returns the texts that no service of others may get; a reload may change them."""
+    files: WorkspaceFiles | None = None
+    """The owner's files that are part of the prompt."""
 
     # ---------------------------------------------------------------- from the keeper
 
@@ -99,6 +111,13 @@ class ApprovalDesk:
         with suppress(ActorError):  # nobody is connected while the gateway does not run
             self.gateway.tell_nowait(notice_of(approval))
         if not approval.is_open:
+            for adapter in self.adapters:  # the message with the buttons shows the answer
+                with suppress(ActorError):
+                    adapter.tell_nowait(notice_of(approval))
+        if not approval.request.task_id:
+            await self._changed_about_file(approval)
+            return
+        if not approval.is_open:
             await self._let_task_go_on(approval)
             return
         await wait_until_running(self.tasks)
@@ -106,15 +125,20 @@ class ApprovalDesk:
         if task is None or task.is_over:  # it has ended while the keeper did not run
             await self.approvals.tell(WithdrawApprovals(approval.request.task_id))
             return
-        await self._write_to_owner(approval, task)
+        await self._write_to_owner(approval, task_name(task.number, task.task_id))
+
+    async def _changed_about_file(self, approval: Approval) -> None:
+        """Show a question about a file of the workspace, or carry out the answer."""
+        if approval.is_open:
+            await self._write_to_owner(approval)
+        elif self.files is not None:
+            await accept_text(self.files, approval)
 
     async def _let_task_go_on(self, approval: Approval) -> None:
-        """Resume the task of an answered approval, which then makes its call again and finds the answer.
+        """Resume the task of an approval that is over, which then makes its call again and finds the answer.
 
         The answer may come before the suspension of the task is on disk, so a task at work is looked at again.
         """
-        if approval.state is ApprovalState.WITHDRAWN:
-            return
         await wait_until_running(self.tasks)
         pause = _RECHECK
         while (task := await self._task_of(approval)) is not None and not task.is_over:
@@ -130,19 +154,27 @@ class ApprovalDesk:
     async def _task_of(self, approval: Approval) -> TaskView | None:
         return await self.tasks.ask(GetTask, approval.request.task_id)
 
-    async def _write_to_owner(self, approval: Approval, task: TaskView) -> None:
+    async def _write_to_owner(self, approval: Approval, task: str = "") -> None:
         """Write to the channel where an owner is asked, if its clients do not show approvals anyway. Written once per approval."""
         channel = self._channel_of(approval)
         if channel is None or channel.type in _SEEN:
             return
-        shown = sanitize_for_prompt(shown_arguments(approval.request.arguments))
-        arguments = Redactor(tuple(self.secrets())).apply(shown)  # the service behind the channel keeps what it is told
-        text = question_text(notice_of(approval), arguments, task_name(task.number, task.task_id), self.clock())
-        post = Post(f"approval/{approval.id}", text, channel.channel_id, channel, channel.type, channel.reply_to)
+        notice = notice_of(approval)
+        shown = sanitize_for_prompt(shown_subject(notice))
+        subject = Redactor(tuple(self.secrets())).apply(shown)  # the service behind the channel keeps what it is told
+        text = question_text(notice, subject, task, self.clock())
+        # Adapters with buttons put them below the text, and find the message again by this.
+        metadata: Metadata = {"approval": approval.id}
+        post = Post(
+            f"approval/{approval.id}", text, channel.channel_id, channel, channel.type, channel.reply_to, metadata
+        )
         [result] = await self.journal.ask(Commit, (), (post,))
-        if hasattr(result, "reason"):
+        if isinstance(result, Unroutable):
             _log.warning(
-                "an approval could not be written to its channel", id=approval.id, channel=str(channel.address)
+                "an approval could not be written to its channel",
+                id=approval.id,
+                channel=str(channel.address),
+                reason=result.reason,
             )
 
     def _channel_of(self, approval: Approval) -> ChannelInfo | None:
@@ -165,34 +197,58 @@ class ApprovalDesk:
         """Return the answer to /approve or /deny. Raises StorageError."""
         if not sender_of(message, self.owners).is_owner:
             return "Only my owner may decide about that."
-        command, *words = sanitize_for_prompt(message.text).split()
-        is_allowed = command == APPROVE
+        command, *words = sanitize_for_prompt(message.text).split(None, 2)
         if not words:
             return await self._list_text()
-        rest = words[1:]
-        if is_allowed and rest not in ([], ["always"]):
-            return f"{APPROVE}: found {truncate(' '.join(rest), 40)!r} behind the id; allowed: nothing, or always."
-        channel = message.channel
+        id, rest, channel = words[0], words[1].strip() if words[1:] else "", message.channel
         by = f"{channel.type}:{channel.channel_id}" + (f" ({channel.user_id})" if channel.user_id else "")
         try:
-            return _done_text(await self._answer(words[0], by, is_allowed, bool(rest), " ".join(rest)))
+            if command == DENY:
+                return _done_text(await self._answer(id, by, is_allowed=False, reason=" ".join(rest.split())))
+            values = {} if rest in ("", "always") else await self._typed_values(id, rest)
+            return _done_text(await self._answer(id, by, is_allowed=True, is_for_ever=rest == "always", values=values))
+        except FormError as error:
+            return f"{APPROVE}: {error}."
         except ApprovalError as error:
             return str(error)
         except ActorError:
             return "The approvals cannot be reached at the moment. Send it again in a few seconds."
 
-    async def _answer(self, id: str, by: str, is_allowed: bool, is_for_ever: bool, reason: str) -> Approval:
-        name = id.lower() if id.lower().startswith("a-") else f"a-{id.lower()}"
-        request = (name, is_allowed, by, is_allowed and is_for_ever, "" if is_allowed else reason)
+    async def decide(self, id: str, is_allowed: bool, is_for_ever: bool, by: str) -> str:
+        """Answer an approval for an owner who has clicked; return a sentence for them. Never raises what is expected."""
+        try:
+            return _done_text(await self._answer(id, by, is_allowed=is_allowed, is_for_ever=is_for_ever))
+        except ApprovalError as error:
+            return str(error)
+        except ActorError:
+            return "The approvals cannot be reached at the moment. Try again in a few seconds."
+
+    async def _answer(
+        self,
+        id: str,
+        by: str,
+        *,
+        is_allowed: bool,
+        is_for_ever: bool = False,
+        reason: str = "",
+        values: Metadata = _NO_VALUES,
+    ) -> Approval:
+        """Return the approval with this answer. Raises ApprovalError, ActorError."""
+        request = (_full_id(id), is_allowed, by, is_allowed and is_for_ever, reason, values)
         return await self.approvals.ask(AnswerApproval, *request, timeout=ANSWER_TIMEOUT)
+
+    async def _typed_values(self, id: str, text: str) -> Metadata:
+        """Return the values of a form as somebody has typed them. Raises FormError, also where there is no form; and ActorError."""
+        waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
+        asked = next((each.request for each in waiting if each.id == _full_id(id)), None)
+        if asked is None or asked.question is None:
+            raise FormError(f"found {truncate(text, 40)!r} behind the id; allowed: nothing, or always")
+        return parse_answer(asked.question.fields, text)
 
     async def _list_text(self) -> str:
         """Return the calls that wait, for a person."""
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
-        lines = [
-            f"{each.id}  {each.request.tool}: {truncate(shown_arguments(each.request.arguments), 200)}"
-            for each in waiting
-        ]
+        lines = [f"{each.id}  {each.request.tool}: {truncate(_subject(each), 200)}" for each in waiting]
         lines.insert(0, "Waiting for your answer:" if lines else "Nothing waits for your answer.")
         return "\n".join([*lines, f"{APPROVE} ID, {APPROVE} ID always, or {DENY} ID and a reason."])
 
@@ -200,26 +256,30 @@ class ApprovalDesk:
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Answer `approvals.list`: all calls that wait, for owners only."""
-        self._check_owner(caller)
+        require_owner(caller, self.owners, "may see and decide about approvals")
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         return {"approvals": [to_wire(notice_of(approval)) for approval in waiting]}
 
     async def answer(self, caller: Caller, params: Params) -> Json:
-        """Answer `approvals.answer`: allow or deny the call `id`, `scope` "once" or "always", with a `reason` to a no."""
-        self._check_owner(caller)
+        """Answer `approvals.answer`: allow or deny the call `id`.
+
+        A yes has the `scope` "once" or "always", and the `values` of a question's form by name; a no may have a `reason`.
+        """
+        require_owner(caller, self.owners, "may see and decide about approvals")
         decision, scope = params.get("decision"), params.get("scope") or "once"
         if decision not in ("allow", "deny"):
             raise BadParams(f'decision: found {decision!r:.40}, allowed: "allow" or "deny"')
         if scope not in ("once", "always"):
             raise BadParams(f'scope: found {scope!r:.40}, allowed: "once" or "always"')
-        reason = str(params.get("reason") or "")
-        by = f"{caller.type}:{caller.channel_id or '*'}"
-        try:
-            approval = await self._answer(
-                require_text(params, "id"), by, decision == "allow", scope == "always", reason
-            )
-        except ApprovalError as error:
-            raise BadParams(f"id: {error}") from None
+        values = params.get("values") or {}
+        if not isinstance(values, Mapping):
+            raise BadParams(f"values: found {values!r:.40}, allowed: an object with the value of each field")
+        id, by = require_text(params, "id"), f"{caller.type}:{caller.channel_id or '*'}"
+        with bad_params_for(ApprovalError, key="id"):
+            if decision == "allow":
+                approval = await self._answer(id, by, is_allowed=True, is_for_ever=scope == "always", values=values)
+            else:
+                approval = await self._answer(id, by, is_allowed=False, reason=str(params.get("reason") or ""))
         return {"approval": to_wire(notice_of(approval))}
 
     async def allow(self, caller: Caller, params: Params) -> Json:
@@ -230,10 +290,6 @@ class ApprovalDesk:
         """Answer `approvals.deny`: `approvals.answer` with a no."""
         return await self.answer(caller, {**params, "decision": "deny"})
 
-    def _check_owner(self, caller: Caller) -> None:
-        if not caller.is_owner(self.owners):
-            raise BadParams("only an owner may see and decide about approvals (agent.owners of the settings)")
-
 
 # ------------------------------------------------------------------ texts
 
@@ -242,22 +298,44 @@ def notice_of(approval: Approval) -> ApprovalNotice:
     """Return an approval as the gateway shows it."""
     request = approval.request
     return ApprovalNotice(
-        approval.id,
-        request.tool,
-        request.arguments,
-        request.why,
-        request.who.value,
-        approval.expires,
-        approval.state.value,
-        request.task_id or None,
-        request.channel,
-        approval.by,
+        id=approval.id,
+        tool=request.tool,
+        arguments=request.arguments,
+        why=request.why,
+        who=request.who.value,
+        expires=approval.expires,
+        state=approval.state.value,
+        task_id=request.task_id or None,
+        channel=request.channel,
+        by=approval.by,
+        question=request.question,
     )
+
+
+def _full_id(id: str) -> str:
+    """Return an id as the keeper knows it; people may leave out its beginning."""
+    return id.lower() if id.lower().startswith("a-") else f"a-{id.lower()}"
+
+
+def _subject(approval: Approval) -> str:
+    """Return what a person is asked: the question, or the arguments of the call."""
+    request = approval.request
+    if request.question is not None:
+        return f"the {request.question.source} asks: {request.question.text}"
+    return shown_arguments(request.arguments)
 
 
 def _done_text(approval: Approval) -> str:
     """Return the confirmation of an answer."""
-    tool = approval.request.tool
+    tool, question = approval.request.tool, approval.request.question
+    if not approval.request.task_id:
+        counts = "counts from the next message on" if approval.is_allowed else "does not count"
+        return (
+            f"{approval.id} is {approval.state.value}: this text of {approval.request.arguments.get('path')} {counts}."
+        )
+    if question is not None:
+        done = "was told no" if approval.state is ApprovalState.DENIED else "has your answer"
+        return f"{approval.id}: the {question.source} {done}."
     if approval.state is ApprovalState.DENIED:
         return f"{approval.id} is denied: {tool} will not be run."
     always = ", and whenever it is called with exactly these arguments" if approval.scope == "always" else ""

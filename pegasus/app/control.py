@@ -14,7 +14,7 @@ gateway bounds the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import attrs
 import trio
@@ -22,8 +22,10 @@ import trio
 from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
 from pegasus.app.approvals import ApprovalDesk
-from pegasus.app.params import bad_params_for, read_number, require_text
+from pegasus.app.params import bad_params_for, read_number, require_owner, require_text
+from pegasus.app.service_channels import channels_json, with_parked
 from pegasus.app.task_control import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
+from pegasus.channels import ChannelState
 from pegasus.gateway import BadParams, Caller, Method, Params
 from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
@@ -54,11 +56,14 @@ READ_METHODS = frozenset(
         "usage",
         "tree",
         "conversation",
+        "history",
+        "markdown",
         "completions",
         "tasks.list",
         "tasks.show",
         "tasks.replay",
         "tasks.log",
+        "cron.list",
         "events.subscribe",
         "memory.list",
         "memory.show",
@@ -67,6 +72,8 @@ READ_METHODS = frozenset(
         "persona.list",
         "pair.list",
         "mcp.list",
+        "channels.list",
+        "skills.list",
     }
 )
 """Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
@@ -77,7 +84,7 @@ READ_METHODS = frozenset(
 
 @attrs.frozen(eq=False)
 class MemoryMethods:
-    """Memory: `memory.list`, `memory.show`, `memory.log`, `memory.undo`, `memory.search`.
+    """Memory: `memory.list`, `.show`, `.log`, `.write`, `.undo`, `.search`.
 
     For example:
 
@@ -105,14 +112,32 @@ class MemoryMethods:
         changes = await self.memory.log(path, min(limit or DEFAULT_CHANGES, MAX_CHANGES), before or None)
         return {"changes": [change_view(change) for change in changes]}
 
+    async def write(self, caller: Caller, params: Params) -> Json:
+        """Make the file `path` hold `content`; "" deletes it. Return its size.
+
+        `was` (a text): what the writer has read; refused if the file holds something else now, so that nobody's change is lost.
+        """
+        path, content, was = require_text(params, "path"), params.get("content"), params.get("was")
+        if not isinstance(content, str):
+            raise BadParams(f"content: found {content!r:.40}, allowed: a text")
+        with bad_params_for(MemoryRefused, key="path"):
+            if isinstance(was, str) and was != await self._read_or_nothing(path):
+                raise BadParams(f"was: {path} has been changed since it was read; read it again")
+            written = await self.memory.write(path, content, _user_of(caller))
+        return {"path": path, "size": written.size}
+
+    async def _read_or_nothing(self, path: str) -> str:
+        """Return the text of a file, "" if there is none."""
+        is_there = any(file.path == path for file in await self.memory.list())
+        return await self.memory.read(path) if is_there else ""
+
     async def undo(self, caller: Caller, params: Params) -> Json:
         """Undo the change `n`, and return the change that does it."""
         n = read_number(params, "n", 0)
         if not n:
             raise BadParams(f"n: found {params.get('n')!r}, allowed: the number of a change, see memory.log")
-        author = Author("user", user=caller.user_id or "", channel=f"{caller.type}:{caller.channel_id or '*'}")
         with bad_params_for(MemoryRefused, key="n"):
-            return {"change": change_view(await self.memory.undo(n, author))}
+            return {"change": change_view(await self.memory.undo(n, _user_of(caller)))}
 
     async def search(self, caller: Caller, params: Params) -> Json:
         """Return passages that fit `query`, at most `limit`, `in` memory or archives, as the tool memory_search does."""
@@ -120,6 +145,11 @@ class MemoryMethods:
         limit = read_number(params, "limit", DEFAULT_HITS) or DEFAULT_HITS
         with bad_params_for(MemoryRefused):
             return found_json(await self.memory.search(query, limit, str(where)))
+
+
+def _user_of(caller: Caller) -> Author:
+    """Return the caller as the author of a change."""
+    return Author("user", user=caller.user_id or "", channel=f"{caller.type}:{caller.channel_id or '*'}")
 
 
 # ------------------------------------------------------------------ persona
@@ -144,7 +174,7 @@ class PersonaMethods:
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return the persona and all proposals."""
-        self._check_owner(caller)
+        require_owner(caller, self.owners, "may see and decide about the persona")
         with bad_params_for(PersonaError):
             return persona_view(await self.evolution.read_state(), self.in_force)
 
@@ -157,17 +187,13 @@ class PersonaMethods:
         return await self._decide(caller, params, accept=False)
 
     async def _decide(self, caller: Caller, params: Params, *, accept: bool) -> Json:
-        self._check_owner(caller)
+        require_owner(caller, self.owners, "may see and decide about the persona")
         n = params.get("n")
         if not isinstance(n, int) or isinstance(n, bool):
             raise BadParams(f"n: found {n!r:.40}, allowed: the number of a proposal")
         with bad_params_for(ProposalRefused, PersonaError):
             by = f"{caller.type}:{caller.channel_id or ''}"
             return await self.evolution.decide_and_show(n, accept=accept, by=by)
-
-    def _check_owner(self, caller: Caller) -> None:
-        if not caller.is_owner(self.owners):
-            raise BadParams("only an owner may see and decide about the persona (agent.owners of the settings)")
 
 
 # ------------------------------------------------------------------ all methods
@@ -211,6 +237,8 @@ class ControlPlane:
     """MCP servers; none unless given."""
     sandbox: Sandbox = NO_SANDBOX
     """The walls around commands."""
+    channels: Callable[[], Iterable[ChannelState]] = tuple
+    """Returns the states of the adapters of services."""
 
     def methods(self) -> dict[str, Method]:
         """Return all methods by the names that they have on the wire."""
@@ -230,9 +258,11 @@ class ControlPlane:
             "memory.list": self.memory.list,
             "memory.show": self.memory.show,
             "memory.log": self.memory.log,
+            "memory.write": self.memory.write,
             "memory.undo": self.memory.undo,
             "memory.search": self.memory.search,
             "mcp.list": self.list_servers,
+            "channels.list": self.list_channels,
             "persona.list": self.persona.list,
             "persona.accept": self.persona.accept,
             "persona.reject": self.persona.reject,
@@ -263,6 +293,7 @@ class ControlPlane:
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
             **status_json(facts),
             "mcp": servers_json(self.mcp.states()),
+            "channels": channels_json(self.channels()),
             "sandbox": {
                 "kind": self.sandbox.kind,
                 "walled": self.sandbox.is_walled,
@@ -285,9 +316,11 @@ class ControlPlane:
     async def usage(self, caller: Caller, params: Params) -> Json:
         """Return what model calls have used.
 
-        Tokens and costs of today and before, with the budgets of the settings, as `UsageTracker` reports them.
+        Tokens and costs of today and before, with the budgets of the settings, as `UsageTracker` reports them. With `days` (true) also
+        those of each day of this month and the last, by model and channel.
         """
-        return await self.models.usage_report()
+        report = await self.models.usage_report()
+        return {**report, "days": await self.models.daily_usage()} if params.get("days") is True else report
 
     async def tree(self, caller: Caller, params: Params) -> Json:
         """Return the live supervision tree.
@@ -295,12 +328,17 @@ class ControlPlane:
         It is a snapshot of what the supervisors know; no actor is asked, so it works while actors hang.
         """
         await trio.lowlevel.checkpoint()
-        return actor_json(self.root.tree())
+        return with_parked(actor_json(self.root.tree()), self.channels())
 
     async def list_servers(self, caller: Caller, params: Params) -> Json:
         """Return the state of each MCP server."""
         await trio.lowlevel.checkpoint()
         return {"servers": servers_json(self.mcp.states())}
+
+    async def list_channels(self, caller: Caller, params: Params) -> Json:
+        """Return the state of each adapter of a service."""
+        await trio.lowlevel.checkpoint()
+        return {"channels": channels_json(self.channels())}
 
     async def stop(self, caller: Caller, params: Params) -> Json:
         """Do what /stop does, for all channels; return what was ended once it has ended.
@@ -317,7 +355,7 @@ def _ended_json(work: EndedWork) -> Json:
     return {"kind": work.kind, "what": work.what, "seconds": round(work.seconds, 2), **number}
 
 
-def actor_json(info: ActorInfo) -> Json:
+def actor_json(info: ActorInfo) -> dict[str, Json]:
     """Return an actor and all below it as JSON. Fields without a value are left out; times are in seconds.
 
     The keys are the camelCase names of ActorInfo's fields and part of the contract with clients.

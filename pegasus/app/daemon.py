@@ -22,7 +22,7 @@ which it should.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from random import Random
@@ -36,15 +36,27 @@ from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
+from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of
 from pegasus.app.reload import Reloader
-from pegasus.app.services import TASK_AGENT, Environment, policy_of
+from pegasus.app.schedule import CronMethods
+from pegasus.app.service_channels import adapter_children, build_adapters, make_intake
+from pegasus.app.services import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment, policy_of
 from pegasus.app.task_control import EventMethods, TaskMethods
 from pegasus.app.task_signs import open_tasks
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
-from pegasus.channels import AdapterMessage
+from pegasus.app.views import ViewMethods
+from pegasus.channels import ServiceAdapter
 from pegasus.events import RecentEvents
 from pegasus.formatting import first_cause
-from pegasus.gateway import GatewayConfig, connections_within, open_listeners, run_gateway
+from pegasus.gateway import (
+    GatewayConfig,
+    GatewayMessage,
+    Listeners,
+    Methods,
+    connections_within,
+    open_listeners,
+    run_gateway,
+)
 from pegasus.host import (
     Home,
     HomeError,
@@ -61,8 +73,8 @@ from pegasus.host import (
     wall_clock,
 )
 from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
-from pegasus.intake import Access, GuestLimits, Intake, SenderRates, rules_of
-from pegasus.main_agent import FolderArchives
+from pegasus.intake import Intake
+from pegasus.main_agent import FolderArchives, describe_commands
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
@@ -73,6 +85,7 @@ from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk, StorageError
 from pegasus.tools import AddressGuard, guarded_dial, standard_tools
+from pegasus.web import WebServices, WebSessions
 
 EXIT_FAILURE: Final = 1
 """Any failure of the system: a disk, a socket, an actor that did not start."""
@@ -98,8 +111,12 @@ def run_daemon(home: Home, settings: Settings) -> int:
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
                 base = persona_of_settings(settings.agent.persona, home.resolve)
                 sandbox = _probe(home, settings)
-                world = _World(home, settings, token, base, persona_at_start(base, home.data), sandbox)
-                return trio.run(_daemon, world)
+                files = WorkspaceFiles(home.workspace, home.owner_texts)
+                sandbox = attrs.evolve(sandbox, witness=files)
+                world = _World(home, settings, token, base, persona_at_start(base, home.data), sandbox, files)
+                code = trio.run(_daemon, world)
+                files.close()
+                return code
         except BaseExceptionGroup as group:
             # Nurseries wrap what failed in groups that say nothing themselves. The first cause is the one to report.
             first = first_cause(group)
@@ -132,6 +149,8 @@ class _World:
     """The same with the changes that its owner has accepted, as it is for the whole run."""
     sandbox: Sandbox
     """The walls around commands, as they were found at the start."""
+    files: WorkspaceFiles
+    """The owner's files that are part of the prompt."""
 
 
 def _probe(home: Home, settings: Settings) -> Sandbox:
@@ -167,7 +186,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         skills=SkillCatalog(
             BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")
         ),
-        files=WorkspaceFiles(home.workspace),
+        files=world.files,
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
@@ -208,7 +227,10 @@ async def _daemon(world: _World) -> int:
         _log.warning(world.sandbox.warning)
     reloader = Reloader(world.home, settings, world.token, models)
     environment = _environment(world, models, reloader)
-    listeners = await _listen(settings)
+    listeners = await _listen("gateway", settings.gateway.host, settings.gateway.port)
+    http_listeners = await _listen("http", settings.http.host, settings.http.port) if settings.http.enabled else []
+    ws = url_of("ws", settings.gateway.host, listeners)
+    http = url_of("http", settings.http.host, http_listeners) if http_listeners else None
     notifier = Notifier.from_environment()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
         async with trio.open_nursery() as watch:
@@ -222,8 +244,36 @@ async def _daemon(world: _World) -> int:
                 reloader.journal = tree.journal
                 tokens = TokenBook()
                 await tokens.load(tree.journal, wall_clock)
-                await start_channels(tree, _gateway_child(world, tree, models, reloader, listeners, tokens), {})
-                with announced(world.home, notifier, ws=_url(settings.gateway.host, listeners)):
+                intake = make_intake(tree.journal, settings, environment.pairing)
+                adapters = build_adapters(tree.services, intake, describe_commands(chat_commands(tree.services)))
+                gateway_config = _gateway_config(world, tokens)
+                sessions = WebSessions(gateway_config)
+                await sessions.load(tree.journal, wall_clock)
+                sign_in = SignInMethod(sessions if http else None, settings.http.public_url or http or "")
+                methods = _methods(world, tree, models, reloader, tokens, adapters, sign_in)
+                said = Listeners()
+                gateway = _gateway_child(tree, gateway_config, intake, listeners, methods, said)
+                web = WebServices(
+                    config=http_config(settings.http, http_listeners, gateway_config.max_connections),
+                    gateway_config=gateway_config,
+                    gateway=root.ref(GATEWAY),
+                    intake=intake,
+                    listeners=said,
+                    methods=methods,
+                    sessions=sessions,
+                    tasks=root.ref(TASK_AGENT),
+                    bus=root.ref(BUS),
+                    recent=environment.recent,
+                    tree_events=root.events,
+                    hooks=settings.hooks,
+                    receivers=adapters,
+                    clock=wall_clock,
+                    may_serve=environment.may_work,
+                    health=partial(health_of, root, environment.may_work, adapters.values()),
+                )
+                children = adapter_children(adapters, tree.journal, backoff=CHILD_BACKOFF)
+                await start_channels(tree, gateway, children, http_child(web, http_listeners) if http else None)
+                with announced(world.home, notifier, ws=ws, http=http):
                     nursery.start_soon(_after_ready, environment, reloader, notifier)
                     await signals.stop.wait()
                 nursery.cancel_scope.cancel()
@@ -233,15 +283,16 @@ async def _daemon(world: _World) -> int:
     return 0
 
 
-def _gateway_child(
+def _methods(
     world: _World,
     tree: AgentTree,
     models: ModelService,
     reloader: Reloader,
-    listeners: Sequence[trio.SocketListener],
     tokens: TokenBook,
-) -> Child[AdapterMessage]:
-    """Return the gateway as a child of the channels, with the control plane as its methods.
+    adapters: Mapping[str, ServiceAdapter],
+    sign_in: SignInMethod,
+) -> Methods:
+    """Return the control plane: the methods that programs may call, over the gateway and over HTTP.
 
     The persona of this run is given to it, not that of the settings: an accepted change counts from the next
     start on.
@@ -263,22 +314,32 @@ def _gateway_child(
         events=EventMethods(services.environment.recent, tasks),
         mcp=services.environment.mcp,
         sandbox=world.sandbox,
+        channels=lambda: [adapter.state for adapter in adapters.values()],
     )
     completions = CompletionMethod(chat_commands(services), services.agent.toolset.skills, models.choices)
-    methods = {
+    views = ViewMethods(
+        tree.journal,
+        world.home.data,
+        world.home.log,
+        services.environment.skills,
+        world.home.skills,
+        lambda: reloader.settings,
+    )
+    return {
         **control.methods(),
         **TokenMethods(tokens).methods(),
         **PairingMethods(services.environment.pairing, world.settings.agent.owners).methods(),
+        **views.methods(),
+        **CronMethods(tree.root.ref(SCHEDULE), wall_clock, world.settings.agent.owners).methods(),
         "config.reload": reloader.call,
         "completions": completions.call,
+        "http.link": sign_in.call,
     }
-    sections = world.settings.channels.items()
-    access = Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
-    limits = world.settings.limits
-    rates = SenderRates(GuestLimits(limits.guest_messages_per_minute, limits.guest_waiting))
-    intake = Intake(tree.journal, access, world.settings.agent.owners, services.environment.pairing, rates)
-    gateway = world.settings.gateway
-    config = GatewayConfig(
+
+
+def _gateway_config(world: _World, tokens: TokenBook) -> GatewayConfig:
+    gateway, servers = world.settings.gateway, 2 if world.settings.http.enabled else 1
+    return GatewayConfig(
         token=world.token,
         tokens=tokens,
         read_methods=READ_METHODS,
@@ -286,11 +347,22 @@ def _gateway_child(
         origins=frozenset(gateway.allowed_origins),
         max_frame_bytes=gateway.max_frame_bytes,
         # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
-        max_connections=connections_within(raise_descriptor_limit()),
+        max_connections=connections_within(raise_descriptor_limit(), servers),
     )
+
+
+def _gateway_child(
+    tree: AgentTree,
+    config: GatewayConfig,
+    intake: Intake,
+    listeners: Sequence[trio.SocketListener],
+    methods: Methods,
+    said: Listeners,
+) -> Child[GatewayMessage]:
+    """Return the gateway as a child of the channels."""
     unfinished = partial(open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
-    open_approvals = services.approvals.open_notices
-    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals)
+    open_approvals = tree.services.approvals.open_notices
+    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners_within=said)
     return Child("gateway", run, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
 
 
@@ -327,21 +399,14 @@ async def _after_ready(environment: Environment, reloader: Reloader, notifier: N
         await reloader.models.warm_up()
 
 
-async def _listen(settings: Settings) -> list[trio.SocketListener]:
-    """Open the sockets of the gateway. Raises OSError whose message names the settings to change."""
-    host, port = settings.gateway.host, settings.gateway.port
+async def _listen(section: str, host: str, port: int) -> list[trio.SocketListener]:
+    """Open the sockets of a server. Raises OSError whose message names the settings to change."""
     try:
         return await open_listeners(host, port)
     except OSError as error:
         why = error.strerror or str(error)
-        message = f"gateway.host {host!r}, gateway.port {port}: cannot listen there ({why}); choose another, or port 0 for any"
+        message = f"{section}.host {host!r}, {section}.port {port}: cannot listen there ({why}); choose another, or port 0 for any"
         raise OSError(message) from error
-
-
-def _url(host: str, listeners: Sequence[trio.SocketListener]) -> str:
-    """Return the address that clients connect to, with the port that was chosen if the setting is 0."""
-    port = listeners[0].socket.getsockname()[1]
-    return f"ws://[{host}]:{port}" if ":" in host else f"ws://{host}:{port}"
 
 
 def _cause(error: BaseException) -> str:

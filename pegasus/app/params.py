@@ -5,10 +5,10 @@ A method raises `BadParams` for params that make no sense. The message says what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from pegasus.gateway import BadParams, Params
+from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound, Params
 
 
 def require_text(params: Params, key: str, allowed: str = "a text") -> str:
@@ -29,10 +29,23 @@ def read_number(params: Params, key: str, default: int) -> int:
     return value
 
 
+def require_owner(caller: Caller, owners: Iterable[str], what: str) -> None:
+    """Raise NotAllowed unless the caller is an owner.
+
+    owners: the setting `agent.owners`. what: what only an owner does, as in "schedules jobs".
+    """
+    if not caller.is_owner(owners):
+        raise NotAllowed(f"only an owner {what} (agent.owners of the settings)")
+
+
 @contextmanager
 def bad_params_for(*refusals: type[Exception], key: str = "") -> Iterator[None]:
-    """Turn errors of these types into BadParams within the block. key: the param that their texts are about."""
+    """Turn errors of these types into BadParams within the block; one that says "there is no …" into NotFound.
+
+    key: the param that their texts are about.
+    """
     try:
         yield
     except refusals as error:
-        raise BadParams(f"{key}: {error}" if key else str(error)) from None
+        kind = NotFound if str(error).lower().startswith("there is no ") else BadParams
+        raise kind(f"{key}: {error}" if key else str(error)) from None

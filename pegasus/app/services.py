@@ -63,7 +63,8 @@ from pegasus.models import (
 from pegasus.observe import get_logger
 from pegasus.policy import ApprovalMessage, Confinement, Decision, ListApprovals, Policy, WithdrawApprovals, parse_rules
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import PolicySettings, Settings
+from pegasus.schedule import cron_tool
+from pegasus.settings import SERVICE_SECTIONS, PolicySettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
 from pegasus.storage import Disk, JournalMessage, StorageError, Waiting, escape_field
 from pegasus.tasks import (
@@ -83,7 +84,10 @@ from pegasus.tools import Gate, PolicyGate, Tool, ToolExecutor, base_context, cu
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
 SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
+SCHEDULE = "schedule/keeper"
 """Paths of actors in the tree that others send to."""
+ADAPTER: Final = "adapter"
+"""Name of a service's adapter below its supervisor, `channels/<type>`."""
 
 COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
@@ -229,13 +233,15 @@ def build_services(
     for problem in problems:
         _log.warning("invalid SUBAGENT.md", problem=problem)
     agent: Ref[AgentMessage] = find(TASK_AGENT)
+    gate = _gate(environment, find)
+    cron = cron_tool(find(SCHEDULE), environment.clock)
     return Services(
         environment,
         journal,
         memory,
         evolution,
-        _agent_services(environment, memory, evolution, types, agent, known, _gate(environment, find)),
-        _task_deps(environment, journal, memory, types, agent, find),
+        _agent_services(environment, memory, evolution, types, agent, known, gate, cron),
+        _task_deps(environment, journal, memory, types, agent, gate, find),
         ApprovalDesk(
             journal,
             find(APPROVALS),
@@ -244,7 +250,13 @@ def build_services(
             environment.clock,
             environment.settings.agent.owners,
             environment.settings.policy.owner_channel,
+            [
+                find(f"channels/{type}/{ADAPTER}")
+                for type, section in environment.settings.channels.items()
+                if section.enabled and type in SERVICE_SECTIONS
+            ],
             environment.secrets,
+            environment.files,
         ),
     )
 
@@ -265,6 +277,7 @@ def _agent_services(
     task_agent: Ref[AgentMessage],
     known: Sequence[Address],
     gate: Gate,
+    cron: Tool,
 ) -> AgentServices:
     """Return the services of the Main Agent.
 
@@ -294,7 +307,9 @@ def _agent_services(
     )
     return AgentServices(
         model=model,
-        toolset=_toolset(environment, memory, evolution, types, task_agent, _channel_notes(settings, known), gate),
+        toolset=_toolset(
+            environment, memory, evolution, types, task_agent, _channel_notes(settings, known), gate, cron
+        ),
         clock=environment.clock,
         config=settings.agent,
         memory_index=memory_index,
@@ -315,6 +330,7 @@ def _toolset(
     task_agent: Ref[AgentMessage],
     channels: Sequence[ChannelNote],
     gate: Gate,
+    cron: Tool,
 ) -> AgentToolset:
     """Return the Main Agent's prompt, tools and skills. They stay the same until the next start, so that providers can cache them.
 
@@ -329,6 +345,7 @@ def _toolset(
         *memory_tools(memory),
         current_time(environment.clock),
         *task_tools(task_agent),
+        cron,
         archive_tool(environment.archives),
         persona_tool(evolution, settings.agent.owners),
     )
@@ -424,6 +441,7 @@ def _task_deps(
     memory: Memory,
     types: TaskTypes,
     task_agent: Ref[AgentMessage],
+    gate: Gate,
     find: Callable[[str], Ref[Any]],
 ) -> TaskDeps:
     """Return what the task system works with. Its tools are those of the environment and those about tasks themselves."""
@@ -452,7 +470,7 @@ def _task_deps(
         types=types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),
         reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
-        toolbox=_executor(environment, _gate(environment, find), tools),
+        toolbox=_executor(environment, gate, tools),
         model_for=environment.models.client,
         context_window=environment.models.context_window,
         context=base_context(
@@ -461,6 +479,7 @@ def _task_deps(
             environment.models.context_window("subagent"),
             environment.closed_paths,
         ),
+        journal=journal,
         owners=settings.agent.owners,
         make_fence=environment.make_fence,
         traits=environment.models.traits,

@@ -11,7 +11,7 @@ from actors import Ref, Reply
 from pegasus.app.params import bad_params_for, read_number, require_text
 from pegasus.conversation import to_json
 from pegasus.events import EventType, RecentEvents, event_json
-from pegasus.gateway import BadParams, Caller, EventStream, Params, PushEvent
+from pegasus.gateway import BadParams, Caller, EventStream, NotFound, Params, PushEvent
 from pegasus.host import wall_clock
 from pegasus.main_agent import task_progress
 from pegasus.messages import Address, Json
@@ -94,7 +94,7 @@ class TaskMethods:
         name = _task_id(params)
         task = await self._ask(GetTask, name)
         if task is None:
-            raise BadParams(f"taskId: there is no task {name!r}")
+            raise NotFound(f"taskId: there is no task {name!r}")
         return task
 
     async def replay(self, caller: Caller, params: Params) -> Json:
@@ -102,7 +102,7 @@ class TaskMethods:
         task_id = _task_id(params)
         context = await self._ask(GetContext, task_id)
         if context is None:
-            raise BadParams(f"taskId: there is no task {task_id!r}")
+            raise NotFound(f"taskId: there is no task {task_id!r}")
         return {"taskId": context.id, "messages": [to_json(entry) for entry in context.messages]}
 
     async def log(self, caller: Caller, params: Params) -> Json:

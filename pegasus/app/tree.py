@@ -48,14 +48,28 @@ from actors import (
     supervisor,
 )
 from pegasus.app.chat_commands import chat_commands
-from pegasus.app.services import BUS, SWITCHBOARD, TASK_LISTENER, Environment, Services, build_services
+from pegasus.app.file_questions import ask_about_files
+from pegasus.app.services import (
+    APPROVALS,
+    BUS,
+    GATEWAY,
+    SWITCHBOARD,
+    TASK_AGENT,
+    TASK_LISTENER,
+    Environment,
+    Services,
+    build_services,
+)
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
+from pegasus.identity import HEARTBEAT_FILE
 from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher
 from pegasus.mcp import ServerDown
+from pegasus.messages import ChannelInfo
 from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
 from pegasus.policy import approvals_keeper
+from pegasus.schedule import Heartbeat, ScheduleServices, schedule_keeper
 from pegasus.storage import JournalMessage, KnownAddresses, run_journal
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
@@ -113,21 +127,29 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     if servers := environment.mcp.children():
         await root.start_child(Child("tools", run_when_allowed, environment.may_work, servers))
-    await root.start_child(_approvals_child(services))
+    await root.start_child(_approvals_child(root, services))
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
+    await root.start_child(_schedule_child(root, services))
     return AgentTree(root, journal, root.ref("main-agent/global"), services)
 
 
-def _approvals_child(services: Services) -> Child[Any]:
-    """Return the keeper of approvals as a child of the root. It runs before the tasks, which find their answers there."""
+def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
+    """Return the keeper of approvals, and what asks about files, as a child of the root.
+
+    They run before the tasks, which find their answers there.
+    """
     environment = services.environment
     keep = partial(approvals_keeper, on_change=services.approvals.changed)
     timeout = environment.settings.policy.timeout
     keeper = Child(
         "keeper", keep, services.journal, environment.clock, environment.random, timeout, backoff=CHILD_BACKOFF
     )
-    return Child("approvals", supervisor([keeper], intensity=CHILD_INTENSITY))
+    children: list[Child[Any]] = [keeper]
+    if environment.files is not None:
+        approvals: Ref[Any] = root.ref(APPROVALS)
+        children.append(Child("files", ask_about_files, environment.files, approvals, backoff=CHILD_BACKOFF))
+    return Child("approvals", supervisor(children, intensity=CHILD_INTENSITY))
 
 
 def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
@@ -146,6 +168,31 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
         Child("global", run, journal, services.agent, backoff=CHILD_BACKOFF),
         Child("notifications", forward_notifications, journal),
     ]
+
+
+def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
+    """Return the keeper of scheduled jobs as a child of the root. It begins when background work may."""
+    environment = services.environment
+    settings, files = environment.settings, environment.files
+
+    async def read_heartbeat() -> str:
+        if files is None:
+            return ""
+        await files.refresh()
+        return files.text(HEARTBEAT_FILE)
+
+    type, _, channel_id = (settings.policy.owner_channel or "cli:main").partition(":")
+    schedule = ScheduleServices(
+        services.journal,
+        root.ref(TASK_AGENT),
+        root.ref(BUS),
+        environment.clock,
+        environment.random,
+        Heartbeat(settings.schedule.heartbeat, settings.schedule.active_hours, read_heartbeat),
+        ChannelInfo(type, channel_id),
+    )
+    keeper = Child("keeper", schedule_keeper, schedule, backoff=CHILD_BACKOFF)
+    return Child("schedule", run_when_allowed, environment.may_work, [keeper])
 
 
 def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
@@ -188,11 +235,14 @@ async def run_when_allowed(
 
 
 async def start_channels(
-    tree: AgentTree, gateway: Child[AdapterMessage], adapters: Mapping[str, Child[AdapterMessage]]
+    tree: AgentTree,
+    gateway: Child[Any],
+    adapters: Mapping[str, Child[AdapterMessage]],
+    http: Child[object] | None = None,
 ) -> None:
-    """Start the switchboard, the gateway and the adapters.
+    """Start the switchboard, the gateway, the adapters and the HTTP server.
 
-    adapters: by the channel type that each serves; the gateway serves all others.
+    adapters: by the channel type that each serves; the gateway serves all others. http: None: there is no HTTP server.
 
     The switchboard passes replies of the journal to the adapter of their channel type. Each adapter is below a
     supervisor of its own with `Restart.TEMPORARY`, which is what parks it when it gives up.
@@ -200,13 +250,16 @@ async def start_channels(
     routes: Mapping[str, Ref[AdapterMessage]] = {
         kind: tree.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
     }
-    default: Ref[AdapterMessage] = tree.root.ref("channels/gateway")
+    default: Ref[AdapterMessage] = tree.root.ref(GATEWAY)
     switchboard = Child("switchboard", run_switchboard, tree.journal, routes, default)
-    parkable = [
-        Child(kind, supervisor([child], intensity=CHILD_INTENSITY), restart=Restart.TEMPORARY)
-        for kind, child in adapters.items()
-    ]
-    children: list[Child[Any]] = [switchboard, gateway, *parkable]
+    parkable: dict[str, Child[Any]] = {**adapters, **({"http": http} if http is not None else {})}
+    supervised = {
+        kind: Child(kind, supervisor([child], intensity=CHILD_INTENSITY), restart=Restart.TEMPORARY)
+        for kind, child in parkable.items()
+    }
+    # The HTTP server stands before the gateway, so that it stops behind it: the gateway says goodbye to the clients on its WebSockets.
+    front = [supervised.pop("http")] if http is not None else []
+    children: list[Child[Any]] = [switchboard, *front, gateway, *supervised.values()]
     await tree.root.start_child(Child("channels", supervisor(children, intensity=CHILD_INTENSITY)))
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
+from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, query
-from pegasus.cli.program import JSON, pegasus
 from pegasus.formatting import format_duration
 from pegasus.host import Home, wall_clock
-from pegasus.policy import shown_arguments
+from pegasus.messages import ApprovalNotice, Json, Metadata
+from pegasus.policy import shown_subject
 from pegasus.settings import Settings
+from pegasus.wire import from_wire
 
 APPROVALS = pegasus.subgroup("approvals", "Tool calls that wait for your yes or no.")
 
@@ -24,6 +26,17 @@ _ALWAYS = click.Option(
     flag_value="always",
     help="For each later call of this tool with exactly these arguments, too.",
 )
+
+
+def read_values(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, Json] | None:
+    """Return the values of a form, None if there are none. Raises click.BadParameter for a word that is none."""
+    for word in words:
+        if "=" not in word:
+            raise click.BadParameter(f"found {word!r}, allowed: NAME=VALUE")
+    return {word.partition("=")[0]: word.partition("=")[2] for word in words} or None
+
+
+_VALUES = click.Argument(["values"], nargs=-1, metavar="[NAME=VALUE]...", callback=read_values)
 _REASON = click.Argument(["reason"], required=False, metavar="[REASON]")
 
 
@@ -36,11 +49,12 @@ def list_text(answer: Answer) -> str:
 
 
 def _block(approval: Answer) -> str:
-    """Return one call: its id, tool and reason, then its arguments."""
+    """Return one call: its id, tool and reason, then its arguments, or what a server asks."""
     left = format_duration(max(0, approval["expires"] - wall_clock()) / 1000)
-    arguments = shown_arguments(approval["arguments"]).replace("\n", "\n    ")
+    notice = from_wire(dict(approval), ApprovalNotice)
+    subject = shown_subject(notice).replace("\n", "\n    ")
     head = f"{approval['id']}  {approval['tool']}, for {_person(approval)}; {left} left"
-    return f"{head}\n    why: {approval['why']}\n    {arguments}"
+    return f"{head}\n    why: {approval['why']}\n    {subject}"
 
 
 def _person(approval: Answer) -> str:
@@ -62,9 +76,11 @@ def run_list(home: Home, settings: Settings) -> Answer | None:
     return None
 
 
-@query(APPROVALS, "allow", _ID, _ALWAYS, method="approvals.allow", text=answer_text)
-def run_allow(home: Home, settings: Settings, *, id_: str, scope: str | None = None) -> Answer | None:
-    """Let the call ID be made, once or always."""
+@query(APPROVALS, "allow", _ID, _VALUES, _ALWAYS, method="approvals.allow", text=answer_text)
+def run_allow(
+    home: Home, settings: Settings, *, id_: str, scope: str | None = None, values: Metadata | None = None
+) -> Answer | None:
+    """Let the call ID be made, once or always. If a server asks for values, give them."""
     return None
 
 

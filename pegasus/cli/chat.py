@@ -34,8 +34,8 @@ from typing import Final, cast
 import click
 import trio
 
+from pegasus.cli.commands import pegasus, program_name
 from pegasus.cli.control import ask_daemon, find_daemon
-from pegasus.cli.program import pegasus, program_name
 from pegasus.client import ClientError
 from pegasus.formatting import GOES_ON, plural
 from pegasus.host import Home, print_error, read_daemon

@@ -18,8 +18,9 @@ from typing import Any, Final
 import click
 import trio
 
+from pegasus.cli.commands import Options, pegasus, program_name
 from pegasus.cli.control import ask_daemon, describe_refusal, find_daemon, print_text, report_failure
-from pegasus.cli.program import Options, check_settings_in_use, pegasus, program_name
+from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
 from pegasus.host import Home, HomeError, read_daemon, write_private
 from pegasus.settings import (

@@ -34,7 +34,7 @@ import click
 import trio
 
 from actors import Child, Ref, open_supervisor
-from pegasus.cli.program import CommandGroup, program_name
+from pegasus.cli.commands import CommandGroup, program_name
 from pegasus.client import Client, ClientError, Endpoint, NotConnected, Refused, open_client
 from pegasus.host import Home, HomeError, own_home, print_error, read_daemon, read_token, wall_clock
 from pegasus.messages import ChannelInfo, Json

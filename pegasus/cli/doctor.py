@@ -24,15 +24,17 @@ import attrs
 import trio
 
 from pegasus import __version__
-from pegasus.cli.control import STATE_SECONDS, ask_daemon, describe_refusal, find_daemon, json_line, print_text
+from pegasus.cli.commands import JSON, Options, pegasus, program_name
+from pegasus.cli.control import STATE_SECONDS, Answer, ask_daemon, describe_refusal, find_daemon, json_line, print_text
 from pegasus.cli.files import doubts_about, skills_of
-from pegasus.cli.program import JSON, Options, check_settings_in_use, pegasus, program_name
+from pegasus.cli.program import check_settings_in_use
 from pegasus.client import ClientError
 from pegasus.formatting import plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
 from pegasus.models import OFFLINE, find_providers, role_spec
 from pegasus.sandbox import SandboxError, probe_sandbox
 from pegasus.settings import Settings, SettingsError
+from pegasus.terminal import neutralise
 
 OK: Final = "ok"
 NOTE: Final = "note"
@@ -248,21 +250,40 @@ def _ports(examined: Examined) -> Iterator[Finding]:
     """Check that the agent answers or, if none runs, that it could listen."""
     if examined.settings is None:
         return
-    host, port = examined.settings.gateway.host, examined.settings.gateway.port
+    host, port, http = examined.settings.gateway.host, examined.settings.gateway.port, examined.settings.http
     daemon = read_daemon(examined.home)
     if daemon is not None:
         try:
-            trio.run(ask_daemon, find_daemon(examined.home, examined.settings), "status", {}, STATE_SECONDS)
+            status = trio.run(ask_daemon, find_daemon(examined.home, examined.settings), "status", {}, STATE_SECONDS)
         except ClientError as error:
             found = f"process {daemon.pid} does not answer at {daemon.ws}: {describe_refusal(error, 'status')}"
             yield Finding("ports", BROKEN, found, f"end it (kill {daemon.pid}), and start it again: {program_name()}")
         else:
             yield Finding("ports", OK, f"an agent runs (process {daemon.pid}) and answers at {daemon.ws}")
+            yield from _channels(status.get("channels", ()))
     elif reason := _why_not_listening(host, port):
         fix = f"choose another port, or 0 for any: {program_name()} config set gateway.port 0"
         yield Finding("ports", BROKEN, f"{host}:{port} cannot be listened at: {reason}", fix)
+    elif reason := _why_not_listening(http.host, http.port) if http.enabled else "":
+        fix = f"choose another port, or 0 for any: {program_name()} config set http.port 0"
+        yield Finding("ports", BROKEN, f"{http.host}:{http.port} cannot be listened at: {reason}", fix)
     else:
         yield Finding("ports", OK, f"no agent runs; {host}:{port} is free")
+
+
+def _channels(channels: Sequence[Answer]) -> Iterator[Finding]:
+    """Report the adapters of chat services, as the running agent knows them."""
+    for channel in channels:
+        type, state = channel["type"], channel["state"]
+        text = neutralise(f"{type}: {state}" + (f" ({channel['reason']})" if channel["reason"] else ""))
+        if state == "parked":
+            yield Finding(
+                "channels", BROKEN, text, f"change its credentials in [channels.{type}], and start the agent again"
+            )
+        elif state == "down":
+            yield Finding("channels", NOTE, text, "it is tried again; check the network if it stays like that")
+        else:
+            yield Finding("channels", OK, text)
 
 
 def _why_not_listening(host: str, port: int) -> str:

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO
 
 import click
 
+from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import Answer, fit_terminal, print_text, query, report_failure
-from pegasus.cli.program import JSON, pegasus, program_name
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home, wall_clock
 from pegasus.intake import CONTROL_COMMANDS
@@ -40,6 +40,7 @@ from pegasus.skills import (
     SkillCatalog,
     format_accepted,
     format_proposed,
+    skill_view,
 )
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
@@ -266,16 +267,6 @@ def _matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def _skill_json(skill: Skill, home: Home) -> dict[str, Json]:
-    """Return a skill as `--json` prints it. None: the skill leaves the value to the agent (all tools, the usual model)."""
-    return {
-        "name": skill.name,
-        "description": skill.description,
-        "source": {BUILT_IN: "built-in", home.skills: "home"}.get(skill.folder.parent, "workspace"),
-        "folder": str(skill.folder),
-        "context": "fork" if skill.fork else "inline",
-        "agent": skill.agent if skill.fork else None,
-        "model": skill.model or None,
-        "allowedTools": None if skill.tools is None else list(skill.tools),
-        "userInvocable": skill.by_user,
-        "modelInvocable": skill.by_model,
-    }
+    """Return a skill as `--json` prints it."""
+    more: dict[str, Json] = {"folder": str(skill.folder), "agent": skill.agent if skill.fork else None}
+    return {**skill_view(skill, home.skills), **more}

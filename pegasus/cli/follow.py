@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import trio
 
+from pegasus.cli.commands import program_name
 from pegasus.cli.control import (
     ANSWER_SECONDS,
     Answer,
@@ -26,7 +27,6 @@ from pegasus.cli.control import (
     print_text,
     report_failure,
 )
-from pegasus.cli.program import program_name
 from pegasus.client import ClientError, Endpoint, EventFrame, NotConnected
 from pegasus.formatting import GOES_ON, format_duration, format_time, truncate
 from pegasus.host import print_error

@@ -23,9 +23,9 @@ from typing import Final
 import click
 import trio
 
+from pegasus.cli.commands import Options, pegasus, program_name
 from pegasus.cli.config import NO_TEXT, check_text, write_settings
 from pegasus.cli.control import is_terminal, print_text
-from pegasus.cli.program import Options, pegasus, program_name
 from pegasus.formatting import format_duration, truncate
 from pegasus.host import Home, ensure_token, write_private
 from pegasus.models import (

@@ -12,8 +12,8 @@ import attrs
 import click
 import trio
 
+from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, json_line, print_text, query, report_failure
-from pegasus.cli.program import JSON, pegasus
 from pegasus.formatting import format_duration, plural
 from pegasus.host import Home
 from pegasus.settings import Settings

@@ -16,8 +16,8 @@ import click
 import trio
 
 from actors import Ref
+from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, change_files, fit_terminal, query
-from pegasus.cli.program import JSON, pegasus
 from pegasus.formatting import format_time
 from pegasus.host import Home, wall_clock
 from pegasus.memory import (

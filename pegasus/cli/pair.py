@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import click
 
 from actors import Ref
+from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import Answer, change_files, query
-from pegasus.cli.program import JSON, pegasus, program_name
 from pegasus.host import Home, wall_clock
 from pegasus.intake import PairingBook, PairingRefused, access_text, access_view
 from pegasus.settings import Settings
@@ -27,10 +29,10 @@ def list_text(answer: Answer) -> str:
 def run_list(home: Home, settings: Settings) -> Answer:
     """List open codes, and the people who were let in."""
 
-    async def view(journal: Ref[JournalMessage]) -> Answer:
-        return access_view(*(await _book(journal)).view())
+    async def view(book: PairingBook) -> Answer:
+        return access_view(*book.view())
 
-    return change_files(home, view)
+    return _with_book(home, view)
 
 
 @query(
@@ -44,10 +46,10 @@ def run_list(home: Home, settings: Settings) -> Answer:
 def run_approve(home: Home, settings: Settings, *, code: str) -> Answer:
     """Let in the person who has CODE."""
 
-    async def approve(journal: Ref[JournalMessage]) -> Answer:
-        return {"who": await (await _book(journal)).approve(code, "the command line")}
+    async def approve(book: PairingBook) -> Answer:
+        return {"who": await book.approve(code, "the command line")}
 
-    return change_files(home, approve)
+    return _with_book(home, approve)
 
 
 @query(
@@ -61,15 +63,19 @@ def run_approve(home: Home, settings: Settings, *, code: str) -> Answer:
 def run_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
     """Let in WHO no more: TYPE:USERID, as the list shows it."""
 
-    async def revoke(journal: Ref[JournalMessage]) -> Answer:
-        await (await _book(journal)).revoke(who)
+    async def revoke(book: PairingBook) -> Answer:
+        await book.revoke(who)
         return {"who": who}
 
-    return change_files(home, revoke)
+    return _with_book(home, revoke)
 
 
-async def _book(journal: Ref[JournalMessage]) -> PairingBook:
-    """Return the people of the home, whose changes this journal writes."""
-    book = PairingBook()
-    await book.load(journal, wall_clock)
-    return book
+def _with_book(home: Home, use: Callable[[PairingBook], Awaitable[Answer]]) -> Answer:
+    """Return what `use` returns; it gets the people of the home, whose changes a journal writes."""
+
+    async def load(journal: Ref[JournalMessage]) -> Answer:
+        book = PairingBook()
+        await book.load(journal, wall_clock)
+        return await use(book)
+
+    return change_files(home, load)

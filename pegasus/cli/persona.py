@@ -11,8 +11,8 @@ from __future__ import annotations
 import click
 
 from actors import Ref
+from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import Answer, change_files, query
-from pegasus.cli.program import JSON, pegasus, program_name
 from pegasus.host import Home, wall_clock
 from pegasus.identity import (
     Evolution,

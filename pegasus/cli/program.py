@@ -1,28 +1,4 @@
-"""The program: the main command, the declaration of all commands, and the errors that leave as an exit code.
-
-A command is declared once, above the function that carries it out::
-
-    @pegasus.declare("send", click.Argument(["text"]), click.Option(["--wait"], default=60.0))
-    def run_send(home: Home, settings: Settings, *, text: str, wait: float) -> int:
-        '''Send TEXT to the running agent, and print its replies.'''
-
-The docstring is the help, its first sentence the line in the list of commands. The function stays an ordinary function,
-which tests and other commands call. `control.query` declares commands that only show an answer.
-
-A command's module is imported when the command is run or its help is shown; importing it adds the command to `pegasus`. So the
-daemon never imports the chat, the chat never imports the daemon, and `pegasus --version` imports neither. That matters twice: a
-daemon without prompt_toolkit and rich takes less memory and starts sooner, and a chat is at its prompt before a process that
-imports both could be. To add a command, enter its module in `MODULES`; the help of the main command imports every module to
-show its first sentence, and a test fails for an entry that does not exist.
-
-Global options may stand before the command or after it; the last one counts, and `--set` adds up. click passes an option to the
-command that it stands behind, so that every command must know the global options. They are declared for each
-(`_global_options`) and write their values into one `Options` object, which the whole command line shares and which the command's
-callback reads when everything is parsed. The alternative, one group that takes all of them, would refuse
-`pegasus status --profile work`, which is how people type it.
-
-Home and settings are loaded by `declare`, so that no command can forget a check, and late: the help and `--version` must work
-with a broken home or a settings file with mistakes.
+"""The program: `pegasus run`, `pegasus` alone, and the errors that leave as an exit code.
 
 Errors are raised, and turned into one line on stderr and an exit code by `main` and nowhere else: SettingsError and HomeError
 have messages that stand alone, and click's usage errors get the hint to the help.
@@ -44,295 +20,25 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from importlib import import_module
-from pathlib import Path
-from typing import Any, Final, TypeVar
 
-import attrs
 import click
 
-from pegasus import __version__
+from pegasus.cli.commands import Options, pegasus, program_name
 from pegasus.host import (
     Home,
     HomeError,
     fill_standard_streams,
+    imports_uncollected,
     print_error,
     read_daemon,
-    resolve_home,
     silence_stream,
 )
 from pegasus.observe import get_logger, stop_logging
-from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
-
-F = TypeVar("F", bound=Callable[..., int])
-
-MODULES: Final[Mapping[str, str]] = {
-    "chat": "chat",
-    "send": "send",
-    "init": "init",
-    "status": "status",
-    "tree": "status",
-    "doctor": "doctor",
-    "tasks": "tasks",
-    "config": "config",
-    "memory": "memory",
-    "skills": "files",
-    "sessions": "files",
-    "persona": "persona",
-    "pair": "pair",
-    "token": "tokens",
-    "mcp": "mcp",
-    "approvals": "approvals",
-}
-"""Module of `pegasus.cli` that declares each command, in the order of the help."""
-
-JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="One JSON object.")
-"""Option of the commands that programs may call."""
-
-_HELP: Final = {"help_option_names": ["-h", "--help"]}
-"""click's context settings of every command: `-h` beside `--help`."""
-_MEANT: Final = {"model": "init", "models": "init", "setup": "init", "settings": "config", "start": "run"}
-"""Commands that people look for under another name."""
-_EPILOG: Final = "Global options (pegasus --help) may stand here too."
-"""Last line of the help of every command but the main one."""
-
-# ------------------------------------------------------------------ global options
-
-
-@attrs.define
-class Options:
-    """Values of the global options. Nothing is read from disk before `load`, so that --help works with a broken home.
-
-    Example::
-
-        options = Options()
-        options.profile = "work"
-        home, settings = options.load()
-    """
-
-    home_name: str | None = None
-    """--home: a folder, as it was typed."""
-    profile: str | None = None
-    """--profile: short for a home beside the default one. It excludes --home."""
-    config: str | None = None
-    """--config: a settings file, which must exist then."""
-    overrides: tuple[str, ...] = ()
-    """--set: "section.key=value" each, in the order of the command line; a later one wins."""
-    log_level: str | None = None
-    """--log-level: short for --set log.level=…, and wins over it."""
-
-    def home(self) -> Home:
-        """Return the home directory that is meant. Raises HomeError."""
-        return resolve_home(self.home_name, self.profile)
-
-    def source(self, home: Home) -> SettingsSource:
-        """Return the places that the settings are to be read from.
-
-        The file of the home may be missing, then everything has its default. One that --config or PEGASUS_CONFIG names must
-        exist: a misspelt name would otherwise start an agent with other settings than meant.
-        """
-        named = self.config or os.environ.get("PEGASUS_CONFIG")
-        overrides = self.overrides + ((f"log.level={self.log_level}",) if self.log_level else ())
-        return SettingsSource(Path(named).expanduser().absolute() if named else home.config, bool(named), overrides)
-
-    def load(self) -> tuple[Home, Settings]:
-        """Return home and settings. Raises HomeError, SettingsError."""
-        home = self.home()
-        return home, load_settings(self.source(home))
-
-    def arguments(self) -> list[str]:
-        """Return these options as arguments of another process, such as the daemon that a chat starts.
-
-        Nothing is resolved: that process runs in the same folder with the same environment, and finds the same home.
-        """
-        named = {
-            "--home": self.home_name,
-            "--profile": self.profile,
-            "--config": self.config,
-            "--log-level": self.log_level,
-        }
-        arguments = [part for name, value in named.items() if value is not None for part in (name, value)]
-        return arguments + [part for override in self.overrides for part in ("--set", override)]
-
-    def shell_options(self) -> str:
-        """Return the options that lead to this home again, for a command line that is shown to the person.
-
-        Quoted for a shell and with a blank in front; "" for the default home. A folder is written in full, since the person may
-        type the command in another one.
-        """
-        if self.profile is not None:
-            return f" --profile {self.profile}"
-        if self.home_name is None:
-            return ""
-        return f" --home {shlex.quote(str(Path(self.home_name).expanduser().absolute()))}"
-
-
-def program_name() -> str:
-    """Return the command that leads to this home again, for hints, with the options of this command line that name the home.
-
-    ./scripts/run passes its own name in PEGASUS_PROGRAM. Outside of a command, where the options are not known, only the name.
-
-    Example: `pegasus --profile work`.
-    """
-    context = click.get_current_context(silent=True)
-    options = context.find_object(Options) if context is not None else None
-    name = os.environ.get("PEGASUS_PROGRAM") or "pegasus"
-    return name if options is None else f"{name}{options.shell_options()}"
-
-
-def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    """Keep the value of a global option (click's callback of each).
-
-    click calls it for options that were not given, too, with None or (): these must not replace a value that was given before
-    the command. `--set` before and behind the command adds up. The checks of a value are click's, but for that of `--set`.
-    """
-    options = ctx.find_object(Options)
-    if options is not None and value not in (None, ()):
-        if param.name == "overrides":
-            _check_overrides(value)
-            value = options.overrides + tuple(value)
-        setattr(options, str(param.name), value)
-    return value
-
-
-def _check_overrides(overrides: tuple[str, ...]) -> None:
-    """Raise BadParameter for an override that has no key or no value."""
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not equals or not all(part.strip() for part in key.split(".")):
-            raise click.BadParameter(f'found "{key}"; allowed: section.key=value', param_hint="--set")
-
-
-def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    """Print the version and end. `is_eager` makes click call this before it asks for a command or checks anything else."""
-    if value:
-        click.echo(f"pegasus {__version__}")
-        ctx.exit()
-
-
-def _option(*names: str, **attributes: Any) -> click.Option:
-    """Return a global option: its value goes to `Options` instead of the command's function."""
-    return click.Option(names, expose_value=False, **{"callback": _remember, **attributes})
-
-
-def _global_options(*, hidden: bool) -> list[click.Option]:
-    """Return the options. hidden: not in the help, since those of the main command show them."""
-    levels = click.Choice(["debug", "info", "warning", "error"])
-    options = [
-        _option("--home", "home_name", metavar="DIR", help="Home directory [$PEGASUS_HOME or ~/.pegasus]."),
-        _option("--profile", metavar="NAME", help="Short for --home ~/.pegasus-NAME."),
-        _option("--config", metavar="FILE", help="Settings [$PEGASUS_CONFIG or pegasus.toml]."),
-        _option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help="Change a setting; repeatable."),
-        _option("--log-level", type=levels, metavar="LEVEL", help="debug, info, warning or error."),
-        _option("--version", is_flag=True, is_eager=True, callback=_show_version, help="Show the version and exit."),
-    ]
-    for option in options:
-        option.hidden = hidden
-    return options
-
-
-# ------------------------------------------------------------------ commands
-
-
-class CommandGroup(click.Group):
-    """Commands under one name, in the order of their declaration; the global options apply to all of them.
-
-    The help shows the commands before the options. Global options are listed in the help of the main command alone: repeated
-    for each command they would push its own off the screen.
-
-    Example::
-
-        TASKS = pegasus.subgroup("tasks", "List, show and end background tasks.")
-    """
-
-    def __init__(self, name: str, *, help: str, root: bool = False, **attributes: Any) -> None:
-        super().__init__(name, help=help, epilog=None if root else _EPILOG, context_settings=_HELP, **attributes)
-        self.params += _global_options(hidden=not root)
-
-    def declare(self, name: str, *params: click.Parameter, options_only: bool = False) -> Callable[[F], F]:
-        """Declare a command that the decorated function carries out; its return value is the exit code.
-
-        The function gets home and settings, which are loaded first, and the values of `params` by name. options_only:
-        it gets the `Options` instead, for commands that must work when the settings are wrong.
-        """
-
-        def add(function: F) -> F:
-            @click.pass_obj
-            def callback(options: Options, /, **values: Any) -> int:
-                return function(options, **values) if options_only else function(*options.load(), **values)
-
-            command = click.Command(
-                name,
-                callback=callback,
-                params=[*params, *_global_options(hidden=True)],
-                help=function.__doc__,
-                epilog=_EPILOG,
-                context_settings=_HELP,
-            )
-            self.add_command(command)
-            return function
-
-        return add
-
-    def subgroup(self, name: str, help: str) -> CommandGroup:
-        """Declare a group of commands."""
-        group = CommandGroup(name, help=help)
-        self.add_command(group)
-        return group
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of declaration."""
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is meant. Raises NoSuchCommand, which suggests one of a similar name or purpose.
-
-        click knows only the commands whose module has been imported.
-        """
-        try:
-            return super().resolve_command(ctx, args)
-        except click.NoSuchCommand as error:
-            known, meant = self.list_commands(ctx), _MEANT.get(error.command_name, "")
-            if meant in known:
-                raise click.UsageError(f"{error.message} Did you mean {meant!r}?", ctx) from None
-            raise click.NoSuchCommand(error.command_name, error.message, known, ctx) from None
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands before the options, so that they are on the first screen."""
-        self.format_commands(ctx, formatter)
-        click.Command.format_options(self, ctx, formatter)
-
-
-# ------------------------------------------------------------------ the main command
-
-
-class _MainGroup(CommandGroup):
-    """The commands that are declared here, and those of `MODULES`."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names without importing anything."""
-        return ["run", *MODULES]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a command, which declares it, and return the command; None for a name that is none."""
-        if cmd_name in MODULES:
-            import_module(f"pegasus.cli.{MODULES[cmd_name]}")
-        return super().get_command(ctx, cmd_name)
-
-
-pegasus = _MainGroup(
-    "pegasus",
-    root=True,
-    invoke_without_command=True,
-    help="Pegasus, an always-on agent. Without a command: run, and chat on a terminal.",
-)
+from pegasus.settings import Settings, SettingsError
 
 
 @pegasus.declare(
@@ -355,8 +61,8 @@ def run_agent(options: Options, *, no_cli: bool = False, joins: bool = False) ->
                 f"{home}: {already}; `{program_name()}` joins it, --home or --profile names another", exit_code=75
             )
         return run_with_chat(home, settings, options.arguments())
-    from pegasus.app import run_daemon
-
+    with imports_uncollected():
+        from pegasus.app import run_daemon
     return run_daemon(home, settings)
 
 

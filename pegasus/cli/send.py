@@ -30,8 +30,8 @@ import click
 import trio
 
 from pegasus.cli.chat import check_channel
+from pegasus.cli.commands import pegasus, program_name
 from pegasus.cli.control import STATE_SECONDS, ask_daemon, describe_refusal, find_daemon, print_text, report_failure
-from pegasus.cli.program import pegasus, program_name
 from pegasus.client import (
     ClientError,
     Conversation,

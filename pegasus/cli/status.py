@@ -17,6 +17,7 @@ import trio
 
 from actors import ActorInfo
 from actors.text import TreeView, render
+from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import (
     STATE_SECONDS,
     Answer,
@@ -29,7 +30,6 @@ from pegasus.cli.control import (
     show,
 )
 from pegasus.cli.mcp import server_line
-from pegasus.cli.program import JSON, pegasus, program_name
 from pegasus.client import ClientError, Endpoint
 from pegasus.formatting import format_duration, plural
 from pegasus.host import Home
@@ -141,9 +141,17 @@ def status_text(status: Answer) -> str:
         **_sandbox_row(status),
         **_usage_rows(status),
     }
+    if channels := status.get("channels"):
+        rows["Channels"] = "\n         ".join(map(channel_line, channels))
     if servers := status.get("mcp"):
         rows["MCP"] = "\n         ".join(map(server_line, servers))
     return "\n".join(f"{name:<9}{value}" for name, value in rows.items())
+
+
+def channel_line(channel: Answer) -> str:
+    """Return the state of a service's adapter in one line: `telegram  up (@pegasus_bot)`."""
+    note = channel.get("reason") or channel.get("name") or ""
+    return neutralise(f"{channel['type']}  {channel['state']}" + (f" ({note})" if note else ""))
 
 
 def _doing(status: Answer) -> str:

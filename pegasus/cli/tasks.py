@@ -17,9 +17,9 @@ import time
 
 import click
 
+from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, find_daemon, fit_terminal, query
 from pegasus.cli.follow import follow_task, print_log
-from pegasus.cli.program import JSON, pegasus
 from pegasus.conversation import to_json
 from pegasus.events import event_json
 from pegasus.formatting import format_duration, format_time

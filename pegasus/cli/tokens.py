@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import click
 
 from actors import Ref
+from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, change_files, fit_terminal, query
-from pegasus.cli.program import JSON, pegasus
 from pegasus.formatting import format_time
 from pegasus.host import Home, print_error, wall_clock
 from pegasus.intake import add_token

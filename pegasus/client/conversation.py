@@ -37,7 +37,7 @@ from pegasus.messages import (
     TaskProgress,
     Typing,
 )
-from pegasus.protocol import EventFrame
+from pegasus.protocol import EventFrame, MessageFrame
 
 MAX_UNACCEPTED = 1000
 """Messages that a conversation keeps for a daemon that is away; then `send` waits."""
@@ -112,18 +112,6 @@ ConversationEvent: TypeAlias = (
 )
 
 
-@attrs.frozen
-class _Draft:
-    """A message that the gateway has not accepted yet, with all that is needed to send it again."""
-
-    id: str
-    """Random prefix of the conversation and a number, so that no other process uses the same id on this address."""
-    text: str
-    channel: ChannelInfo
-    metadata: Metadata
-    media: tuple[Media, ...] = ()
-
-
 class Conversation:
     """Talk with the agent as one address; made by `open_conversation`.
 
@@ -142,9 +130,10 @@ class Conversation:
         self._id_prefix = f"{random.getrandbits(64):016x}"
         self._count = 0
         """Messages so far; ids are made from it."""
-        self._drafts: dict[str, _Draft] = {}
-        """All messages that are not accepted yet, in order, by id."""
-        self._unposted: deque[_Draft] = deque()
+        self._drafts: dict[str, MessageFrame] = {}
+        """All messages that are not accepted yet, in order, by id. An id begins with a random prefix of the conversation, so that no
+        other process uses the same on this address."""
+        self._unposted: deque[MessageFrame] = deque()
         """Those that the present connection still has to send."""
         self._unanswered: dict[str, None] = {}
         """Ids of those that it has sent and that have no answer, in the order in which answers come."""
@@ -191,7 +180,7 @@ class Conversation:
                 await self._room.wait()
         self._count += 1
         channel = attrs.evolve(self.channel, reply_to=reply_to) if reply_to is not None else self.channel
-        draft = _Draft(f"{self._id_prefix}-{self._count}", text, channel, metadata or {}, tuple(media))
+        draft = MessageFrame(f"{self._id_prefix}-{self._count}", text, channel, metadata or {}, tuple(media))
         self._drafts[draft.id] = draft
         self._unposted.append(draft)
         self._news.set()

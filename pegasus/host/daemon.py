@@ -113,7 +113,7 @@ class DaemonInfo:
     ws: str
     """Address of the gateway: "ws://127.0.0.1:7717"."""
     http: str | None
-    """Address of the HTTP server; None, since this version has none."""
+    """Address of the HTTP server: "http://127.0.0.1:7718"; None if it is off."""
     version: str
     """Version of Pegasus that runs, which may be older than the one installed now."""
     started_at: int
@@ -127,7 +127,11 @@ class DaemonInfo:
     @property
     def greeting(self) -> str:
         """The same for a person at a terminal."""
-        return f"Pegasus is running (process {self.pid}, {self.ws}). Ctrl-C stops it; `pegasus chat` in another window talks with it."
+        greeting = (
+            f"Pegasus is running (process {self.pid}, {self.ws}). Ctrl-C stops it; `pegasus chat` in another window "
+            "talks with it."
+        )
+        return f"{greeting} The web page is at {self.http}; `pegasus open` signs you in." if self.http else greeting
 
 
 @contextmanager
@@ -136,6 +140,7 @@ def announced(
     notifier: Notifier,
     *,
     ws: str,
+    http: str | None = None,
     clock: Callable[[], int] = wall_clock,
 ) -> Iterator[DaemonInfo]:
     """Announce the daemon while the body runs.
@@ -143,7 +148,7 @@ def announced(
     On entry: daemon.json, the ready line, READY=1. On exit: STOPPING=1, and daemon.json is gone. Raises HomeError
     where daemon.json cannot be written. A closed stdout is no error.
     """
-    info = DaemonInfo(os.getpid(), ws, None, __version__, clock())
+    info = DaemonInfo(os.getpid(), ws, http, __version__, clock())
     write_private(home.daemon, encode_line(to_wire(info)).decode())
     try:
         # Programs wait for the ready line; a person who sits there gets a sentence instead.

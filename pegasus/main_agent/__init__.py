@@ -15,8 +15,9 @@ The way of a message through the files, from the queue to the reply:
     compaction          makes the session shorter when it comes near the model's window
     replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
 
-Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `chat_commands` (texts of /help and others), `status`
-(/status and /tasks), and `services` (what the composition root hands in).
+Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `history` (what was said, for a chat window),
+`chat_commands` (texts of /help and others), `status` and `task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of
+model), and `services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
@@ -47,24 +48,16 @@ from pegasus.main_agent.chat_commands import (
 )
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
+from pegasus.main_agent.history import HistoryPage, PastMessage, Place, history_json, read_history
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
-from pegasus.main_agent.services import AgentServices, AgentToolset, message_publisher
+from pegasus.main_agent.services import AgentServices, message_publisher
 from pegasus.main_agent.skill_command import SKILLS, skills_answer
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
-from pegasus.main_agent.status import (
-    TASKS,
-    StatusFacts,
-    TaskCommand,
-    doing_text,
-    gather_status,
-    model_text,
-    status_json,
-    task_line,
-    task_name,
-    task_progress,
-)
+from pegasus.main_agent.status import StatusFacts, doing_text, gather_status, model_text, status_json
+from pegasus.main_agent.task_status import TASKS, TaskCommand, task_line, task_name, task_progress
+from pegasus.main_agent.toolset import AgentToolset
 
 __all__ = [
     "CURRENT",
@@ -82,7 +75,10 @@ __all__ = [
     "EndedWork",
     "FolderArchives",
     "GetStatus",
+    "HistoryPage",
     "MainAgentMessage",
+    "PastMessage",
+    "Place",
     "SessionArchives",
     "SkillInvoker",
     "StatusFacts",
@@ -98,6 +94,7 @@ __all__ = [
     "find_open_tasks",
     "forward_notifications",
     "gather_status",
+    "history_json",
     "is_archive",
     "line_text",
     "main_agent",
@@ -107,6 +104,7 @@ __all__ = [
     "origin_of",
     "page_of",
     "persona_answer",
+    "read_history",
     "skills_answer",
     "status_json",
     "task_line",

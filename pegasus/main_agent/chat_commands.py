@@ -49,7 +49,7 @@ _HELP: Final = {
     "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
     "/speech": "how the model speaks; my owner can choose: /speech auto, monologue or direct",
     "/skills": "the skills there are; my owner can accept one of the workspace: /skills accept NAME",
-    "/approve": "which of my calls wait for my owner's yes; /approve ID allows one, /approve ID always for ever",
+    "/approve": "which of my calls wait for my owner's yes; /approve ID [always] allows one, /approve ID NAME=VALUE answers a server",
     "/deny": "for my owner: /deny ID and a reason refuses a call that waits",
     PERSONA: "who I am, and what I propose to change about that (for my owner to accept or reject)",
     "/pair": "who wants to write to me; /pair CODE lets them in (for my owner)",

@@ -1,8 +1,9 @@
 """Queue items: how notifications of tasks come into the queue, how each item stands in the session, and which are worked on together.
 
-Three kinds of items come in one queue. A person's message is its metadata line and its text. A notification of a task, and the report
-that a reply reached nobody, are internal: nobody on a channel has written them. They carry the metadata line of the channel that the
-work was asked for on, or that the reply was for, and a heading that people cannot imitate (see `conversation.sanitize`):
+Several kinds of items come in one queue. A person's message is its metadata line and its text. A notification of a task, the report
+that a reply reached nobody, a scheduled job that is due and a heartbeat are internal: nobody on a channel has written them. They
+carry the metadata line of the channel that the work was asked for on, or that the reply was for, and a heading that people cannot
+imitate (see `conversation.sanitize`):
 
     [channel: slack | id: #general | thread: 1712.0042]
     [Task 1d3af0ebec7cb0d8 completed]
@@ -32,17 +33,18 @@ from actors import Answer, Inbox, Ref
 from pegasus.conversation import (
     Entry,
     KeptMedia,
-    escape_imitations,
+    clean_text,
     fenced_metadata,
     metadata_line,
-    sanitize_for_prompt,
     user_content,
 )
+from pegasus.identity import SILENCE
 from pegasus.intake import Priority, is_internal
 from pegasus.messages import ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
 from pegasus.policy import ROLE, Principal, Role, sender_of
+from pegasus.schedule import HEARTBEAT, QUIET_FAILURE, SCHEDULED
 from pegasus.storage import (
     INTERNAL_ID_PREFIX,
     UNDELIVERED_REPLY,
@@ -85,6 +87,10 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
         with suppress(trio.WouldBlock, trio.EndOfChannel):
             while len(batch) < NOTIFICATION_BATCH:
                 batch.append(inbox.receive_nowait())
+        for notify in batch:
+            if is_quiet(notify.notification):
+                notify.reply.send(None)
+        batch = [notify for notify in batch if not is_quiet(notify.notification)]
         items = [notification_item(notify.notification) for notify in batch]
         answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item)) for item in items]
         for notify, item, answer in zip(batch, items, answers, strict=True):
@@ -92,6 +98,11 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
                 await trio.sleep(RETRY)
                 answer = await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item))
             notify.reply.send(None)
+
+
+def is_quiet(notification: Notification) -> bool:
+    """Return whether nobody is to hear of it: a scheduled job whose run before had failed, too, has failed again."""
+    return notification.type == "failed" and notification.metadata.get(QUIET_FAILURE) is True
 
 
 def _is_owners(item: InboundMessage) -> bool:
@@ -163,10 +174,10 @@ def user_entry(
         metadata["skill"] = skill
     content = user_content(text, message.channel, media.labels, name_user=name_user)
     labels = ((Outside.GUEST,) if is_guest else ()) + ((Outside.FILE,) if media.labels else ())
-    # What stands before the fence: the metadata line, and an owner's own words.
-    own = user_content("" if is_guest else text, message.channel, name_user=name_user)
-    start = len(own) if is_guest or not media.labels else len(own) + 1
-    return Entry(now, "user", content, metadata=metadata | fenced_metadata(labels, fence, start))
+    own = metadata_line(message.channel, name_user=name_user)  # stands before the fence, as an owner's own words do
+    if media.labels and not is_guest:
+        own = user_content(text, message.channel, name_user=name_user)
+    return Entry(now, "user", content, metadata=metadata | fenced_metadata(labels, fence, len(own) + 1))
 
 
 def internal_entry(item: Item, now: int, fence: str) -> Entry:
@@ -182,11 +193,18 @@ def internal_entry(item: Item, now: int, fence: str) -> Entry:
     if facts.get("type") == UNDELIVERED_REPLY:
         heading = f"[Reply {facts.get('seq')} could not be delivered]"
         metadata: dict[str, Json] = {"item": item.n, "type": UNDELIVERED_REPLY, "seq": facts.get("seq")}
+    elif facts.get("type") == SCHEDULED:
+        heading = f"[Scheduled job {facts.get('jobId')} is due]"
+        metadata = {"item": item.n, "type": SCHEDULED, "jobId": facts.get("jobId")}
+        labels = parse_outside(facts) if facts.get(ROLE) == Role.OWNER else (Outside.GUEST, *parse_outside(facts))
+    elif facts.get("type") == HEARTBEAT:
+        heading = f"[Scheduled heartbeat: if there is nothing to tell anybody, say nothing; in text, answer {SILENCE}]"
+        metadata = {"item": item.n, "type": HEARTBEAT}
     else:
         heading = f"[Task {facts.get('taskId')} {_HEADINGS.get(str(facts.get('notification')), 'update')}]"
         metadata = {"item": item.n, "type": TASK_NOTIFY, "taskId": facts.get("taskId")}
         labels = parse_outside(facts) if OUTSIDE in facts else (Outside.TASK,)  # an item of a version without labels
-    text = escape_imitations(sanitize_for_prompt(message.text).strip())
+    text = clean_text(message.text)
     own = f"{metadata_line(message.channel)}\n{heading}\n"
     return Entry(now, "user", own + text, metadata=metadata | fenced_metadata(labels, fence, len(own)))
 

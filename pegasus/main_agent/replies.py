@@ -41,6 +41,7 @@ from pegasus.main_agent.session import ItemProgress, NextStep, Session
 from pegasus.messages import Json, Metadata, OutboundMessage
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
+from pegasus.schedule import SCHEDULED
 from pegasus.storage import Item, Post, PostResult, escape_field
 from pegasus.tools import prepare_arguments
 from pegasus.wire import encode_json
@@ -71,6 +72,8 @@ STOPPED_ELSEWHERE: Final = (
 """Text for the sender of a message whose thought was ended from another chat."""
 MODEL_DECLINED: Final = "Sorry, the model that thinks for me declined to answer this."
 """Text for the sender of a message that the provider's safety filter refused. Asking again would be refused again."""
+APOLOGY: Final = "apology"
+"""`metadata.type` of the note about an apology, and last part of its idempotency key. Stored, so it must not change."""
 QUESTION_LENGTH: Final = 200
 """Characters of a message that its replies repeat in their metadata, enough for people to recognise it."""
 ERROR_LENGTH: Final = 200
@@ -221,12 +224,27 @@ def note_of(text: str) -> str:
 async def apologise(item: Item, session: Session, now: int, text: str, *before: Entry) -> None:
     """Post an apology to the sender and end the item. before: entries that come before the note about it, in the same step.
 
+    Of a scheduled job that fails again and again only the first apology is posted.
+
     An item that is not in the session yet gets a placeholder there instead of its text: the text may be what makes the agent fail.
     """
     if session.progress(item.n, item.message.id).next is NextStep.RECORD:
         before = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}),)
-    note = Entry(now, "assistant", note_of(text), metadata={"type": "apology", "ends": True})
-    await session.commit((*before, note), (reply_to_sender(item, text, "apology"),))
+    is_repeated = _failed_before(item, session)
+    content = f"(The scheduled job has failed again. Nobody was told: {text})" if is_repeated else note_of(text)
+    note = Entry(now, "assistant", content, metadata={"type": APOLOGY, "ends": True})
+    await session.commit((*before, note), () if is_repeated else (reply_to_sender(item, text, APOLOGY),))
+
+
+def _failed_before(item: Item, session: Session) -> bool:
+    """Return whether an item is a run of a scheduled job whose run before ended with an apology, too: people were told then."""
+    metadata = item.message.metadata
+    if metadata.get("type") != SCHEDULED:
+        return False
+    for entry in reversed(session.entries):
+        if entry.item not in (None, item.n) and entry.metadata.get("jobId") == metadata.get("jobId"):
+            return any(later.metadata.get("type") == APOLOGY for later in session.of_item(entry.item))
+    return False
 
 
 async def repeat_replies(item: Item, session: Session) -> None:

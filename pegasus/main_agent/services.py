@@ -1,39 +1,28 @@
 """Services: everything the Main Agent works with, built by the composition root and handed over once.
 
-All of it are finished objects. Each variant of prompt and tools stays the same for the whole run, byte for byte, so that a provider
-finds it in its cache at every call. Models, windows and prices may change while the process runs; the objects that are handed over
+All of it are finished objects. Models, windows and prices may change while the process runs; the objects that are handed over
 follow the settings by themselves (a `LanguageModel` that asks for the present target at each call, for example), so nothing here
 knows about reloading.
-
-A model with a small context window is shown the lean tools: a few, with short descriptions. The schemas of all tools take about 2,200
-tokens, half of a window of 4,096. The eight lean ones take a quarter of that. They were chosen by what people ask an assistant for:
-to speak, to give work to a task and answer its question, to remember and to find again, to follow a skill, to know the time.
-Everything else (lists of tasks, archives, replays) people can get by commands. A lean tool is the full tool with a shorter schema: it
-has the same name, is run by the same function, and its parameters are some of the full tool's, all of whose required ones are among
-them. So a session can go on with the full tools when a larger model is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from random import Random
-from typing import Final, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
 from actors import ActorError, Ref
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
-from pegasus.identity import SMALL_WINDOW, MainPrompts
 from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.delegation import TaskDelegation
-from pegasus.main_agent.replies import REPLY
-from pegasus.main_agent.skill_invocation import SkillInvoker
-from pegasus.messages import InboundMessage, Json
-from pegasus.models import LanguageModel, ToolSpec, TraitStore
+from pegasus.main_agent.toolset import AgentToolset
+from pegasus.messages import InboundMessage
+from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings
-from pegasus.tools import ToolExecutor
 from pegasus.wire import to_wire
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
@@ -42,122 +31,6 @@ CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[st
 
 PublishMessage: TypeAlias = Callable[[InboundMessage], None]
 """Makes a message known to observers. Never waits, never fails."""
-
-
-class AgentProfile(NamedTuple):
-    """Prompt and tools for one kind of model: `system_prompt, specs = toolset.profile("direct", lean=True)`."""
-
-    system_prompt: str
-    """Text before the conversation, with the persona."""
-    specs: tuple[ToolSpec, ...]
-    """Tools as the model is shown them."""
-
-
-@attrs.define(eq=False)
-class AgentToolset:
-    """Prompt, tools and skills of the Main Agent, in a variant for each kind of model.
-
-    Example: `AgentToolset(MainPrompts(persona), ToolExecutor([clock_tool])).profile("monologue").specs` is `(REPLY, clock_tool.spec)`.
-    """
-
-    prompts: MainPrompts
-    """Texts before the conversation."""
-    executor: ToolExecutor
-    """Runs the tools beside `reply`, within their time limits, and masks secrets in their results."""
-    aliases: frozenset[str] = frozenset()
-    """Names of tools that are accepted but not shown to the model."""
-    skills: SkillInvoker | None = None
-    """Skills that people and the model can call by name."""
-    _profiles: dict[tuple[bool, bool, bool], AgentProfile] = attrs.field(factory=dict, init=False)
-    """Variants that were asked for."""
-    _tools_version: int = attrs.field(default=0, init=False)
-    """Version of the tools that they were made with."""
-
-    async def refresh(self) -> None:
-        """Look whether the owner has changed a file that is part of the prompt. Called before the work on a message begins."""
-        files = self.prompts.files
-        if files is None:
-            return
-        version = files.version
-        await files.refresh()
-        if files.version != version:
-            self._profiles.clear()
-
-    def profile(self, speech: str, lean: bool = False, tools: bool = True) -> AgentProfile:
-        """Return prompt and tools for a model; the same objects at every call with the same arguments, until a change.
-
-        A change is what `refresh` finds, and that of the tools of an MCP server.
-
-        speech: "monologue" or "direct". lean: whether the model's window is small (`SMALL_WINDOW`); prompt and tools then take about
-        1,000 tokens instead of 3,800. tools: False for a model that does not support them; its text is then the reply in any case.
-        """
-        direct = speech == "direct" or not tools
-        if self._tools_version != self.executor.version:
-            self._tools_version = self.executor.version
-            self._profiles.clear()
-        key = direct, lean, tools
-        if key not in self._profiles:
-            offered = self.executor.offered(window=SMALL_WINDOW if lean else 0) if tools else ()
-            specs = (REPLY, *(tool.spec for tool in offered if tool.name not in self.aliases)) if tools else ()
-            if lean:
-                specs = (
-                    *lean_specs(spec.name for spec in specs),
-                    *(tool.spec for tool in offered if tool.category == "mcp"),
-                )
-            text = self.prompts.text(direct=direct, lean=lean, tools=tuple(spec.name for spec in specs))
-            if tools and not lean and (notes := self.executor.notes()):
-                text = f"{text}\n\n{notes}"
-            self._profiles[key] = AgentProfile(text, specs)
-        return self._profiles[key]
-
-
-# ------------------------------------------------------------------ lean tools
-
-
-def _lean(name: str, description: str, required: Mapping[str, str], **optional: str) -> ToolSpec:
-    """Return a tool whose parameters are all texts.
-
-    required, optional: descriptions of the parameters by name, in order; "" for a name that says enough.
-    """
-    properties: dict[str, Json] = {
-        key: {"type": "string", **({"description": text} if text else {})}
-        for key, text in {**required, **optional}.items()
-    }
-    return ToolSpec(name, description, {"type": "object", "properties": properties, "required": list(required)})
-
-
-LEAN_TOOLS: Final = (
-    _lean(
-        "reply",
-        "Say something to the user. Nothing else is heard.",
-        {"channelId": "id from the first line of the message", "text": "what to say"},
-        replyTo="thread from that line, if it has one",
-    ),
-    _lean(
-        "spawn_subagent",
-        "Give work to a background task, which has files, shell and web.",
-        {"description": "a few words", "input": "the whole task; it sees nothing of this conversation"},
-    ),
-    _lean("resume_task", "Give a task the answer it asked for, or more work.", {"taskId": "", "input": ""}),
-    _lean("use_skill", "Get the instructions of a skill.", {"skill": "its name"}, args=""),
-    _lean("memory_search", "Find what was noted or said before.", {"query": "one or two words"}),
-    _lean("memory_read", "Read a memory file.", {"path": "such as facts/user.md"}),
-    _lean("memory_append", "Note a fact for good.", {"path": "facts/user.md or facts/TOPIC.md", "entry": "the fact"}),
-    _lean("current_time", "Date and time now.", {}),
-)
-"""In the order in which the model is shown them."""
-
-
-def lean_specs(offered: Iterable[str]) -> tuple[ToolSpec, ...]:
-    """Return the lean tools among these names: an installation may offer fewer tools (`agent.tools`).
-
-    Example: `lean_specs(["reply", "task_list"])` has only `reply`.
-    """
-    names = frozenset(offered)
-    return tuple(spec for spec in LEAN_TOOLS if spec.name in names)
-
-
-# ------------------------------------------------------------------ what the actor is given
 
 
 @attrs.frozen(eq=False)

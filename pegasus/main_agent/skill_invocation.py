@@ -37,7 +37,7 @@ from pegasus.main_agent.delegation import (
 )
 from pegasus.main_agent.replies import REPLY, note_of, reply_key, reply_to_sender
 from pegasus.main_agent.session import Session
-from pegasus.main_agent.status import task_name
+from pegasus.main_agent.task_status import task_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
 from pegasus.policy import Principal

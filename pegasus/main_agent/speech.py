@@ -30,6 +30,7 @@ from pegasus.intake import is_internal
 from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import InboundMessage
 from pegasus.models import AssistantTurn, ModelResponse, ModelTraits, Turn, UserTurn
+from pegasus.schedule import SCHEDULED
 from pegasus.wire import WireError, decode_object, encode_json
 
 NO_ANSWER: Final = "The model gave no answer. Sending the message again may help; /model chooses another model."
@@ -119,10 +120,11 @@ def describe_speech(setting: str, traits: ModelTraits) -> str:
 
 
 def must_speak(message: InboundMessage) -> bool:
-    """Return whether somebody waits for an answer to this item: a person, or whoever asked for the task that reports."""
+    """Return whether somebody waits for an answer to this item: a person, or whoever asked for the task or the job that reports."""
     if not is_internal(message):
         return True
-    return message.metadata.get("type") == TASK_NOTIFY and message.metadata.get("notification") in _AWAITED
+    kind = message.metadata.get("type")
+    return kind == SCHEDULED or (kind == TASK_NOTIFY and message.metadata.get("notification") in _AWAITED)
 
 
 def is_silence(text: str) -> bool:
@@ -162,6 +164,8 @@ def no_answer(message: InboundMessage, *, is_cut: bool) -> str:
     """
     if not is_internal(message):
         return f"{NO_ANSWER} {CUT_OFF}" if is_cut else NO_ANSWER
+    if message.metadata.get("type") == SCHEDULED:
+        return f"{truncate(message.text, _RESULT_LENGTH)}\n\n(A scheduled job is due, and the model gave no answer about it.)"
     try:
         report = decode_object(message.text)
         result = report.get("response") or report.get("error") or message.text

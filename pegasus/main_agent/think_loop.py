@@ -49,7 +49,7 @@ from pegasus.conversation import (
     with_unique_ids,
 )
 from pegasus.formatting import CHARACTERS_PER_TOKEN
-from pegasus.intake import is_internal
+from pegasus.intake import GROUP, is_internal
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.delegation import USE_SKILL
@@ -186,7 +186,7 @@ class ThinkLoop:
                 keep = partial(keep_media, self._journal, message.media, session.pictures)
                 media = await until_written(keep, "media")
             text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
-            name_user = session.is_shared(message.channel)
+            name_user = message.metadata.get(GROUP) is True or session.is_shared(message.channel)
             is_guest = not self._principal(item).is_owner
             entry = user_entry(
                 item, now, text, media, session.fence, skill=skill, name_user=name_user, is_guest=is_guest
@@ -296,6 +296,9 @@ class ThinkLoop:
                 now = self._services.clock()
             metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
             metadata |= fenced_metadata(outcome.outside, session.fence)
+            if outcome.pictures:
+                keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
+                metadata["media"] = list((await until_written(keep, "media")).refs)
             await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
             entries = session.of_item(item.n)
             if call.name == USE_SKILL:

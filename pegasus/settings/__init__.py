@@ -10,10 +10,17 @@ settings replaces the whole object, so that no reader ever sees one key of the n
 package needs it is given as its section (`settings.gateway`), not as the whole.
 """
 
+from pegasus.settings.channel_sections import (
+    SERVICE_SECTIONS,
+    ChannelSettings,
+    SlackSettings,
+    SmsSettings,
+    TelegramSettings,
+)
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
 from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, secrets_of
-from pegasus.settings.render import commented_file, effective, shown_value
+from pegasus.settings.render import commented_file, effective, effective_view, shown_value
 from pegasus.settings.sections import (
     EFFORTS,
     MODEL_ROLES,
@@ -21,6 +28,8 @@ from pegasus.settings.sections import (
     SERVICE_TYPES,
     AgentSettings,
     BudgetSettings,
+    HookSettings,
+    HttpSettings,
     LimitSettings,
     ModelOptionSettings,
     ModelSettings,
@@ -36,6 +45,7 @@ from pegasus.settings.tool_sections import (
     McpServerSettings,
     PolicySettings,
     SandboxSettings,
+    ScheduleSettings,
     ToolSettings,
     WebSearchSettings,
 )
@@ -44,10 +54,14 @@ __all__ = [
     "EFFORTS",
     "MODEL_ROLES",
     "PROVIDER_TYPES",
+    "SERVICE_SECTIONS",
     "SERVICE_TYPES",
     "AgentSettings",
     "BudgetSettings",
+    "ChannelSettings",
     "EditError",
+    "HookSettings",
+    "HttpSettings",
     "Key",
     "LimitSettings",
     "McpServerSettings",
@@ -58,16 +72,21 @@ __all__ = [
     "ProviderSettings",
     "RouteSettings",
     "SandboxSettings",
+    "ScheduleSettings",
     "SessionSettings",
     "Settings",
     "SettingsError",
     "SettingsSource",
+    "SlackSettings",
+    "SmsSettings",
     "TaskSettings",
+    "TelegramSettings",
     "ToolSettings",
     "WebSearchSettings",
     "changed_keys",
     "commented_file",
     "effective",
+    "effective_view",
     "find_key",
     "load_settings",
     "parse_key",

@@ -11,6 +11,7 @@ where it is used.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from ipaddress import ip_address, ip_network
@@ -18,10 +19,12 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
+from pegasus.settings.channel_sections import SlackSettings, SmsSettings, TelegramSettings
 from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
 from pegasus.settings.sections import (
     MODEL_ROLES,
     PROVIDER_TYPES,
+    HttpSettings,
     ModelOptionSettings,
     ProviderSettings,
     Settings,
@@ -42,12 +45,14 @@ _NEARLY: Final = 0.85
 """Share of letters that a mistyped name has in common with the right one: telegarm, but not teams, is telegram."""
 _OWN_HEADERS: Final = ("content-length", "content-type", "host", "transfer-encoding")
 """Headers that depend on the request."""
+_HOURS: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d-(([01]\d|2[0-3]):[0-5]\d|24:00)")
+"""Two times of a day."""
 OWN_FIELDS: Final = ("messages", "input", "stream", "tools")
 """Fields of a request's body that make up the conversation or decide how the answer is read."""
 
-_LATER_CHANNELS: Final = ("telegram", "slack", "sms", "web", "api")
+_LATER_CHANNELS: Final = ("web", "api")
 """Channel types whose adapter is not in this version."""
-_CHANNELS: Final = ("cli", *_LATER_CHANNELS)
+_CHANNELS: Final = ("cli", "telegram", "slack", "sms", *_LATER_CHANNELS)
 """Channel types that a mistyped one is compared with."""
 
 NOT_YET: Final = (
@@ -80,10 +85,13 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_providers(settings, report)
     _check_models(settings, report)
     _check_origins(settings, report)
+    _check_http(settings, report)
+    _check_hooks(settings, report)
     _check_owners(settings, report)
     _check_channels(settings, report)
     _check_tools(settings, report)
     _check_policy(settings, report)
+    _check_schedule(settings, report)
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
     _check_not_yet(settings, report)
@@ -149,6 +157,32 @@ def _check_origins(settings: Settings, report: Report) -> None:
             report("gateway.allowed_origins", f'"{origin}"', 'scheme and host, as "https://example.org"', "")
 
 
+def _check_http(settings: Settings, report: Report) -> None:
+    """Refuse a public address that is none, and hosts that no Host header names."""
+    url = settings.http.public_url
+    if url and (not _is_web_address(url) or urlsplit(url).path.strip("/") or urlsplit(url).query):
+        report("http.public_url", f'"{url}"', 'scheme and host without a path, as "https://pegasus.example"', "")
+    for host in settings.http.allowed_hosts:
+        before, _, port = host.rpartition(":")
+        name = before if port.isdigit() and (before.endswith("]") or ":" not in before) else host
+        if not _is_host(name) or "*" in name or "/" in name:
+            report("http.allowed_hosts", f'"{host}"', 'names, with a port if need be, as "pegasus.example"', "")
+
+
+def _check_hooks(settings: Settings, report: Report) -> None:
+    """Refuse a webhook that anybody could call, and a name that no path has."""
+    for name, hook in settings.hooks.items():
+        if not is_bare(name):
+            report(f"hooks.{name}", f'the name "{name}"', 'letters, digits, "-" and "_"', "")
+        if not hook.secret:
+            hint = "Without one anybody could start work here."
+            report(f"hooks.{name}.secret", "nothing", "a secret that the caller signs with", hint)
+        kind, _, channel_id = hook.channel.partition(":")
+        if hook.channel and not (kind and channel_id):
+            allowed = 'a channel type and a channelId, as "telegram:12345", or ""'
+            report(f"hooks.{name}.channel", f'"{hook.channel}"', allowed, "")
+
+
 # ------------------------------------------------------------------ owners
 
 
@@ -170,6 +204,35 @@ def _check_channels(settings: Settings, report: Report) -> None:
         near = get_close_matches(name.lower(), _CHANNELS, n=1, cutoff=_NEARLY)
         if near and name not in _CHANNELS and name.isalpha():
             report(f"channels.{name}", "a channel type", f'"{near[0]}", or a name that is less like it', "")
+    for name, section in settings.channels.items():
+        if isinstance(section, TelegramSettings | SlackSettings | SmsSettings) and name not in _LATER_CHANNELS:
+            _check_service(f"channels.{name}", section, settings.http, report)
+
+
+def _check_service(
+    path: str, section: TelegramSettings | SlackSettings | SmsSettings, http: HttpSettings, report: Report
+) -> None:
+    """Refuse an address that is none, and an adapter that is to run without what it needs.
+
+    Whether the service takes the credentials shows when the adapter runs.
+    """
+    if not _is_web_address(section.base_url):
+        report(f"{path}.base_url", f'"{section.base_url}"', "an http:// or https:// address", "")
+    if not section.enabled:
+        return
+    if isinstance(section, TelegramSettings) and section.mode == "webhook" and not (http.enabled and http.public_url):
+        allowed = '"poll"; for "webhook" http.enabled = true and http.public_url, which Telegram calls'
+        report(f"{path}.mode", '"webhook"', allowed, "")
+    needed = {
+        TelegramSettings: ("bot_token",),
+        SlackSettings: ("bot_token",),
+        SmsSettings: ("account_sid", "auth_token", "from_number"),
+    }
+    for key in needed[type(section)]:
+        if not getattr(section, key):
+            report(f"{path}.{key}", "nothing", "a value, since the adapter is enabled", "")
+    if isinstance(section, SlackSettings) and not section.app_token and not section.signing_secret:
+        report(f"{path}.app_token", "nothing", "a value, or one in signing_secret for the Events API", "")
 
 
 # ------------------------------------------------------------------ models
@@ -310,6 +373,13 @@ def _check_policy(settings: Settings, report: Report) -> None:
 # ------------------------------------------------------------------ tool servers
 
 
+def _check_schedule(settings: Settings, report: Report) -> None:
+    """Active hours have the form that the heartbeat reads."""
+    hours = settings.schedule.active_hours
+    if hours and not _HOURS.fullmatch(hours):
+        report("schedule.active_hours", f'"{hours}"', '"", or hours as "08:00-22:00"', "")
+
+
 def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
     """Refuse a server that is none or two, and keys of the other kind: their author believes that they have an effect.
 
@@ -328,9 +398,18 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
         if getattr(server, key):
             kind = "url" if server.url else "command"
             report(f"{path}.{key}", "a value", f"nothing, since the server has a {kind}", "")
-    for key in ("client_id", "client_secret"):
-        if server.auth == "client_credentials" and not getattr(server, key):
-            report(f"{path}.{key}", "nothing", 'a value, since auth = "client_credentials"', "")
+    if server.auth == "client_credentials":
+        if not server.client_id:
+            report(f"{path}.client_id", "nothing", 'a value, since auth = "client_credentials"', "")
+        if not server.client_secret and not server.client_key:
+            report(
+                f"{path}.client_secret",
+                "nothing",
+                'a value here or in client_key, since auth = "client_credentials"',
+                "",
+            )
+    elif server.client_key:
+        report(f"{path}.client_key", "a value", 'nothing, since auth is not "client_credentials"', "")
     if server.issuer and not _is_web_address(server.issuer):
         report(f"{path}.issuer", f'"{server.issuer}"', "an http:// or https:// address", "")
     if server.url and not _is_web_address(server.url):

@@ -70,8 +70,7 @@ def find_key(path: Sequence[str]) -> Key | Section | None:
         if inner is None:
             return None
         if isinstance(inner, Section) and inner.named and names:
-            names.pop(0)
-            inner = Section(inner.cls)
+            inner = Section(inner.class_of(names.pop(0)))
         found = inner
     return found
 
@@ -92,6 +91,9 @@ def _all_keys(section: Section) -> Iterator[tuple[str, ...]]:
         else:
             for path in _all_keys(inner):
                 yield (name, "NAME", *path) if inner.named else (name, *path)
+            for known, cls in inner.known.items():
+                for path in _all_keys(Section(cls)):
+                    yield (name, known, *path)
 
 
 def _with_own_names(pattern: tuple[str, ...], names: Sequence[str]) -> Iterator[str]:

@@ -90,6 +90,12 @@ class Section:
     """These names are those of models (`[prices."provider/model"]`)."""
     words: tuple[str, ...] = ()
     """Words that may stand in place of such a name: roles of models."""
+    known: Mapping[str, type[attrs.AttrsInstance]] = attrs.field(factory=dict)
+    """Names whose tables have a class of their own, with more keys."""
+
+    def class_of(self, name: str) -> type[attrs.AttrsInstance]:
+        """Return the class of the table with this name."""
+        return self.known.get(name, self.cls)
 
 
 def keys_of(cls: type[attrs.AttrsInstance]) -> Mapping[str, Key | Section]:
@@ -276,9 +282,14 @@ def sections(
     *,
     models: bool = False,
     words: tuple[str, ...] = (),
+    known: Mapping[str, type[attrs.AttrsInstance]] | None = None,
 ) -> Any:
-    """Declare sections under names of the user's own. models: under names of models, or one of the words."""
-    return attrs.field(factory=factory, metadata={_METADATA: Section(cls, named=True, models=models, words=words)})
+    """Declare sections under names of the user's own.
+
+    models: under names of models, or one of the words. known: names whose sections have a class of their own.
+    """
+    declared = Section(cls, named=True, models=models, words=words, known=known or {})
+    return attrs.field(factory=factory, metadata={_METADATA: declared})
 
 
 def _key(key: Key, default: T) -> T:

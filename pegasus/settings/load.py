@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from pegasus.settings.channel_sections import CHANNEL_VARIABLES
 from pegasus.settings.checks import check_settings
 from pegasus.settings.keys import (
     Key,
@@ -81,6 +82,7 @@ def load_settings(
     origins: dict[str, str] = {}
     for layer in layers:
         _LayerReader(layer, environ, origins, problems).read_section(Settings, layer.table, (), tree)
+    _fill_credentials(tree, environ, origins)
     settings: Settings = _build(Settings(origins=origins, source=source), tree)
     problems += check_settings(settings, {problem.key for problem in problems})
     if problems:
@@ -122,6 +124,18 @@ def _password(url: str) -> str:
         return urlsplit(url).password or ""
     except ValueError:
         return ""
+
+
+def _fill_credentials(tree: Tree, environ: Mapping[str, str], origins: dict[str, str]) -> None:
+    """Take credentials of services from their usual variables, where a section exists that does not set them.
+
+    A variable alone makes no section: then it would decide who may write on that channel type.
+    """
+    for variable, (name, key) in CHANNEL_VARIABLES.items():
+        section = tree.get("channels", {}).get(name)
+        if section is not None and key not in section and is_clean(value := environ.get(variable, "")) and value:
+            section[key] = value
+            origins[f"channels.{name}.{key}"] = variable
 
 
 # ------------------------------------------------------------------ reading
@@ -177,7 +191,7 @@ class _LayerReader:
                 own = '"<provider>/<model>"' if section.models else f"letters, digits, - and _, at most {_MAX_NAME}"
                 self._report(path, f'the name "{name[:80]}"', ", ".join([*words, own]))
             else:
-                self.read_section(section.cls, value, (*path, name), tree.setdefault(name, {}))
+                self.read_section(section.class_of(name), value, (*path, name), tree.setdefault(name, {}))
 
     def _read_key(self, key: Key, value: object, path: Path, tree: Tree) -> None:
         """Read one value into the tree, or report why it cannot be used.
@@ -266,7 +280,7 @@ def _build(default: Any, tree: Tree) -> Any:
         if isinstance(key, Section) and key.named:
             changes[name] = {
                 **old,
-                **{part: _build(old.get(part) or key.cls(), inner) for part, inner in value.items()},
+                **{part: _build(old.get(part) or key.class_of(part)(), inner) for part, inner in value.items()},
             }
         else:
             changes[name] = _build(old, value) if isinstance(key, Section) else value

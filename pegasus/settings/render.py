@@ -18,6 +18,8 @@ from typing import Any, Final
 import attrs
 
 from pegasus.formatting import MASK
+from pegasus.messages import Json
+from pegasus.settings.channel_sections import CHANNEL_VARIABLES
 from pegasus.settings.checks import NOT_YET, fits_pattern
 from pegasus.settings.keys import Key, Section, is_bare, keys_of, walk
 from pegasus.settings.load import leaves
@@ -74,6 +76,24 @@ def effective(settings: Settings) -> str:
         origin = settings.origins.get(name) if defaults.get(name) != value else None
         lines.append(f"{path[-1]} = {as_toml(_masked(value, key))}" + (f"  # {origin}" if origin else ""))
     return "\n".join(lines).lstrip("\n")
+
+
+def effective_view(settings: Settings) -> list[Json]:
+    """Return all settings as JSON: a list of tables {name, keys: [{key, value, origin}]}, secrets masked.
+
+    value: as it would stand in a TOML file. origin: the source of a value that is not the default; absent for defaults.
+    """
+    defaults = leaves(Settings())
+    tables: dict[str, list[Json]] = {}
+    for path, key, value in walk(settings):
+        if path[0] == "providers" and path[1] in SERVICE_TYPES and not _is_set(path[1], settings):
+            continue
+        name = ".".join(path)
+        line: dict[str, Json] = {"key": path[-1], "value": as_toml(_masked(value, key))}
+        if defaults.get(name) != value:
+            line["origin"] = settings.origins.get(name, "")
+        tables.setdefault(".".join(path[:-1]), []).append(line)
+    return [{"name": name, "keys": keys} for name, keys in tables.items()]
 
 
 def shown_value(settings: Settings, path: Sequence[str]) -> str:
@@ -152,6 +172,8 @@ def _section(section: Any, path: str) -> Iterator[str]:
         elif isinstance(inner, Section) and inner.named:
             for standard, values in getattr(section, name).items():  # those that exist without being written
                 yield from _commented_table(inner.cls, f"{below}.{standard}", values)
+            for known, cls in inner.known.items():
+                yield from _service_table(cls, f"{below}.{known}", known)
             yield from _commented_table(
                 inner.cls, below + ('."PROVIDER/MODEL"' if inner.models else ".NAME"), inner.cls()
             )
@@ -195,6 +217,14 @@ def _provider_table(name: str) -> Iterator[str]:
             yield f"## {declared.doc}"
             yield f"# {key} = {as_toml(getattr(ProviderSettings(), key))}"
     yield ""
+
+
+def _service_table(cls: type[attrs.AttrsInstance], path: str, name: str) -> Iterator[str]:
+    """Yield the table of a service with the usual variables as values. `enabled` stands in front, since nothing happens without it."""
+    variables = {key: variable for variable, (service, key) in CHANNEL_VARIABLES.items() if service == name}
+    for line in _commented_table(cls, path, cls()):
+        key = line.removeprefix("# ").partition(" = ")[0]
+        yield f'# {key} = "${{{variables[key]}:-}}"' if key in variables and not line.startswith("##") else line
 
 
 def _not_yet(key: str) -> str:

@@ -23,10 +23,10 @@ from typing import Any, Final
 
 import attrs
 
+from pegasus.settings.channel_sections import SERVICE_SECTIONS, ChannelSettings, standard_channels
 from pegasus.settings.keys import (
     choice,
     flag,
-    ids,
     json_table,
     number,
     section,
@@ -36,7 +36,13 @@ from pegasus.settings.keys import (
     texts_by_name,
     whole,
 )
-from pegasus.settings.tool_sections import McpSettings, PolicySettings, SandboxSettings, ToolSettings
+from pegasus.settings.tool_sections import (
+    McpSettings,
+    PolicySettings,
+    SandboxSettings,
+    ScheduleSettings,
+    ToolSettings,
+)
 
 PROVIDER_TYPES: Final = ("anthropic", "openai", "gemini", "ollama", "llamacpp", "lmstudio", "offline")
 """Protocols that `pegasus.models` speaks; "offline" is the stand-in that answers without a service."""
@@ -305,41 +311,24 @@ class GatewaySettings:
 class HttpSettings:
     """The HTTP server."""
 
-    # The values are checked although there is no server yet, so that a file written now stays valid later.
-    enabled: bool = flag(True, "the HTTP server is not in this version; the key has no effect yet")
+    enabled: bool = flag(True, "whether the HTTP server runs: the web page, and the API for programs")
     host: str = text("127.0.0.1", "the address to listen on", filled=True)
     port: int = whole(7718, "0 = any free port", least=0, most=65535)
     allow_remote: bool = flag(False, "must be true where host is not this machine alone")
+    public_url: str = text("", 'address at which the outside reaches it, as "https://pegasus.example"; "" = none')
+    allowed_hosts: tuple[str, ...] = texts("names under which it may be reached, beside its own and that of public_url")
+    max_body_bytes: int = whole(33554432, "bytes of the body of a request, at most", least=1024, most=1 << 30)
 
 
 @attrs.frozen(eq=False, repr=False)
-class ChannelSettings:
-    """A way to reach people; NAME is a channel type, also that of your own bridge. A type without a section is open to everybody."""
+class HookSettings:
+    """A webhook, `POST /hooks/NAME` of the HTTP server: what arrives there becomes a background task, or a message."""
 
-    # One class for all types: a bridge has a type of its own, and the keys about access are the same for all.
-    enabled: bool = flag(False, "whether the adapter of this type runs; a bridge does not need it")
-    access: str = choice(
-        "",
-        '"pairing": somebody unknown gets a code, which the owner approves; "allow_list": only those in allow_from, nobody else is '
-        'answered; "open": everybody; "" = "pairing", but for cli, web and api: "allow_list" with allow_from, else "open"',
-        "",
-        "pairing",
-        "allow_list",
-        "open",
+    secret: str = text("", "signs the requests (HMAC-SHA256 of the body); must be set", secret=True)
+    template: str = text(
+        "", "the text, with {{name}} for fields of the JSON body, dots going deeper; without one the body follows it"
     )
-    allow_from: tuple[str, ...] = ids("userIds and channelIds that may write; owners need not be among them")
-    groups: str = choice(
-        "mention",
-        'what is heard in groups: "mention": what is meant for the agent; "all": everything; "off": nothing',
-        "mention",
-        "all",
-        "off",
-    )
-
-
-def _standard_channels() -> Mapping[str, ChannelSettings]:
-    """Return the sections that exist without being written. The terminal is the only channel that is open then."""
-    return {"cli": ChannelSettings(enabled=True)}
+    channel: str = text("", 'the conversation of the message, as "telegram:12345"; "" = a background task')
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -398,10 +387,12 @@ class Settings:
     tools: ToolSettings = section(ToolSettings)
     policy: PolicySettings = section(PolicySettings)
     sandbox: SandboxSettings = section(SandboxSettings)
+    schedule: ScheduleSettings = section(ScheduleSettings)
     session: SessionSettings = section(SessionSettings)
     gateway: GatewaySettings = section(GatewaySettings)
     http: HttpSettings = section(HttpSettings)
-    channels: Mapping[str, ChannelSettings] = sections(ChannelSettings, _standard_channels)
+    hooks: Mapping[str, HookSettings] = sections(HookSettings)
+    channels: Mapping[str, ChannelSettings] = sections(ChannelSettings, standard_channels, known=SERVICE_SECTIONS)
     mcp: McpSettings = section(McpSettings)
     log: LogSettings = section(LogSettings)
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)

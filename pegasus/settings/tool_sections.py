@@ -92,14 +92,22 @@ class PolicySettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class ScheduleSettings:
+    """Scheduled jobs run whatever is set here; the heartbeat is a look at HEARTBEAT.md of the workspace now and then."""
+
+    heartbeat: float = number(0.0, "seconds between two looks; 0 = none", least=0, most=31_536_000)
+    active_hours: str = text("", 'local time in which it looks, as "08:00-22:00"; "" = always')
+
+
+@attrs.frozen(eq=False, repr=False)
 class SandboxSettings:
     """Walls around commands, and limits of what one command may use."""
 
     # "auto" by default, so that the agent starts on every machine; the walls that it found are in `pegasus status`.
     mode: str = choice(
         "auto",
-        '"auto": bubblewrap where it works, else Landlock, else none, with a warning; "require": as "auto", but no start '
-        'without walls; "off": no walls',
+        '"auto": bubblewrap where it works, else Landlock, else none, with a warning; "require": no start without '
+        'bubblewrap; "off": no walls',
         "auto",
         "require",
         "off",
@@ -135,13 +143,16 @@ class McpServerSettings:
     headers: Mapping[str, str] = texts_by_name("HTTP headers of each request")
     auth: str = choice(
         "",
-        'how to get an access token: "oauth" = a person signs in; "client_credentials" = by a secret of this program',
+        'how to get an access token: "oauth" = a person signs in; "client_credentials" = by a secret or a key of this program',
         "",
         "oauth",
         "client_credentials",
     )
     client_id: str = text("", 'name of this program at that service; "" = it registers itself')
     client_secret: str = text("", "secret of this program at that service", secret=True)
+    client_key: str = text(
+        "", "file with the private key (PEM) of this program at that service, in place of client_secret"
+    )
     scopes: str = text("", 'what the token is to allow, with blanks between; "" = as the server says')
     issuer: str = text("", 'the service that may be given client_secret; "" = the one that the server names')
     tools: tuple[str, ...] = texts('names or patterns of its tools that exist here, as "read_*"', "*")

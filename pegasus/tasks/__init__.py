@@ -55,7 +55,7 @@ from pegasus.tasks.log.format import is_date
 from pegasus.tasks.log.persister import PersisterMessage, task_persister
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
-from pegasus.tasks.run.stages import TaskDeps, TaskLimits
+from pegasus.tasks.run.deps import TaskDeps, TaskLimits
 from pegasus.tasks.run.thinker import Reflector, Thinker
 
 __all__ = [

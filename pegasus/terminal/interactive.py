@@ -42,7 +42,7 @@ from pegasus.client import (
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
-from pegasus.policy import end_text, question_text, shown_arguments
+from pegasus.policy import end_text, question_text, shown_subject
 from pegasus.terminal.completion import Suggestions, parse_suggestions
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection, frame_bytes
@@ -428,8 +428,8 @@ class InteractiveChat:
         if notice.state == "open" and notice.id not in self._questions:
             self._questions.add(notice.id)
             task = self._tasks.get(notice.task_id or "")
-            arguments = neutralise(shown_arguments(notice.arguments))
-            self._screen.notice(question_text(notice, arguments, str(task.number) if task else "", wall_clock()))
+            subject = neutralise(shown_subject(notice))
+            self._screen.notice(question_text(notice, subject, str(task.number) if task else "", wall_clock()))
         elif notice.state != "open" and notice.id in self._questions:
             self._questions.discard(notice.id)
             here = self._config.channel

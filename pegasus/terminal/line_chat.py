@@ -291,8 +291,9 @@ class LineChat:
         match event:
             case OutboundMessage(text=text):
                 await self._write(text + "\n")
-            case ApprovalNotice(id=id, tool=tool, state="open"):
-                self._report(f"{truncate(tool, 80)} waits for your yes: {APPROVE} {id}, or {DENY} {id}")
+            case ApprovalNotice(id=id, tool=tool, state="open", question=question):
+                what = f"the {question.source} asks: {question.text};" if question else "waits for your yes:"
+                self._report(f"{truncate(tool, 80)} {what} {APPROVE} {id}, or {DENY} {id}")
             case Offline(reason=reason, retry_in=retry):
                 if retry is None or not self._online.is_set():
                     raise DaemonGone(reason)

@@ -37,6 +37,9 @@ PLAIN_ABOVE = 100_000
 MARKS_LAID_OUT = 8000
 """Marks above which a reply is shown as it is. The layout takes up to 0.1 ms for each, and usual text has one in ten characters or
 fewer; a long list of one letter each has one in two."""
+COLOURED = 5000
+"""Characters of code in a reply that are coloured by their language; blocks beyond have none. Usual code takes 20 ms for as many.
+Some languages' patterns take time that grows with the square of the text: 20,000 characters in a line took one of them 18 seconds."""
 
 DRAFT_LAID_OUT = 4000
 """Characters of the end of a draft that are laid out, more only in a large window: they fill any usual one, and take some
@@ -177,8 +180,12 @@ class ChatMarkdown(rich_markdown.Markdown):
         super().__init__("", hyperlinks=False)
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
         self.parsed = parser.parse(neutralise(text))
+        code = 0
         for token in self.parsed:
             token.children = token.children and list(_inline(token.children))
+            if token.type == "fence":
+                code += len(token.content)
+                token.info = token.info if code <= COLOURED else ""
 
 
 def _inline(tokens: Sequence[Token]) -> Iterator[Token]:

@@ -1,14 +1,20 @@
-"""Who may talk to the gateway: token, Origin, hello first, loopback (interfaces sections 2 and 3)."""
+"""Who may talk to the gateway: token, Origin, hello first, loopback; and who may look into the process."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import stat
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
+import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected
 
-from tests.blackbox.support import Exited, connect, running
+from tests.blackbox.support import Daemon, Exited, connect, running
+from tests.blackbox.support.command import PROGRAM
 
 HELLO = {"type": "hello", "channel": {"type": "web", "channelId": "c1"}}
 
@@ -210,3 +216,31 @@ async def test_allow_remote_lifts_the_loopback_rule(tmp_path):
     settings = {"models.default": "offline/stand-in", "gateway.host": "0.0.0.0", "gateway.allow_remote": True}
     async with running(tmp_path / "home", settings) as daemon, connect(f"ws://127.0.0.1:{daemon.port}") as peer:
         await peer.hello(daemon.token, "web", "c1")
+
+
+PLAIN_USER = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+"""Beginning of a command line without the powers of root, before which nothing is hidden."""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an attribute of Linux processes")
+async def test_other_processes_of_the_user_read_neither_environment_nor_memory_of_the_daemon(home):
+    if PLAIN_USER and shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not installed")
+    daemon = Daemon(home, {"models.default": "offline/stand-in"})
+    daemon.configure()
+    command = [*PLAIN_USER, *PROGRAM, "--home", str(home), "run", "--no-cli"]
+    options = {"env": daemon.env, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    process = await trio.lowlevel.open_process(command, **options)
+    try:
+        ready = b""
+        while b"\n" not in ready:
+            ready += await process.stdout.receive_some()
+        assert f"pid={process.pid}".encode() in ready
+        for name, found in (("self", 2), (process.pid, 0)):
+            paths = (f"/proc/{name}/environ", f"/proc/{name}/mem")
+            count = "n=0; for f in $0 $1; do (exec < $f) 2>/dev/null && n=$((n+1)); done; echo $n"
+            done = await trio.run_process([*PLAIN_USER, "sh", "-c", count, *paths], capture_stdout=True)
+            assert int(done.stdout) == found
+    finally:
+        process.kill()
+        await process.wait()

@@ -143,6 +143,36 @@ async def test_work_for_a_guest_runs_no_commands(tmp_path):
     assert not work.count("done")
 
 
+async def test_a_yes_that_comes_too_late_or_is_for_other_arguments_runs_nothing(tmp_path):
+    """Nobody answers in time; a yes for ever is for exactly these arguments; the process table has nothing of either."""
+    work = Effects(tmp_path)
+    book = office(work.shell("late", "sleep 600"))
+    book.jobs["good"] = [act(work.shell("good", "true")), answer("done")]
+    book.jobs["other"] = [act(work.shell("good", "sleep 600")), answer("never")]
+    async with serving(tmp_path, book, {**ASK, "policy.timeout": 0.5}) as daemon:
+        async with daemon.client() as client:
+            await client.say("do work")
+            shown = await client.get("approval", state="expired")
+            assert "nobody has answered in time" in (await heard(client))[0]
+            await client.say(f"/approve {shown['id']}")
+            refused = await client.reply()
+            assert "expired already" in refused["text"]
+        daemon.configure(policy__timeout=3600.0)
+        await daemon.restart()
+        async with daemon.client(lastSeq=refused["seq"]) as client:
+            await client.say("do good")
+            shown = await client.get("approval", state="open")
+            await client.say(f"/approve {shown['id']} always")
+            texts = sorted(await heard(client, 2))
+            assert "exactly these arguments" in texts[0]
+            assert texts[1] == "completed: done"
+            await client.say("do other")
+            await client.get("approval", state="open")
+            assert (work.count("late"), work.count("good"), work.processes()) == (0, 1, [])
+            await client.say("/stop")
+            await client.reply()
+
+
 async def test_rules_follow_a_reload(tmp_path):
     work = Effects(tmp_path)
     book = office(work.shell("done", "true"))

@@ -187,7 +187,7 @@ async def test_init_makes_a_home_that_runs(tmp_path):
         assert str(home / name) in result.out
     assert stat.S_IMODE((home / "token").stat().st_mode) == 0o600
     assert (await command("--home", str(home), "config", "check")).code == 0
-    daemon = Daemon(home, options=("--set", "gateway.port=0"))
+    daemon = Daemon(home, options=("--set", "gateway.port=0", "--set", "http.port=0"))
     token = daemon.token
     await daemon.start()
     async with daemon.client() as client:

@@ -114,3 +114,12 @@ async def test_a_role_in_the_metadata_of_a_message_is_a_claim_and_does_not_count
         assert "only my owner" in (await bridge.reply())["text"].lower()
         await owner.say("/new", metadata={"role": "guest"})
         assert "fresh conversation" in (await owner.reply())["text"]
+
+
+@pytest.mark.parametrize(("said", "named"), [({"group": True}, "eve"), ({"group": False}, None), ({}, None)])
+async def test_the_first_message_of_a_group_says_who_wrote_it(stage, name, said, named):
+    """Where a bridge says that several people read, the model need not wait for the second of them to know whom it answers."""
+    async with stage.play(book := Book(), name) as daemon, daemon.bridge(name) as bridge:
+        await bridge.say("hello", channel=by("eve", kind=name), metadata=said)
+        await bridge.reply()
+        assert book.asked[0].question.user == named

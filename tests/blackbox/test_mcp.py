@@ -16,17 +16,18 @@ SECRET = "hunter22-of-the-server"
 
 
 async def test_a_task_uses_the_tools_of_a_server(tmp_path):
-    """Text, structured content and a picture, which is kept in the workspace; an error of the tool is a result."""
+    """Text, structured content and a picture, which is kept in the workspace and shown; an error of the tool is a result."""
     calls = [
         Call("lab__echo", {"text": "hello"}),
         Call("lab__structured", {}),
         Call("lab__picture", {}),
         Call("lab__fail", {}),
     ]
-    seen = []
+    seen, shown = [], []
 
     def tell(view):
         seen.extend(result.content for turn in view.request.turns for result in getattr(turn, "results", ()))
+        shown.extend(image.mime for turn in view.request.turns for image in getattr(turn, "images", ()))
         return answer("used")
 
     book = Office({"use": [act(*calls), tell]})
@@ -40,6 +41,7 @@ async def test_a_task_uses_the_tools_of_a_server(tmp_path):
         assert json.loads(structured) == {"structured": {"n": 3}}
         [file] = json.loads(picture)["files"]
         assert (daemon.home / "workspace" / file["path"]).read_bytes().startswith(b"\x89PNG")
+        assert shown == ["image/png"]
         assert failure == "Error: the MCP server lab reports an error: that went wrong"
 
 
@@ -47,10 +49,15 @@ async def test_the_agent_itself_uses_them(tmp_path):
     def tell(view):
         return Thought(calls=(reply(json.loads(view.results[0])["text"]),))
 
-    book = Book({"use it": [Thought(calls=(Call("lab__echo", {"text": "hello"}),)), tell]})
+    def look(view):
+        return say(str([image.mime for turn in view.request.turns for image in getattr(turn, "images", ())]))
+
+    pages = {"use it": [Thought(calls=(Call("lab__echo", {"text": "hello"}),)), tell]}
+    book = Book({**pages, "draw": [Thought(calls=(Call("lab__picture", {}),)), look]})
     async with serving(tmp_path, book, server("lab")) as daemon, daemon.client() as client:
         await reached(daemon, "lab")
         assert await client.ask("use it") == "hello"
+        assert await client.ask("draw") == "['image/png']"
         words = r'<untrusted source="mcp" id="\w+">\nlab: Be kind. Use echo.\n</untrusted id="\w+">$'
         [end] = re.findall(words, book.asked[0].system)
         await daemon.restart()

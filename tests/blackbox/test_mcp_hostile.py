@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from pegasus.testing.provider_answer import Call
-from tests.blackbox.support import Book, Thought, reply, say, serving
-from tests.blackbox.support.mcp_settings import got, reached, received, server, states
+from tests.blackbox.support import Book, Thought, mcp_settings, reply, say, serving
+from tests.blackbox.support.mcp_settings import got, reached, received, states
+from tests.blackbox.support.waiting import POLL
 from tests.blackbox.support.work import Effects, below, gone
 
 STATES = {
@@ -28,6 +31,24 @@ STATES = {
     "silent_at_tools_list": "it did not answer within 5 s",
 }
 """What a server does, and what is said of it."""
+SERVERS = Effects(Path("servers"))
+"""The processes of all servers of these tests."""
+
+
+def server(name: str, *habits: str, **options: Any) -> dict[str, Any]:
+    """The settings of a server whose processes carry a mark."""
+    variable, _, value = SERVERS.mark.partition("=")
+    return mcp_settings.server(name, *habits, env={variable: value}, **options)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Whatever a server has done: when the daemon has ended, the process table has nothing of it."""
+    yield
+    deadline = time.monotonic() + 10
+    while left := SERVERS.processes():
+        assert time.monotonic() < deadline, f"still there: {left}"
+        time.sleep(POLL)
 
 
 def cpu(pid: int) -> float:
@@ -39,12 +60,10 @@ def cpu(pid: int) -> float:
 @pytest.mark.deadline(90)
 async def test_a_crowd_of_them_costs_others_nothing(tmp_path):
     """Every kind at once, beside a good one: turns are answered, memory is bounded, idle means idle, and a stop leaves nothing."""
-    work = Effects(tmp_path)
-    name, _, value = work.mark.partition("=")
     settings = server("good")
     for habit in (*STATES, "shouting", "flapping"):
         patience = 5.0 if "did not answer" in STATES.get(habit, "") else 20.0
-        settings |= server(habit, habit, "stubborn", timeout=patience, env={name: value})
+        settings |= server(habit, habit, "stubborn", timeout=patience)
     use = [
         Thought(calls=(Call("good__echo", {"text": "still here"}),)),
         lambda view: say(json.loads(view.results[0])["text"]),
@@ -68,7 +87,7 @@ async def test_a_crowd_of_them_costs_others_nothing(tmp_path):
         assert (await states(client))["shouting"]["state"] == "up"
         assert daemon.peak_memory() - before < 150 << 20, "the SDK, and messages of bounded size"
         assert await daemon.stop() == 0
-        assert work.processes() == []
+        assert SERVERS.processes() == []
 
 
 async def test_servers_that_are_down_cost_no_cpu(tmp_path):
@@ -207,15 +226,13 @@ async def test_a_description_that_is_an_instruction_is_data(tmp_path):
 
 
 async def test_a_killed_daemon_leaves_no_server(tmp_path):
-    work = Effects(tmp_path)
-    name, _, value = work.mark.partition("=")
-    async with serving(tmp_path, Book(), server("lab", "stubborn", env={name: value})) as daemon:
+    async with serving(tmp_path, Book(), server("lab", "stubborn")) as daemon:
         await reached(daemon, "lab")
         processes = below(daemon.pid)
-        assert len(work.processes()) >= 2
+        assert len(SERVERS.processes()) >= 2
         daemon.kill()
         await gone(processes)
-        assert work.processes() == []
+        assert SERVERS.processes() == []
 
 
 async def test_stop_ends_a_call_to_a_server_that_does_not_read(tmp_path):

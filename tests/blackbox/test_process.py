@@ -45,7 +45,8 @@ async def test_daemon_json_says_the_same_and_goes_with_the_daemon(home):
 
 
 async def test_home_is_made_and_private(home):
-    daemon = Daemon(home, options=("--set", "gateway.port=0", "--set", "models.default=offline/stand-in"))
+    ports = ("--set", "gateway.port=0", "--set", "http.port=0")
+    daemon = Daemon(home, options=(*ports, "--set", "models.default=offline/stand-in"))
     daemon.configure = lambda: None  # nobody but the daemon makes anything
     await daemon.start()
     try:

@@ -111,7 +111,7 @@ async def test_the_system_prompt_says_how_to_speak(tmp_path):
         "a tool that the prompt does not tell"
     )
     wanted = {
-        *("reply", "spawn_subagent", "current_time", "propose_persona_change"),
+        *("reply", "spawn_subagent", "current_time", "cron", "propose_persona_change"),
         *("task_list", "task_status", "task_replay", "resume_task"),
         *("memory_list", "memory_read", "memory_write", "memory_patch", "memory_append", "memory_search"),
     }

@@ -151,7 +151,7 @@ async def test_a_missing_file_means_all_defaults(tmp_path):
     """Without a key the stand-in thinks, and says so."""
     daemon = Daemon(tmp_path / "home")
     daemon.home.mkdir()
-    daemon.options = ("--set", "gateway.port=0")
+    daemon.options = ("--set", "gateway.port=0", "--set", "http.port=0")
     daemon.configure = lambda **_: None
     await daemon.start()
     async with daemon.client() as client:

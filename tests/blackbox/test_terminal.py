@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -40,7 +41,7 @@ async def test_one_command_and_one_talks_to_the_agent(tmp_path):
 
 async def test_the_stand_in_says_at_once_that_it_is_one_and_how_to_get_a_real_model(tmp_path):
     home = tmp_path / "home"
-    async with terminal(home, "--set", "gateway.port=0") as screen:
+    async with terminal(home, "--set", "gateway.port=0", "--set", "http.port=0") as screen:
         await screen.see(PROMPT)
         await screen.type("hello", ENTER)
         await screen.see("stand-in")
@@ -249,9 +250,11 @@ async def test_a_daemon_that_comes_back_is_joined(tmp_path):
             assert daemon.alive
 
 
-async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_start(tmp_path):
+@asynccontextmanager
+async def digging(tmp_path, command):
+    """Yield a daemon, and the terminal that has started it and its task 1: this shell command, and then the answer "dug it all"."""
     work = Effects(tmp_path)
-    book = Office({"dig": [act(work.shell("dug", "sleep 1")), answer("dug it all")]})
+    book = Office({"dig": [act(work.shell("dug", command)), answer("dug it all")]})
     async with serving(tmp_path, book, start=False) as daemon:
         daemon.configure()
         async with terminal(daemon.home) as screen:
@@ -259,12 +262,17 @@ async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_sta
             await screen.type("do dig", ENTER)
             await work.happened("dug")
             await screen.see("task 1: dig")
-            await screen.type(CTRL_D)
-            await screen.see("Still running: task 1 (dig")
-            await screen.see("it goes on at the next start")
-            await screen.type("q")
-            await screen.see("1 task is running; it goes on at the next start, but the step under way is not repeated.")
-            assert await screen.exit(20) == 0
+            yield daemon, screen
+
+
+async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_start(tmp_path):
+    async with digging(tmp_path, "sleep 1") as (daemon, screen):
+        await screen.type(CTRL_D)
+        await screen.see("Still running: task 1 (dig")
+        await screen.see("it goes on at the next start")
+        await screen.type("q")
+        await screen.see("1 task is running; it goes on at the next start, but the step under way is not repeated.")
+        assert await screen.exit(20) == 0
         async with terminal(daemon.home) as screen:
             await screen.see("dug it all")
             await screen.type(*LEAVE)
@@ -273,21 +281,14 @@ async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_sta
 
 async def test_one_may_leave_an_agent_that_works_running_and_stop_its_work_later(tmp_path):
     """With a joined chat in between: the agent that `pegasus` has started goes on without its terminal."""
-    work = Effects(tmp_path)
-    book = Office({"dig": [act(work.shell("dug", "sleep 30")), answer("dug it all")]})
-    async with serving(tmp_path, book, start=False) as daemon:
-        daemon.configure()
-        async with terminal(daemon.home) as screen:
-            await screen.see(PROMPT)
-            await screen.type("do dig", ENTER)
-            await screen.see("task 1: dig")
-            await screen.type("/exit", ENTER)
-            await screen.see("running in the background")
-            pid = daemon_pid(daemon.home)
-            await screen.type("l")
-            assert await screen.exit(20) == 0
-            await screen.see("Pegasus goes on in the background.")
-            await screen.see(f"`kill {pid}` ends it")
+    async with digging(tmp_path, "sleep 30") as (daemon, screen):
+        await screen.type("/exit", ENTER)
+        await screen.see("running in the background")
+        pid = daemon_pid(daemon.home)
+        await screen.type("l")
+        assert await screen.exit(20) == 0
+        await screen.see("Pegasus goes on in the background.")
+        await screen.see(f"`kill {pid}` ends it")
         try:
             assert is_running(pid)
             async with terminal(daemon.home) as screen:

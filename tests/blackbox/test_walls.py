@@ -6,12 +6,14 @@ import json
 import os
 import shutil
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from pegasus.sandbox import landlock
 from pegasus.testing.provider_answer import Call
-from tests.blackbox.support import Exited, serving, until
+from tests.blackbox.support import Daemon, Exited, serving, until
 from tests.blackbox.support.work import Effects, Office, act, answer, below, gone, heard, open_source, shell
 
 WALLS = {"sandbox.mode": "auto"}
@@ -184,6 +186,64 @@ async def test_file_tools_do_not_open_it_either(tmp_path):
         assert daemon.token not in text
 
 
+EDIT = {"path": "swapped", "old_string": "harm", "new_string": "evil"}
+GREP = {"path": ".", "pattern": "."}
+
+
+def swap(path, *targets):
+    """Exchange what stands under a name, as fast as it goes, until the event is set: links to these, and the file that it was."""
+    stop, text = threading.Event(), path.read_text()
+
+    def run():
+        aside = path.with_name("aside")
+        while not stop.is_set():
+            for target in targets:
+                aside.symlink_to(target)
+                aside.replace(path)
+            aside.write_text(text)
+            aside.replace(path)
+            stop.wait(0.0005)  # others need the processor too
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return stop, thread
+
+
+async def test_links_out_of_the_workspace_lead_nowhere_also_if_they_are_swapped_in_between_check_and_use(tmp_path):
+    """Symbolic and hard links to the token, and a file that becomes such a link and a file again while the tools use it."""
+    book, seen = Office(), []
+
+    def keep(view):
+        seen.extend(view.results)
+        return answer("done")
+
+    async with serving(tmp_path, book, WALLS) as daemon:
+        workspace, token = daemon.home / "workspace", daemon.home / "token"
+        (workspace / "soft").symlink_to(token)
+        (workspace / "folder").symlink_to(daemon.home)
+        os.link(token, workspace / "hard")
+        swapped = workspace / "swapped"
+        swapped.write_text("harmless")
+        still = [Call("read_file", {"path": path}) for path in ("soft", "hard", "folder/token", "../token")]
+        still += [Call("write_file", {"path": path, "content": "evil"}) for path in ("soft", "hard", "folder/token")]
+        moving = [Call("read_file", {"path": "swapped"}), Call("edit_file", EDIT), Call("grep_files", GREP)] * 7
+        book.jobs["look"] = [act(*still, *moving), keep]
+        stop, thread = swap(swapped, token, daemon.home / "pegasus.toml")
+        try:
+            async with daemon.client() as client:
+                await client.say("do look")
+                assert await heard(client) == ["completed: done"]
+        finally:
+            stop.set()
+            thread.join()
+        assert len(seen) == len(still) + len(moving)
+        assert all(result.startswith("Error") for result in seen[: len(still)])
+        assert not [result for result in seen if daemon.token in result or "[gateway]" in result]
+        assert token.read_text().strip() == daemon.token
+        assert "evil" not in (daemon.home / "pegasus.toml").read_text()
+        assert below(daemon.pid) == set()
+
+
 async def test_a_hostile_command_is_gone_when_stop_is_answered(tmp_path, walled):
     """200 children, a new session, an empty environment, a stopped guard: the answer to /stop says that it has ended."""
     work = Effects(tmp_path)
@@ -211,6 +271,11 @@ ATTACKS = {
 }
 
 
+def score_of(pid):
+    """How soon the kernel ends a process when memory is short."""
+    return Path(f"/proc/{pid}/oom_score_adj").read_text()
+
+
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_nothing_of_a_misbehaving_command_is_left_when_stop_is_answered(tmp_path, walled, attack):
     work = Effects(tmp_path)
@@ -223,6 +288,7 @@ async def test_nothing_of_a_misbehaving_command_is_left_when_stop_is_answered(tm
         await until(lambda: len(work.processes()) > (200 if "200" in attack else 0), "the processes of the command")
         tree = below(daemon.pid)
         assert tree
+        assert {score_of(pid) for pid in work.processes()} == {"800\n"}, "the kernel ends it before the daemon"
         await client.say("/stop")
         assert "attack" in (await client.reply())["text"]
         assert work.processes() == []
@@ -251,17 +317,14 @@ async def test_a_command_that_uses_too_much_is_ended_and_told_why(tmp_path, wall
 
 
 async def test_walls_that_are_required_are_there_or_the_start_fails(tmp_path, no_bubblewrap):
-    """Exit code 78, and the setting by name."""
-    if landlock.version() >= 6:
-        book = Office()
-        async with serving(tmp_path, book, {"sandbox.mode": "require"}, env=no_bubblewrap) as daemon:
-            assert "bubblewrap does not work: bwrap: it is broken" in (await daemon.command("status")).out
-    else:
-        with pytest.raises(Exited) as ended:
-            async with serving(tmp_path, Office(), {"sandbox.mode": "require"}, env=no_bubblewrap):
-                pass
-        assert ended.value.code == 78
-        assert "sandbox.mode" in ended.value.stderr
+    """Exit code 78, and the setting by name, also where Landlock would work."""
+    daemon = Daemon(
+        tmp_path / "home", {"models.default": "offline/stand-in", "sandbox.mode": "require"}, env=no_bubblewrap
+    )
+    with pytest.raises(Exited) as ended:
+        await daemon.start()
+    assert ended.value.code == 78
+    assert "sandbox.mode" in ended.value.stderr
 
 
 async def test_weaker_walls_are_told_at_the_start_and_in_status(tmp_path, no_bubblewrap):

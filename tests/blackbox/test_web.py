@@ -9,7 +9,7 @@ import pytest
 
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support.serving import standing
-from tests.blackbox.support.work import Effects, Office, Workplace, act, answer, heard
+from tests.blackbox.support.work import Effects, Office, Workplace, act, answer, below, heard
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
 HTML = {"content_type": "text/html; charset=utf-8"}
@@ -93,6 +93,7 @@ async def test_pages_that_are_made_to_harm_cost_little(place, name):
     assert "169.254.169.254" in results[3]
     assert "is refused" in results[3]
     assert place.daemon.peak_memory() < 250 << 20
+    assert below(place.daemon.pid) == set(), "no process is left of it"
 
 
 async def test_keys_in_files_pages_and_output_reach_neither_model_nor_disk(place, name):

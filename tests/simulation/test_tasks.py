@@ -16,7 +16,7 @@ from pegasus.tasks import Resume, TaskError, TaskState
 from pegasus.tasks.agent import recovery
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.replay import replay
-from pegasus.tasks.run.stages import TaskLimits
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import Effect
 from tests.pegasus.tasks.world import Listener, MemoryFolder, make_tool, open_desk

@@ -31,7 +31,7 @@ from typing import Any, Final
 import attrs
 
 from actors import ActorError, Ref
-from pegasus.conversation import Entry, escape_imitations, sanitize_for_prompt
+from pegasus.conversation import Entry, clean_text
 from pegasus.formatting import plural
 from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, cut_middle, is_opening
 from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, read_events
@@ -287,11 +287,6 @@ def opening_entry(
 def memory_index_entry(now: int, index: str) -> Entry:
     """Return the message that lists long-term memory, in a fresh session and behind the opening line of a compacted one."""
     return Entry(now, "user", index, metadata={"type": MEMORY_INDEX})
-
-
-def clean_text(text: str) -> str:
-    """Return the text as it may stand in the session: without invisible characters, and without imitated metadata lines."""
-    return escape_imitations(sanitize_for_prompt(text).strip())
 
 
 def one_line(text: str) -> str:

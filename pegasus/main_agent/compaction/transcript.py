@@ -24,6 +24,7 @@ from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.outside import Outside, fenced, parse_outside
+from pegasus.schedule import HEARTBEAT, SCHEDULED
 from pegasus.storage import UNDELIVERED_REPLY, escape_field
 from pegasus.wire import decode_object
 
@@ -120,6 +121,8 @@ def _user_event(entry: Entry, address: Address) -> TranscriptEvent:
         found = _TASK_HEADING.fullmatch(heading)
         task_id = str(entry.metadata.get("taskId") or "")
         return TranscriptEvent("task report", entry.ts, text, address, found[1] if found else "update", task_id)
+    if kind in (SCHEDULED, HEARTBEAT):
+        return TranscriptEvent("other", entry.ts, body, address, "scheduled")
     return TranscriptEvent("message", entry.ts, body, address, user if isinstance(user, str) else "")
 
 

@@ -4,7 +4,9 @@ The agent is one actor. Its parts are plain objects that share an `AgentState` a
 a lock except where it waits between reading and changing a task.
 
 agent      routes messages, answers questions, creates tasks
-state      the tasks in memory; notifications, until the listener has taken them
+registry   the tasks in memory
+notifier   notifications, until the listener has taken them
+state      what the parts share: finding a task, recording events of one without an actor
 scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
 recovery   the tasks that the last run left pending
 tools      the tools task_list and task_replay

@@ -48,15 +48,16 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.recovery import recover_tasks
+from pegasus.tasks.agent.registry import TaskEntry, sender_in
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import AgentState, TaskEntry, sender_in
+from pegasus.tasks.agent.state import AgentState
 from pegasus.tasks.core.context import TaskContext, TaskCreated, to_payload
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
-from pegasus.tasks.run.stages import TaskDeps
-from pegasus.tasks.run.task import StateChanged, TaskActorEnded
+from pegasus.tasks.run.deps import TaskDeps
+from pegasus.tasks.run.messages import StateChanged, TaskActorEnded
 
 OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events from outside that create a task or, with a task id, answer one that waits."""

@@ -22,7 +22,7 @@ from pegasus.outside import Outside
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.tasks.core.views import Notification, TaskView
-from pegasus.tasks.run.task import TaskReport
+from pegasus.tasks.run.messages import TaskReport
 
 
 def task_id_of(key: str) -> str:

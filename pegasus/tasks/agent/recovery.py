@@ -27,13 +27,14 @@ import trio
 
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
+from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
+from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import AgentState, TaskEntry
+from pegasus.tasks.agent.state import AgentState
 from pegasus.tasks.core.context import (
     Payload,
-    PlannedCall,
     TaskFailed,
     TaskState,
     ToolCallDone,
@@ -114,7 +115,7 @@ def plan_recovery(
 
 
 def _result(
-    call: PlannedCall, task_id: str, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
+    call: ToolCall, task_id: str, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
 ) -> tuple[EventType, Payload] | None:
     """Return the event that ends a call which must not be run again; None for a call that may.
 

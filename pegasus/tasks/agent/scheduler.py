@@ -50,12 +50,13 @@ from pegasus.outside import Outside
 from pegasus.policy import ROLE, Role
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput, StoppedTask
-from pegasus.tasks.agent.state import AgentState, TaskEntry
+from pegasus.tasks.agent.registry import TaskEntry
+from pegasus.tasks.agent.state import AgentState
 from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed, to_payload
 from pegasus.tasks.core.fsm import TaskFSM, is_interrupted
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
-from pegasus.tasks.run.task import (
+from pegasus.tasks.run.messages import (
     CancelStage,
     EndedStage,
     FinishStage,
@@ -64,8 +65,8 @@ from pegasus.tasks.run.task import (
     SuspendAfterStage,
     TaskActorEnded,
     TaskMessage,
-    task_actor,
 )
+from pegasus.tasks.run.task import task_actor
 
 SHUTDOWN: Final = 5.0
 """Seconds that the actor of a task has to end after a stop request; then it is killed."""

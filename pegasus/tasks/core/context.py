@@ -33,6 +33,7 @@ import attrs
 from pegasus.conversation import BadEntry, Entry, decode, labels_of, to_json
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
+from pegasus.models import ToolCall
 from pegasus.outside import Outside, outside_metadata
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
@@ -56,23 +57,6 @@ class TaskState(StrEnum):
 
 
 @attrs.frozen
-class PlannedCall:
-    """A tool call that the model asked for, as it is kept in `Reasoning` and in `PlanStep`.
-
-    Example: `PlannedCall("call_1", "read_file", {"path": "notes.md"})`.
-    """
-
-    id: str
-    """Unique within the task: the result of the call is matched to its step by it."""
-    name: str
-    """Name of the tool."""
-    arguments: Metadata = attrs.field(factory=dict)
-    """Arguments as the model gave them."""
-    error: str | None = None
-    """Reason why the call cannot be run (arguments that are no JSON), or None."""
-
-
-@attrs.frozen
 class Reasoning:
     """The outcome of one model call: text, and the calls that become the steps of the plan."""
 
@@ -82,7 +66,7 @@ class Reasoning:
     """"tool_use" or "direct"."""
     needs_clarification: bool = False
     """Whether the model asks its submitter a question."""
-    tool_calls: tuple[PlannedCall, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
     """Calls in the order in which the model made them."""
 
 
@@ -96,7 +80,7 @@ class PlanStep:
     """Short text for people."""
     action_type: str
     """"tool_call" (then `call` is set) or "respond"."""
-    call: PlannedCall | None = None
+    call: ToolCall | None = None
     """Tool call of this step."""
     completed: bool = False
     """Whether the result is known; a call that failed is completed too."""

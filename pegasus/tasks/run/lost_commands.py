@@ -7,7 +7,7 @@ believe that its server still runs. So it is told once, by a message behind the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from pegasus.conversation import Entry
@@ -16,43 +16,45 @@ from pegasus.wire import decode_json
 LOST_COMMANDS: Final = "lost_commands"
 """Type, in the metadata of an entry, of the message that names lost commands. Its `ids` are theirs."""
 
+_TOOLS: Final = ("command_start", "command_output", "command_input", "command_stop")
+
 
 def lost_commands(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the command lines of the background commands that ran when the last of these results was given, by id.
 
     Those that a result showed as ended, and those that the model was told of already, are not among them.
     """
-    tools = {"command_start", "command_output", "command_input", "command_stop"}
     found: dict[str, str] = {}
-    names: dict[str, str] = {}
-    for entry in entries:
-        names.update((call.id, call.name) for call in entry.calls)
-        if entry.metadata.get("type") == LOST_COMMANDS:
-            ids = entry.metadata.get("ids")
-            for name in ids if isinstance(ids, list) else ():
-                found.pop(str(name), None)
-        elif entry.role == "tool" and names.get(entry.call_id or "") in tools:
-            result = _parse(entry.content)
-            name = result.get("commandId")
-            if isinstance(name, str):
-                if result.get("running"):
-                    found[name] = str(result.get("command", ""))
-                else:
-                    found.pop(name, None)
+    for _, name, result in _told_commands(entries):
+        if result.get("running"):
+            found[name] = str(result.get("command", ""))
+        else:
+            found.pop(name, None)
     return found
 
 
 def all_commands(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the command lines of all background commands that the conversation tells of, by id."""
-    found: dict[str, str] = {}
-    names: dict[str, str] = {}
+    told = _told_commands(entries)
+    return {name: str(result.get("command", "")) for tool, name, result in told if tool == "command_start"}
+
+
+def _told_commands(entries: Iterable[Entry]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Yield what the model was told about each command, in order: the tool that told it, the command's id, and the result.
+
+    Of a command that was lost, the tool is "" and the result {}.
+    """
+    tools: dict[str, str] = {}
     for entry in entries:
-        names.update((call.id, call.name) for call in entry.calls)
-        if entry.role == "tool" and names.get(entry.call_id or "") == "command_start":
+        tools.update((call.id, call.name) for call in entry.calls)
+        tool = tools.get(entry.call_id or "", "")
+        if entry.metadata.get("type") == LOST_COMMANDS:
+            ids = entry.metadata.get("ids")
+            yield from (("", str(name), {}) for name in (ids if isinstance(ids, list) else ()))
+        elif entry.role == "tool" and tool in _TOOLS:
             result = _parse(entry.content)
-            if isinstance(result.get("commandId"), str):
-                found[str(result["commandId"])] = str(result.get("command", ""))
-    return found
+            if isinstance(name := result.get("commandId"), str):
+                yield tool, name, result
 
 
 def lost_commands_message(lost: Mapping[str, str], at: int) -> Entry:

@@ -17,26 +17,26 @@ The time in which a call waits for a slot is not counted as its duration, and a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
 import trio
 
-from actors import Ref
-from pegasus.conversation import NOT_REPEATED, Entry, RepetitionGuard, fence_of, fenced_metadata, new_fence
-from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, fenced_metadata, keep_media
+from pegasus.events import Emit, EventType
 from pegasus.identity import SMALL_WINDOW
-from pegasus.memory import Memory, read_or_nothing
-from pegasus.messages import Json
-from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec, TraitStore
+from pegasus.memory import read_or_nothing
+from pegasus.messages import Json, Media
+from pegasus.models import ModelClient, ModelError, ToolCall, ToolSpec
+from pegasus.observe import get_logger
 from pegasus.outside import Outside, fenced, join_outside
 from pegasus.policy import principal_of
 from pegasus.sandbox import BackgroundCommands
+from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (
     NeedMoreInfo,
     Payload,
-    PlannedCall,
     PlanStep,
     ReasonDone,
     Reasoning,
@@ -51,10 +51,10 @@ from pegasus.tasks.core.context import (
     to_payload,
 )
 from pegasus.tasks.core.fsm import FOR_APPROVAL, TaskFSM
-from pegasus.tasks.core.task_types import TaskType, TaskTypes
-from pegasus.tasks.core.views import TaskView
+from pegasus.tasks.core.task_types import TaskType
+from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.lost_commands import all_commands, lost_commands, lost_commands_message
-from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Reflector, Thinker, Thought, label_of
+from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Thought, label_of
 from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
@@ -67,82 +67,7 @@ from pegasus.tools import (
 )
 from pegasus.wire import encode_json
 
-
-@attrs.frozen
-class TaskLimits:
-    """Limits of the task system; docs/agent.md describes the settings. Example: `TaskLimits(max_active=2, timeout=60)`."""
-
-    max_active: int = 5
-    """Tasks that hold a slot at the same time."""
-    max_queued: int = 100
-    """Tasks that wait for their first slot; a further Submit is refused."""
-    max_tools: int = 3
-    """Tool calls at the same time, of all tasks together."""
-    max_iterations: int = 10
-    """Model calls of a task between its start or resume and its answer."""
-    timeout: float = 300.0
-    """Seconds that the stages of a task may take together; time in the queue or suspended does not count."""
-    guest_active: int = 4
-    """Tasks of guests that hold a slot at the same time, so that one is left for owners."""
-    guest_tasks: int = 0
-    """Tasks that one guest may have that have not ended; 0 = any number."""
-    recovery: str = "resume"
-    """Treatment of interrupted tasks at a start: "resume" or "fail"."""
-
-
-async def _nothing_awaited() -> frozenset[str]:
-    """Return no keys: nobody is asked for approvals."""
-    return frozenset()
-
-
-@attrs.frozen(eq=False)
-class TaskDeps:
-    """Everything that the agent and its tasks work with. One object for all tasks, made by the composition root.
-
-    The example is `open_desk` in `tests/pegasus/tasks/world.py`, which makes a whole task system.
-    """
-
-    bus: Ref[BusMessage]
-    """Event bus; recorded events are published there after they are on disk."""
-    events: EventMaker
-    """Maker of event ids and times."""
-    clock: Callable[[], int]
-    """Wall clock, ms."""
-    types: TaskTypes
-    """Types of task."""
-    thinker: Thinker
-    """Makes the model calls."""
-    reflector: Reflector
-    """Makes the reflections; unused without memory."""
-    toolbox: ToolExecutor
-    """All tools, and the one way to run them."""
-    model_for: Callable[[str], LanguageModel]
-    """Model of a name ("<provider>/<model>") or of a role ("subagent", "reflection"). Raises ValueError for unknown names.
-
-    The models themselves bound how many calls run at the same time.
-    """
-    context_window: Callable[[str], int]
-    """Tokens that fit into the model of a name or role. Raises ValueError for unknown names."""
-    context: ToolContext
-    """The part of a tool call's context that is the same for all tasks."""
-    owners: Collection[str] = ()
-    """Entries of `agent.owners`: whose work has the rights of an owner."""
-    traits: TraitStore = attrs.field(factory=TraitStore)
-    """What is known about each model; here, whether its server refuses tools."""
-    memory: Memory | None = None
-    """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
-    limits: TaskLimits = attrs.field(factory=TaskLimits)
-    observe: Callable[[TaskView], None] = lambda view: None
-    """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
-    make_fence: Callable[[], str] = new_fence
-    """Makes the id for the fences of a task's conversation. It must not be possible to guess it."""
-    awaited: Callable[[], Awaitable[frozenset[str]]] = _nothing_awaited
-    """Returns the keys of calls that wait for an owner's approval, so have not begun. It must not raise."""
-    before_resuming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
-    """Awaited before recovered tasks go on: returns when a /stop of the last run has had its time to end them. It must not raise."""
-
-
-# ------------------------------------------------------------------ stages
+_log = get_logger("tasks")
 
 
 @attrs.frozen
@@ -240,6 +165,10 @@ class Stages:
         think = partial(
             deps.thinker.think, context, model, self._type, tools, index, note=note, lean=lean, about_tools=about
         )
+        if deps.journal is not None and any("media" in entry.metadata for entry in context.messages):
+            pictures = Pictures()  # in memory during this thought only: tasks may be many, and live long
+            await pictures.load(deps.journal, context.messages)
+            think = partial(think, pictures=pictures)
         if not deps.traits.get(model.name).refuses_tools:
             try:
                 return await think()
@@ -252,13 +181,13 @@ class Stages:
 
     # ------------------------------------------------------------------ acting
 
-    def next_calls(self) -> tuple[PlannedCall, ...]:
+    def next_calls(self) -> tuple[ToolCall, ...]:
         """Return the calls to make now, () if there is none."""
         plan = self._fsm.context.plan
         steps = next_steps(plan.steps, partial(find_effect, self._deps.toolbox)) if plan is not None else ()
         return tuple(step.call for step in steps if step.call is not None)
 
-    async def act(self, calls: Sequence[PlannedCall]) -> list[EventDraft]:
+    async def act(self, calls: Sequence[ToolCall]) -> list[EventDraft]:
         """Make these calls side by side. Returns their results in the order of the calls.
 
         A call that an owner is asked about has no result. The task is suspended behind the others, and makes it again when it goes on.
@@ -267,10 +196,10 @@ class Stages:
         returns when every call has ended with all that it has started; the results are not recorded.
         """
         guard = self._repetition_guard()
-        surplus = guard.surplus([_tool_call(call) for call in calls])
+        surplus = guard.surplus(calls)
         results: dict[str, tuple[Entry, int]] = {}
 
-        async def make(call: PlannedCall) -> None:
+        async def make(call: ToolCall) -> None:
             if call.id in surplus:
                 results[call.id] = self._result(call, ToolOutcome(NOT_REPEATED, failed=True)), 0
                 return
@@ -279,7 +208,8 @@ class Stages:
                 begun = trio.current_time()
                 outcome = await self._outcome(call)
                 if not outcome.approval:
-                    results[call.id] = self._result(call, outcome), round((trio.current_time() - begun) * 1000)
+                    duration = round((trio.current_time() - begun) * 1000)
+                    results[call.id] = self._result(call, outcome, await self._keep(outcome.pictures)), duration
 
         async with trio.open_nursery() as nursery:
             for call in calls:
@@ -288,7 +218,7 @@ class Stages:
         for call in calls:
             if call.id in results:
                 result, duration = results[call.id]
-                drafts += _call_events(call, result, guard.note(_tool_call(call), result), duration)
+                drafts += _call_events(call, result, guard.note(call, result), duration)
         if len(results) < len(calls):
             suspended = task_suspended(self._fsm.context, self._fsm.state, FOR_APPROVAL)
             drafts.append(EventDraft(EventType.TASK_SUSPENDED, suspended))
@@ -310,13 +240,24 @@ class Stages:
         problem = self._repetition_guard().problem if last is not None and last.content == NOT_REPEATED else ""
         return f"the task went in circles: {problem}" if problem else ""
 
-    def _result(self, call: PlannedCall, outcome: ToolOutcome) -> Entry:
-        """Return the result of a call as a message."""
+    async def _keep(self, pictures: Sequence[Media]) -> Sequence[Json]:
+        """Write pictures of a result to disk, and return how a message names them. If the disk refuses, they are left out."""
+        if not pictures or self._deps.journal is None:
+            return ()
+        try:
+            return (await keep_media(self._deps.journal, pictures)).refs
+        except StorageError as error:
+            _log.warning("pictures of a result could not be kept", task=self._fsm.task_id, error=str(error))
+            return ()
+
+    def _result(self, call: ToolCall, outcome: ToolOutcome, media: Sequence[Json] = ()) -> Entry:
+        """Return the result of a call as a message. media: how it names its pictures."""
         metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
+        metadata |= {"media": list(media)} if media else {}
         metadata |= fenced_metadata(outcome.outside, self._fence)
         return Entry(self._deps.clock(), "tool", outcome.content, call_id=call.id, metadata=metadata)
 
-    async def _outcome(self, call: PlannedCall) -> ToolOutcome:
+    async def _outcome(self, call: ToolCall) -> ToolOutcome:
         """Return the outcome of a call.
 
         An unknown tool and a forbidden one are results like any other. The model reads the reason and the names that it may use, and
@@ -342,7 +283,7 @@ class Stages:
         names = ", ".join(spec.name for spec in (*self._tools(window), NOTIFY, ASK_USER))
         return _failed(f"{call.name}: {why}. There are: {names}")
 
-    async def _announce(self, call: PlannedCall) -> None:
+    async def _announce(self, call: ToolCall) -> None:
         """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""
         payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
         task_id = self._fsm.task_id
@@ -428,12 +369,7 @@ class Stages:
 # ------------------------------------------------------------------ calls
 
 
-def _tool_call(call: PlannedCall) -> ToolCall:
-    """Return a call as the conversation has it."""
-    return ToolCall(call.id, call.name, call.arguments, call.error)
-
-
-def _call_events(call: PlannedCall, result: Entry, note: Entry | None, duration: int) -> list[EventDraft]:
+def _call_events(call: ToolCall, result: Entry, note: Entry | None, duration: int) -> list[EventDraft]:
     """Return the events of a call that was made. note: is put behind the result. duration: ms.
 
     The event of a `notify` call comes before its result: recovery can then tell that it was made.

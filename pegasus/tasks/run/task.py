@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import attrs
 import trio
@@ -39,7 +39,6 @@ from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import describe_error
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
-from pegasus.outside import Outside
 from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import (
     TaskFailed,
@@ -54,104 +53,23 @@ from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, notification_of, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
-from pegasus.tasks.run.stages import EventDraft, Stages, TaskDeps
+from pegasus.tasks.run.deps import TaskDeps
+from pegasus.tasks.run.messages import (
+    CancelStage,
+    EndedStage,
+    FinishStage,
+    ResumeTask,
+    StateChanged,
+    SuspendAfterStage,
+    TaskMessage,
+    TaskReport,
+)
+from pegasus.tasks.run.stages import EventDraft, Stages
 from pegasus.tasks.run.thinker import should_reflect
 
 _log = get_logger("task")
 _ENDS: Final = (EventType.TASK_COMPLETED, EventType.TASK_FAILED)
 """Events by which a task is over."""
-
-
-# ------------------------------------------------------------------ messages
-# The agent sends requests of people; the actor sends reports. Events do not pass through these messages: the actor applies
-# them itself once they are recorded, and a report only updates the view that the agent has of the task.
-
-
-@attrs.frozen
-class EndedStage:
-    """Result of a CancelStage."""
-
-    activity: str
-    """The activity, e.g. "thinking"; "" if no stage was running."""
-    is_over: bool
-    """The task had come to its end before the request, and that end stands: it is on disk or is being written."""
-
-
-@attrs.frozen(eq=False)
-class CancelStage:
-    """End the running stage with everything it has started, then fail the task, unless it is over.
-
-    Answered when nothing of it runs any more. That the task has failed is recorded after the answer, since a disk that refuses must
-    not keep `/stop` from stopping. A reflection is ended too; its task stays completed.
-    """
-
-    reply: Reply[EndedStage]
-    """Fails with ActorError if the actor has ended before; the agent then records the failure."""
-    error: str
-    """Error of the failed task, e.g. "stopped by the owner"."""
-
-
-@attrs.frozen(eq=False)
-class SuspendAfterStage:
-    """Let the running stage finish, record what it did, then suspend the task."""
-
-    reason: str
-    """Reason for the log and the view of the task."""
-
-
-@attrs.frozen(eq=False)
-class FinishStage:
-    """Let the running stage finish and record what it did; begin nothing new. Answered when that is on disk."""
-
-    reply: Reply[None]
-
-
-@attrs.frozen(eq=False)
-class ResumeTask:
-    """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended."""
-
-    reply: Reply[None]
-    """Answered when TASK_RESUMED is on disk. Fails with TaskError if the task cannot be resumed now."""
-    text: str
-    """New input of the task."""
-    key: str
-    """Key of the `Resume`, "" if it has none."""
-    cause: Event | None
-    """Event from outside that asks for this, if there is one."""
-    outside: tuple[Outside, ...]
-    """Labels of the text."""
-
-
-TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeTask
-"""Everything that the actor of a task accepts."""
-
-
-@attrs.frozen(eq=False)
-class StateChanged:
-    """To the agent: the task as it is now, after events were recorded or a stage began or ended."""
-
-    task: TaskView
-    """The task after the events, with its activity."""
-    notifications: tuple[Notification, ...] = ()
-    """Notifications that the submitter is owed for the recorded events."""
-
-
-@attrs.frozen(eq=False)
-class TaskActorEnded:
-    """To the agent: the actor of a task has ended."""
-
-    task_id: str
-    """Id of the task."""
-    crashed: str
-    """Reason, "" if it ended by itself."""
-
-
-TaskReport: TypeAlias = StateChanged | TaskActorEnded
-"""Everything that the agent receives about the actors of tasks."""
-
-
-# ------------------------------------------------------------------ the actor
-
 _ENDS_OF_COMMANDS: Final = (*_ENDS, EventType.TASK_SUSPENDED, EventType.NEED_MORE_INFO)
 """Events with which the background commands of a task end: nobody could use them any more, or not for a long time."""
 

@@ -28,6 +28,7 @@ import attrs
 from pegasus.conversation import (
     MOST_CALLS,
     Entry,
+    Pictures,
     Projection,
     repair_log,
     shown_text,
@@ -50,7 +51,7 @@ from pegasus.models import (
     UserTurn,
 )
 from pegasus.policy import ROLE, Principal, Role
-from pegasus.tasks.core.context import PlannedCall, Reasoning, ReflectionDone, TaskContext
+from pegasus.tasks.core.context import Reasoning, ReflectionDone, TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tools import ToolOutcome
@@ -128,6 +129,7 @@ class Thinker:
         lean: bool = False,
         has_tools: bool = True,
         about_tools: str = "",
+        pictures: Pictures | None = None,
     ) -> Thought:
         """Make exactly one model call and return its outcome. Raises ModelError.
 
@@ -142,7 +144,7 @@ class Thinker:
         index: tuple[Entry, ...] = (note,) if note is not None else ()
         if memory_index:
             index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}), *index)
-        turns = _turns_of((*context.messages, *index), self._clock())
+        turns = _turns_of((*context.messages, *index), self._clock(), pictures)
         prompt, label = self.prompt(task_type, lean=lean), label_of(context)
         if has_tools:
             prompt = f"{prompt}\n\n{about_tools}" if about_tools else prompt
@@ -171,9 +173,8 @@ class Thinker:
         """Return what a response means for the task: a question, calls to make, or an answer."""
         calls, surplus = _with_own_ids(context, response.calls[:MOST_CALLS]), len(response.calls) - MOST_CALLS
         question = next((_question(call) for call in calls if call.name == ASK_USER.name and not call.error), "")
-        planned = tuple(PlannedCall(call.id, call.name, call.arguments, call.error) for call in calls)
         approach = "tool_use" if calls else "direct"
-        reasoning = Reasoning(response.text, approach, bool(question), planned)
+        reasoning = Reasoning(response.text, approach, bool(question), calls)
         if question or not calls:
             return Thought(reasoning, index, question)
         turn = Entry(self._clock(), "assistant", response.text, calls, metadata=_metadata(response))
@@ -181,10 +182,10 @@ class Thinker:
         return Thought(reasoning, (*index, turn, *notes))
 
 
-def _turns_of(entries: Sequence[Entry], now: int) -> tuple[Turn, ...]:
+def _turns_of(entries: Sequence[Entry], now: int, pictures: Pictures | None) -> tuple[Turn, ...]:
     """Return the conversation as a provider is shown it. Calls without a result get one. now: wall clock, ms."""
     repaired = repair_log(entries, lambda made: _NOT_DONE, now).entries
-    return tuple(Projection(repaired).turns)
+    return tuple(Projection(repaired, pictures).turns)
 
 
 def _question(call: ToolCall) -> str:

@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import attrs
 import httpx2
@@ -18,8 +19,10 @@ import trio
 from pegasus.mcp import ServerDown, TokenFile
 from pegasus.mcp.connection import CallFailed, McpConnection, open_connection
 from pegasus.mcp.oauth import make_auth
+from pegasus.mcp.questions import ServerAnswer, ServerQuestion, read_question
 from pegasus.mcp.remote import RemoteServer, open_remote
 from pegasus.mcp.sign_in import sign_in
+from pegasus.policy import fill_form
 from pegasus.settings import McpServerSettings
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
@@ -34,7 +37,10 @@ async def main() -> None:
     folder = Path(tempfile.mkdtemp())
     file = TokenFile(folder / "mcp" / "server.json")
     if SCENARIO.startswith("auth/client-credentials"):
-        settings = attrs.evolve(settings, auth="client_credentials")
+        key = folder / "key.pem"
+        key.write_text(CONTEXT.get("private_key_pem", ""))
+        has_key = "private_key_pem" in CONTEXT
+        settings = attrs.evolve(settings, auth="client_credentials", client_key=str(key) if has_key else "")
     elif SCENARIO.startswith("auth/"):
         settings = attrs.evolve(settings, auth="oauth")
         async with trio.open_nursery() as nursery:
@@ -46,8 +52,15 @@ async def main() -> None:
             await sign_in(settings, file, show, use)
         return
     remote = RemoteServer(settings.url, {}, make_auth(settings, file))
-    async with open_connection(open_remote(remote, sse=False), lambda: None, legacy=False) as connection:
+    streams = open_remote(remote, sse=False)
+    async with open_connection(streams, lambda: None, legacy=False, ask=agree) as connection:
         await use(connection)
+
+
+async def agree(asked: ServerQuestion) -> ServerAnswer:
+    """The answer of a person who leaves everything as it is."""
+    question = read_question("conformance", asked)
+    return ServerAnswer("accept", None if question.url else fill_form(question.fields, {}))
 
 
 async def visit(url: str) -> None:
@@ -56,15 +69,23 @@ async def visit(url: str) -> None:
 
 
 async def use(connection: McpConnection) -> int:
-    """Do what a model may do: list the tools, and call each."""
-    tools = await connection.list_tools()
-    for tool in tools:
-        assert isinstance(tool, dict)
+    """Do what a model may do: list the tools, and call each, or make the calls that the scenario wants."""
+    tools = {tool["name"]: tool["inputSchema"] for tool in await connection.list_tools() if isinstance(tool, dict)}
+    wanted = [(call["name"], call["arguments"]) for call in CONTEXT.get("toolCalls", ())]
+    for name, arguments in wanted or [(name, arguments_for(name, tools)) for name in tools]:
         try:
-            await connection.call_tool(tool["name"], {"a": 5, "b": 3} if tool["inputSchema"].get("properties") else {})
+            await connection.call_tool(name, arguments)
         except CallFailed as error:
-            print(tool["name"], error, file=sys.stderr)
+            print(name, error, file=sys.stderr)
     return len(tools)
+
+
+def arguments_for(name: str, tools: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that the suite's tools take: two numbers, or the schema of another tool as this client knows it."""
+    properties = tools[name].get("properties") or {}
+    if "schema" in properties:
+        return {"schema": next(schema for other, schema in tools.items() if other != name)}
+    return {"a": 5, "b": 3} if properties else {}
 
 
 try:

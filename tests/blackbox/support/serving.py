@@ -58,7 +58,7 @@ class Stage:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any] | None = None, wire: str = "openai") -> None:
-        self._port = _free_port()
+        self._port = free_port()
         url = f"http://127.0.0.1:{self._port}"
         self.daemon = Daemon(folder / "home", {**thinks_with(url, wire), **(settings or {})})
         self._clean = False
@@ -93,7 +93,7 @@ class Stage:
         return session(self.daemon.home)[self._lines :]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Outside the range the system gives to others, so that it stays free while no provider listens."""
     while True:
         with closing(socket.socket()) as probe:

@@ -26,7 +26,7 @@ def findings(pegasus):
     """Runs the command with --json; returns exit code and findings by check."""
 
     def findings(*args):
-        code, out, err = pegasus("doctor", "--json", "--set", "gateway.port=0", *args)
+        code, out, err = pegasus("doctor", "--json", "--set", "gateway.port=0", "--set", "http.port=0", *args)
         assert err == ""
         answer = json.loads(out)
         assert answer["ok"] == (code == 0)
@@ -46,7 +46,7 @@ def broken(found, check):
 
 
 def test_a_new_home_is_well_and_nothing_is_made(pegasus, user):
-    code, out, err = pegasus("doctor", "--set", "gateway.port=0")
+    code, out, err = pegasus("doctor", "--set", "gateway.port=0", "--set", "http.port=0")
     assert (code, err) == (0, "")
     assert "0 broken" in out
     assert [line.split()[1] for line in out.splitlines() if line[:1] not in ("", " ", "0")] == [
@@ -85,9 +85,10 @@ def test_a_token_that_is_too_short(findings, home):
     assert "has 5 characters" in broken(findings()[1], "token")[0]
 
 
-def test_a_port_that_is_taken(findings, home):
+@pytest.mark.parametrize("section", ["gateway", "http"])
+def test_a_port_that_is_taken(findings, home, section):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        code, found = findings("--set", f"gateway.port={server.getsockname()[1]}")
+        code, found = findings("--set", f"{section}.port={server.getsockname()[1]}")
     assert code == 1
     assert "Address already in use" in broken(found, "ports")[0]
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pegasus.cli.files import run_show
-from pegasus.conversation.log import Entry, encode
+from pegasus.conversation.entry import Entry, encode
 from pegasus.host import resolve_home
 from pegasus.settings import Settings
 

@@ -45,6 +45,12 @@ def test_the_ready_line_is_printed_once_and_at_once(home, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_the_address_of_the_http_server_is_announced(home, capsys):
+    with announced(home, Notifier(), ws=WS, http="http://127.0.0.1:7718"):
+        assert read_daemon(home).http == "http://127.0.0.1:7718"
+    assert capsys.readouterr().out == f"pegasus ready ws={WS} http=http://127.0.0.1:7718 pid={os.getpid()}\n"
+
+
 def test_a_file_left_by_a_dead_process_is_ignored(home, start):
     dead = start("")
     dead.wait(timeout=20)

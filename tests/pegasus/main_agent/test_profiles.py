@@ -7,7 +7,7 @@ import pytest
 
 from pegasus.identity import BUILT_IN
 from pegasus.identity.lean import lean_identity, lean_task_prompt
-from pegasus.main_agent.services import LEAN_TOOLS
+from pegasus.main_agent.toolset import LEAN_TOOLS
 from pegasus.models.tokens import prompt_parts
 from pegasus.settings import AgentSettings, ModelSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from pegasus.conversation.log import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.main_agent.session import NextStep, Session
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs

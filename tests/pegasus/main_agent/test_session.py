@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 
-from pegasus.conversation.log import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.main_agent.session import Session
 from pegasus.testing.memory_disk import MemoryDisk
 from tests.pegasus.storage.conftest import run_journal

@@ -5,7 +5,7 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.conversation.log import Entry, encode
+from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall

@@ -43,6 +43,32 @@ def test_an_origin_that_no_browser_sends(mistakes, origin):
     assert f'gateway.allowed_origins: found "{origin}"; allowed: scheme and host' in line
 
 
+@pytest.mark.parametrize("url", ["pegasus.example", "ftp://a", "https://a/path", "https://a?x=1", "https://"])
+def test_a_public_address_that_is_none(mistakes, url):
+    (line,) = mistakes(f'[http]\npublic_url = "{url}"\n')
+    assert f'http.public_url: found "{url}"; allowed: scheme and host without a path' in line
+
+
+@pytest.mark.parametrize("rest", ["", 'secret = ""'])
+def test_a_webhook_without_a_secret(mistakes, rest):
+    (line,) = mistakes(f"[hooks.ci]\ntemplate = 'x'\n{rest}\n")
+    assert "hooks.ci.secret: found nothing; allowed: a secret" in line
+
+
+@pytest.mark.parametrize("channel", ["telegram", "telegram:", ":1"])
+def test_a_webhook_for_no_conversation(mistakes, channel):
+    (line,) = mistakes(f'[hooks.ci]\nsecret = "x"\nchannel = "{channel}"\n')
+    assert line.startswith("pegasus.toml: hooks.ci.channel")
+
+
+@pytest.mark.parametrize("host", ["http://a", "*.example", "a b", "10.0.0.0/8", "a:b", ""])
+def test_a_name_that_no_host_header_has(mistakes, host):
+    (line,) = mistakes(
+        f'[http]\nallowed_hosts = ["ok.example", "ok.example:8443", "[fd00::1]:80", "10.0.0.1", "{host}"]\n'
+    )
+    assert f'http.allowed_hosts: found "{host}"; allowed: names' in line
+
+
 @pytest.mark.parametrize("host", ["http://a", "10.0.0.0/40", "a b", "a:80", "", "1.2.3", "*.", "a..b"])
 def test_what_is_no_host(mistakes, host):
     [line] = mistakes(f'[tools]\nallowed_hosts = ["example.org", "{host}"]\n')
@@ -142,8 +168,8 @@ def test_the_name_of_an_mcp_server_begins_those_of_its_tools(mistakes, name):
             'agent.scope: found "chat", which is not in this version yet; allowed: "global"',
         ),
         (
-            "[channels.telegram]\nenabled = true\n",
-            "channels.telegram.enabled: found true, which is not in this version yet; allowed: false",
+            "[channels.web]\nenabled = true\n",
+            "channels.web.enabled: found true, which is not in this version yet; allowed: false",
         ),
         (
             "[session]\nmemory_window = 7\n",
@@ -180,3 +206,29 @@ def test_secrets_for_the_mask_of_the_logs(load):
         "tvly",
         "pw",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", "channels.telegram.bot_token: found nothing; allowed: a value, since the adapter is enabled"),
+        (
+            'bot_token = "1:x"\nmode = "webhook"',
+            'channels.telegram.mode: found "webhook"; allowed: "poll"; for "webhook" http.enabled = true and http.public_url, '
+            "which Telegram calls",
+        ),
+        (
+            'bot_token = "1:x"\nbase_url = "api.telegram.org"',
+            'channels.telegram.base_url: found "api.telegram.org"; allowed: an http:// or https:// address',
+        ),
+    ],
+)
+def test_an_adapter_that_cannot_work_is_refused(mistakes, text, line):
+    assert mistakes(f"[channels.telegram]\nenabled = true\n{text}\n") == [f"pegasus.toml: {line}"]
+
+
+def test_the_usual_variable_is_the_token_of_a_section_that_exists(load):
+    text = "[channels.telegram]\nenabled = true\n"
+    settings = load(text, {"TELEGRAM_BOT_TOKEN": "1:from-the-environment"})
+    assert settings.channels["telegram"].bot_token == "1:from-the-environment"
+    assert "telegram" not in load("", {"TELEGRAM_BOT_TOKEN": "1:x"}).channels, "a variable alone changes no access"

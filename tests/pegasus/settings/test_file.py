@@ -20,8 +20,8 @@ from pegasus.settings import (
 
 GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes"
 SECTIONS = (
-    "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, session, gateway, http, channels, "
-    "mcp, log"
+    "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, schedule, session, gateway, http, "
+    "hooks, channels, mcp, log"
 )
 
 

@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 
 from pegasus.settings import ProviderSettings, Settings, changed_keys
+from pegasus.settings.channel_sections import SERVICE_SECTIONS, ChannelSettings
 from pegasus.settings.keys import Section, keys_of
 from pegasus.settings.load import leaves
 from pegasus.settings.render import _not_yet, as_toml, commented_file, effective
-from pegasus.settings.sections import ChannelSettings
 from pegasus.settings.tool_sections import McpServerSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "user" / "settings.md"
 
 
 def uncommented() -> str:
-    """The file of init with all keys in force, but for sections of names that are the user's own."""
+    """The file of init with all keys in force, but for sections that exist only where somebody has written them."""
     lines = [line.removeprefix("# ") for line in commented_file().splitlines() if line.startswith("# ")]
     text = "\n".join(lines[lines.index("[run]") :])
     sections = text.split("\n[")
-    return "\n[".join(section for section in sections if "NAME]" not in section and "PROVIDER/MODEL" not in section)
+    written = ("NAME]", "PROVIDER/MODEL", *(f"channels.{name}]" for name in SERVICE_SECTIONS))
+    return "\n[".join(section for section in sections if not any(name in section for name in written))
 
 
 def test_the_commented_file_changes_nothing(load):
@@ -102,6 +103,7 @@ def _sections() -> list[tuple[str, type, object]]:
     found += [
         ("channels.cli", ChannelSettings, defaults.channels["cli"]),
         ("channels.NAME", ChannelSettings, ChannelSettings()),
+        *((f"channels.{name}", cls, cls()) for name, cls in SERVICE_SECTIONS.items()),
     ]
     for name, rule in keys_of(Settings).items():
         if isinstance(rule, Section) and name not in ("providers", "mcp", "channels"):

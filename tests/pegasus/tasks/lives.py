@@ -11,7 +11,6 @@ from pegasus.events import Event, EventType
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.context import (
     NeedMoreInfo,
-    PlannedCall,
     ReasonDone,
     Reasoning,
     ReflectionDone,
@@ -51,7 +50,7 @@ def created(text="find papers", at=BEGAN, **more):
 
 
 def thought(*calls, text="hm"):
-    made = tuple(PlannedCall(id, name, arguments) for id, name, arguments in calls)
+    made = tuple(ToolCall(id, name, arguments) for id, name, arguments in calls)
     return Reasoning(text, "tool_use" if calls else "direct", tool_calls=made)
 
 

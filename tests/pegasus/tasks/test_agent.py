@@ -23,10 +23,10 @@ from pegasus.tasks import (
     Wait,
     task_id_of,
 )
-from pegasus.tasks.agent.state import REMEMBERED
+from pegasus.tasks.agent.registry import REMEMBERED
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
-from pegasus.tasks.run.stages import TaskLimits
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk
 

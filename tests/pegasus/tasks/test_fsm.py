@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.events import Event, EventType
+from pegasus.models import ToolCall
 from pegasus.tasks.core.context import (
     PAYLOADS,
-    PlannedCall,
     PlanStep,
     ReasonDone,
     Reasoning,
@@ -439,7 +439,7 @@ def test_a_task_is_the_same_after_a_round_trip(random):
 
 names = st.text(max_size=8)
 arguments = st.dictionaries(names, st.none() | st.integers() | names, max_size=3)
-calls = st.builds(PlannedCall, names, names, arguments, st.none() | names.filter(bool))
+calls = st.builds(ToolCall, names, names, arguments, st.none() | names.filter(bool))
 reasonings = st.builds(
     Reasoning, names, st.sampled_from(["tool_use", "direct"]), st.booleans(), st.lists(calls, max_size=3).map(tuple)
 )

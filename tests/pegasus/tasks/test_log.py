@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation import Entry, to_json
+from pegasus.models import ToolCall
 from pegasus.tasks.core.context import (
-    PlannedCall,
     ReasonDone,
     Reasoning,
     TaskNotified,
@@ -164,7 +164,7 @@ def test_a_log_lies_in_the_folder_of_its_day():
 
 VALUES = st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=3), lambda v: st.lists(v, max_size=2))
 CALLS = st.builds(
-    PlannedCall,
+    ToolCall,
     st.text(max_size=2),
     st.text(max_size=2),
     st.dictionaries(st.text(max_size=2), VALUES, max_size=2),

@@ -8,7 +8,7 @@ import trio
 from pegasus.events import Emit, EventType
 from pegasus.tasks import Resume, TaskError
 from pegasus.tasks.core.task_types import OVERRIDES, TaskType, apply_overrides, with_overrides
-from pegasus.tasks.run.stages import TaskLimits
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, open_desk
 

@@ -12,7 +12,7 @@ from pegasus.tasks import AgentMessage
 from pegasus.tasks.agent.scheduler import DRAIN
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, LARGEST, load_task_types, parse_task_type
 from pegasus.tasks.run import thinker
-from pegasus.tasks.run.stages import TaskLimits
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.tasks.run.thinker import OWN_TOOLS
 from pegasus.tools import REFLECTION_TOOLS
 

@@ -2,7 +2,7 @@
 
 import trio
 
-from pegasus.tasks.run.stages import TaskLimits
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import open_desk
 

@@ -8,7 +8,7 @@ from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.agent.recovery import UNKNOWN
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import task_line
-from pegasus.tasks.run.stages import TaskLimits
+from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.lives import ID, created, reasoned
 from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk

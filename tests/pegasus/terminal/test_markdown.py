@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pegasus.terminal import markdown
-from pegasus.terminal.markdown import ECHOED, MARKS_LAID_OUT, PLAIN_ABOVE, ReplyLayout
+from pegasus.terminal.markdown import COLOURED, ECHOED, MARKS_LAID_OUT, PLAIN_ABOVE, ReplyLayout
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -138,6 +138,14 @@ def test_a_reply_of_very_many_marks_is_shown_as_it_is():
 def test_a_long_reply_of_few_marks_is_laid_out():
     text = "a **bold** word " + "and others " * (PLAIN_ABOVE // 12)
     assert "**" not in body(text)
+
+
+def test_code_beyond_the_bound_of_a_reply_has_no_colours():
+    """Colouring takes seconds for a long text that is unfortunate for its language."""
+    short, long = "if x\n", "if y\n" * (COLOURED // 5)
+    shown = ReplyLayout(colour=True).reply("Pegasus", f"```python\n{short}```\n```python\n{long}```\n", 80)
+    assert re.search(r"\x1b\[35;49mif\x1b\S+ x", shown)
+    assert re.search(r"\x1b\[49mif y", shown)
 
 
 def test_what_was_said_stands_as_it_was_typed():

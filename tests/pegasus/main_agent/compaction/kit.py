@@ -3,7 +3,7 @@
 import json
 from itertools import count
 
-from pegasus.conversation.log import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.conversation.repair import repair_log
 from pegasus.models.base import ToolCall
 from pegasus.testing.scripted import say

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.conversation.log import Entry
+from pegasus.conversation.entry import Entry
 from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, opening_entry
 from pegasus.main_agent.compaction.planning import (
     SHORTEST,

@@ -1,0 +1,256 @@
+"""The control plane's methods that show what a person may look at beside the work itself: the web page is made of them.
+
+    history         what was said in a conversation
+    markdown        texts as HTML that is safe to insert
+    skills.list     the skills, with the text of each
+    sessions.list   the current session and its archives; sessions.show: lines of one
+    config.show     the settings in force, secrets masked
+    conversations.list  the conversations that are known
+    log.tail        the last lines of the log
+
+They read files in threads, so a large session or log delays nobody, and what they return is bounded: a result must fit into a frame.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.app.params import read_number, require_text
+from pegasus.conversation import BadEntry, decode, to_json
+from pegasus.gateway import BadParams, Caller, Method, NotFound, Params
+from pegasus.main_agent import (
+    CURRENT,
+    LONGEST,
+    Place,
+    archive_names,
+    history_json,
+    is_archive,
+    open_archive,
+    read_history,
+)
+from pegasus.messages import Address, Json
+from pegasus.policy import CONTROL
+from pegasus.settings import Settings, effective_view
+from pegasus.skills import SkillCatalog, skill_view
+from pegasus.storage import JournalMessage, KnownAddresses
+from pegasus.web import render_markdown
+from pegasus.wire import decode_json
+
+MAX_TEXTS: Final = 50
+"""Texts that one call of `markdown` takes."""
+MAX_MARKDOWN: Final = 300_000
+"""Characters of all of them together."""
+MAX_LINES: Final = 200
+"""Lines of a session that one call returns."""
+MAX_TEXT: Final = 8_000
+"""Characters of one text in a line of a session that are shown."""
+TAIL: Final = 64 * 1024
+"""Bytes of the log that one call returns at most, the newest ones."""
+_ANSWER_TIMEOUT: Final = 5.0
+
+
+@attrs.frozen(eq=False)
+class ViewMethods:
+    """Methods that only show something.
+
+    For example:
+
+        views = ViewMethods(journal, home.data, home.log, catalog, home.skills, lambda: reloader.settings)
+        await views.history(caller, {"limit": 50})
+    """
+
+    journal: Ref[JournalMessage]
+    """Knows the conversations."""
+    data: Path
+    """`<home>/data`."""
+    log_file: Path
+    """The log."""
+    skills: SkillCatalog
+    home_skills: Path
+    """`<home>/skills`."""
+    settings: Callable[[], Settings]
+    """Returns the settings in force."""
+    _rendering: trio.CapacityLimiter = attrs.field(factory=partial(trio.CapacityLimiter, 1), init=False)
+    """One text is rendered at a time: rendering needs the processor, and the rest of the process comes first."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {
+            "history": self.history,
+            "markdown": self.markdown,
+            "skills.list": self.list_skills,
+            "sessions.list": self.list_sessions,
+            "sessions.show": self.show_session,
+            "config.show": self.show_settings,
+            "conversations.list": self.list_conversations,
+            "log.tail": self.tail_log,
+        }
+
+    # ---------------------------------------------------------------- the conversation
+
+    async def history(self, caller: Caller, params: Params) -> Json:
+        """Return `limit` messages of a conversation, oldest first, those before `before`, which an earlier answer has named.
+
+        `type` and `channelId` name the conversation; left out: that of the caller. Another one needs a token with the scope "control".
+        """
+        kind = require_text(params, "type") if "type" in params else caller.type
+        channel_id = require_text(params, "channelId") if "channelId" in params else caller.channel_id
+        if channel_id is None:
+            raise BadParams("channelId: missing; a bridge must name the conversation")
+        address = Address(kind, channel_id)
+        if (kind, channel_id) != (caller.type, caller.channel_id) and not caller.grant.allows(CONTROL):
+            raise BadParams("channelId: the token shows its own conversation only")
+        limit = read_number(params, "limit", 50) or 50
+        before = None
+        if params.get("before") is not None:
+            before = Place.parse(require_text(params, "before"))
+            if before is None:
+                raise BadParams(f"before: found {params['before']!r:.80}, allowed: what an earlier answer has named")
+        read = partial(read_history, os.fspath(self.data / "main"), address, before, limit)
+        return history_json(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
+
+    async def markdown(self, caller: Caller, params: Params) -> Json:
+        """Return the HTML of each of `texts` (Markdown), which a page may insert as it is."""
+        texts = params.get("texts")
+        if not isinstance(texts, list) or len(texts) > MAX_TEXTS or not all(isinstance(text, str) for text in texts):
+            raise BadParams(f"texts: found {texts!r:.80}, allowed: a list of at most {MAX_TEXTS} texts")
+        if sum(map(len, map(str, texts))) > MAX_MARKDOWN:
+            raise BadParams(f"texts: together longer than {MAX_MARKDOWN:,} characters, which is the limit of one call")
+        html: list[Json] = []
+        for text in texts:
+            render = partial(render_markdown, str(text))
+            html.append(await trio.to_thread.run_sync(render, abandon_on_cancel=True, limiter=self._rendering))
+        return {"html": html}
+
+    # ---------------------------------------------------------------- skills
+
+    async def list_skills(self, caller: Caller, params: Params) -> Json:
+        """Return all skills with their texts, those of the workspace that wait to be accepted, and mistakes in files."""
+        await self.skills.refresh()
+        skills = sorted(self.skills.all(), key=lambda skill: skill.name)
+        return {
+            "skills": [{**skill_view(skill, self.home_skills), "text": _shortened(skill.body)} for skill in skills],
+            "proposed": [
+                {"name": each.name, "changed": each.was_accepted, "problem": each.problem or None}
+                for each in self.skills.proposed()
+            ],
+            "problems": [str(problem) for problem in self.skills.problems],
+        }
+
+    # ---------------------------------------------------------------- sessions
+
+    async def list_sessions(self, caller: Caller, params: Params) -> Json:
+        """Return the current session and its archives, newest first: file, bytes, and the time of the last change in ms."""
+        folder = self.data / "main"
+
+        def look() -> list[Json]:
+            rows: list[Json] = []
+            for name in [CURRENT, *reversed(archive_names(os.fspath(folder)))]:
+                try:
+                    status = (folder / name).stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                rows.append({"file": name, "bytes": status.st_size, "changed": int(status.st_mtime * 1000)})
+            return rows
+
+        return {"sessions": await trio.to_thread.run_sync(look, abandon_on_cancel=True)}
+
+    async def show_session(self, caller: Caller, params: Params) -> Json:
+        """Return lines of the session `file`, from the line `offset` (counted from 1) on; `next` is where the rest begins."""
+        name, offset = require_text(params, "file"), read_number(params, "offset", 1)
+        limit = min(read_number(params, "limit", MAX_LINES) or MAX_LINES, MAX_LINES)
+        if name != CURRENT and not is_archive(name):
+            raise BadParams(f"file: found {name!r:.80}, allowed: a name of sessions.list")
+        read = partial(_session_lines, os.fspath(self.data / "main"), name, max(1, offset), limit)
+        try:
+            lines, following = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        except FileNotFoundError:
+            raise NotFound(f"file: there is no session {name!r}") from None
+        return {"file": name, "lines": lines, "next": following}
+
+    # ---------------------------------------------------------------- the installation
+
+    async def show_settings(self, caller: Caller, params: Params) -> Json:
+        """Return the settings in force: for each table its keys with value (as TOML) and origin; secrets are masked."""
+        await trio.lowlevel.checkpoint()
+        return {"sections": effective_view(self.settings())}
+
+    async def list_conversations(self, caller: Caller, params: Params) -> Json:
+        """Return the addresses that the agent may write to: those that have written, and those of the settings."""
+        known = await self.journal.ask(KnownAddresses, timeout=_ANSWER_TIMEOUT)
+        return {"conversations": [{"type": each.type, "channelId": each.channel_id} for each in sorted(known)]}
+
+    async def tail_log(self, caller: Caller, params: Params) -> Json:
+        """Return lines of the log behind the byte `after`, at most TAIL bytes and the newest ones, and `end`, where they end.
+
+        Left out, or beyond the end (the file has been rotated): the newest lines.
+        """
+        after = params.get("after")
+        start = read_number(params, "after", 0) if after is not None else None
+        lines, end = await trio.to_thread.run_sync(partial(_tail, self.log_file, start), abandon_on_cancel=True)
+        return {"lines": lines, "end": end}
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… ({len(text) - MAX_TEXT:,} more characters)"
+
+
+def _session_lines(folder: str, name: str, offset: int, limit: int) -> tuple[list[Json], int | None]:
+    """Return the lines from `offset` on, and the number of the line behind them, None at the end. Raises FileNotFoundError."""
+    lines: list[Json] = []
+    size = 0
+    with open_archive(folder, name) as file:
+        for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
+            if number < offset:
+                continue
+            if len(lines) >= limit or size > MAX_MARKDOWN:
+                return lines, number
+            line = _session_line(raw)
+            lines.append({"n": number, **line})
+            size += sum(len(value) for value in line.values() if isinstance(value, str))
+    return lines, None
+
+
+def _session_line(raw: bytes) -> dict[str, Json]:
+    """Return a line of a session with long texts cut; a damaged one as {"damaged": its beginning}."""
+    try:
+        entry = decode(decode_json(raw))
+    except (ValueError, BadEntry):
+        return {"damaged": raw[:400].decode(errors="replace")}
+    line = to_json(attrs.evolve(entry, content=_shortened(entry.content), calls=(), metadata={}))
+    if entry.calls:
+        line["calls"] = [{"name": call.name, "arguments": _cut(call.arguments)} for call in entry.calls]
+    kind = entry.metadata.get("type")
+    line |= {"type": kind} if isinstance(kind, str) else {}
+    return line | ({"failed": True} if entry.failed else {})
+
+
+def _cut(arguments: Mapping[str, Json]) -> Json:
+    return {key: _shortened(value) if isinstance(value, str) else value for key, value in arguments.items()}
+
+
+def _tail(path: Path, after: int | None) -> tuple[list[Json], int]:
+    """Return the lines behind a byte of the file, and where they end. A line that is not finished is left for the next call."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - TAIL)
+            if after is not None and after <= size:
+                start = max(after, start)
+            file.seek(start)
+            data = file.read(size - start)
+    except FileNotFoundError:
+        return [], 0
+    whole = data[: data.rfind(b"\n") + 1]
+    end = start + len(whole)
+    if start not in (0, after):
+        whole = whole[whole.find(b"\n") + 1 :]  # it begins within a line
+    return list(whole.decode(errors="replace").splitlines()), end

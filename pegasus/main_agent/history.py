@@ -1,0 +1,269 @@
+"""The conversation with one address, read back from the session for people: what they wrote, and what they were told.
+
+A chat window that is opened again shows it. It is made from the session and its archives, in which everything that was said stands
+already, and not from a second copy. Notes of the program, thoughts and tool calls are left out, and so are commands such as /status:
+they are no part of a session.
+
+A page of the history is read backwards from the end of a file, so the newest messages come first and cost the same however long the
+session is. The place where a page begins is a file name and a number of bytes (`Place`); files are only appended to and then archived,
+so a place stays valid, but for the current session that has become an archive meanwhile (the reader then begins anew).
+
+Replies are found in three places: calls of the reply tool (their result has the number), texts in direct speech, and notes that begin
+as `replies.note_of` writes them. The last two go to whoever wrote the message that is worked on, which stands before them in the file;
+reading backwards, they are kept until it is met.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, Final
+
+import attrs
+
+from pegasus.conversation import BadEntry, Entry, decode, parse_metadata_line
+from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, is_archive, open_archive
+from pegasus.main_agent.replies import REPLY, note_of
+from pegasus.messages import Address, Json
+from pegasus.models import ToolCall
+from pegasus.storage import escape_field
+from pegasus.wire import decode_json, decode_object
+
+MAX_MESSAGES: Final = 200
+"""Messages of one page."""
+MAX_CHARACTERS: Final = 400_000
+"""Characters of one page, beyond which it ends: an answer must fit into a frame."""
+MAX_READ: Final = 16 << 20
+"""Bytes that are looked at for one page. In a session with many other conversations a page may hold few messages, or none."""
+MAX_FILES: Final = 20
+"""Files of one message that are named."""
+_BLOCK: Final = 1 << 16
+_LABEL: Final = re.compile(r"^\(attached(?: picture)?: (.{1,256}?), [\w.+-]+/[\w.+-]+, ", re.MULTILINE)
+"""Beginning of the label of a file, as `conversation.media` writes it."""
+_NOTE_START, _NOTE_END = note_of("\0").split("\0")
+"""What stands around the text of a note."""
+
+
+@attrs.frozen
+class Place:
+    """End of a page of the history: everything on the page stands before it.
+
+    Example: `Place.parse("2026-02-25-143000.jsonl:1200")`. As text it is what a client sends back.
+    """
+
+    file: str
+    end: int
+    """Bytes from the beginning of the file; -1 for its end."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.end}"
+
+    @classmethod
+    def parse(cls, text: str) -> Place | None:
+        """Return the place; None if the text is none."""
+        file, colon, end = text.rpartition(":")
+        known = file == CURRENT or is_archive(file)
+        return cls(file, int(end)) if colon and known and end.isascii() and end.isdecimal() and len(end) < 16 else None
+
+
+@attrs.frozen
+class PastMessage:
+    """Something that was said."""
+
+    sender: str
+    """"user" or "agent"."""
+    text: str
+    ts: int
+    """Wall clock, ms."""
+    id: str = ""
+    """Of a message: the id that its sender gave it. Of a reply: that of the message that it answers, if that is known."""
+    seq: int = 0
+    """Of a reply: its number, if that is known."""
+    media: tuple[str, ...] = ()
+    """Names of the files that came with it."""
+
+
+@attrs.frozen
+class HistoryPage:
+    """A part of a conversation."""
+
+    messages: Sequence[PastMessage]
+    """Oldest first."""
+    before: Place | None
+    """End of the next older page; None at the beginning of everything."""
+
+
+def read_history(folder: str, address: Address, before: Place | None, limit: int) -> HistoryPage:
+    """Return the messages of a conversation before a place, at most about `limit`; the newest ones if it is None.
+
+    folder: of the session. Blocks. Raises OSError; a file that is gone meanwhile counts as empty.
+    """
+    names = [*archive_names(folder), CURRENT]
+    place = before or Place(CURRENT, -1)
+    reader = _HistoryReader(
+        Address(escape_field(address.type), escape_field(address.channel_id)), min(limit, MAX_MESSAGES)
+    )
+    while True:
+        reached = reader.read(folder, place)
+        older = names[: names.index(place.file)] if place.file in names else []
+        if reached:
+            return HistoryPage(reader.oldest_first(), Place(place.file, reached))
+        if not older:
+            return HistoryPage(reader.oldest_first(), None)
+        place = Place(older[-1], -1)
+        if reader.is_full:
+            size = os.stat(os.path.join(folder, place.file), follow_symlinks=False).st_size
+            return HistoryPage(reader.oldest_first(), Place(place.file, size))
+
+
+class _HistoryReader:
+    """Collects the messages of one address, newest first."""
+
+    def __init__(self, address: Address, limit: int) -> None:
+        self._address = address
+        self._limit = limit
+        self._found: list[PastMessage] = []
+        self._replies: list[PastMessage] = []
+        """Replies to the message that is met next, newest first; those of direct speech and notes only count if it is from here."""
+        self._results: dict[str, Entry] = {}
+        """Results of calls that are met next, by the id of the call."""
+        self._characters = self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True if the page should end at the next message."""
+        return (
+            len(self._found) >= self._limit or self._characters >= MAX_CHARACTERS or self._bytes >= MAX_READ
+        ) and not self._replies
+
+    def oldest_first(self) -> Sequence[PastMessage]:
+        """Return what was found."""
+        return [*(reply for reply in reversed(self._replies) if reply.seq), *reversed(self._found)]
+
+    def read(self, folder: str, place: Place) -> int:
+        """Read a file backwards. Return how many bytes of it are left, 0 at its beginning."""
+        try:
+            with open_archive(folder, place.file) as file:
+                size = os.fstat(file.fileno()).st_size
+                for start, raw in _lines_backwards(file, size if place.end < 0 else min(place.end, size)):
+                    self._bytes += len(raw)
+                    try:
+                        self._take(decode(decode_json(raw)))
+                    except (ValueError, BadEntry):
+                        continue
+                    if self.is_full:
+                        return start
+        except FileNotFoundError:
+            return 0
+        return 0
+
+    def _take(self, entry: Entry) -> None:
+        if entry.role == "tool":
+            self._results[entry.call_id or ""] = entry
+        elif entry.role == "assistant":
+            self._take_thought(entry)
+        elif entry.role == "user":
+            self._take_message(entry)
+
+    def _take_thought(self, entry: Entry) -> None:
+        content = entry.content
+        if entry.metadata.get("spoken") is True and content.strip():
+            self._replies.append(PastMessage("agent", content.strip(), entry.ts))
+        elif entry.metadata.get("ends") is True and content.startswith(_NOTE_START):
+            text = content.removeprefix(_NOTE_START).removesuffix(_NOTE_END)
+            self._replies.append(PastMessage("agent", text, entry.ts))
+        for call in reversed(entry.calls):
+            if call.name == REPLY.name:
+                self._take_reply(call, entry.ts)
+        self._results.clear()
+
+    def _take_reply(self, call: ToolCall, ts: int) -> None:
+        """Take a call of the reply tool that was posted to this address, as its result says."""
+        result = self._results.get(call.id)
+        if result is None or result.failed:
+            return
+        try:
+            facts: dict[str, Any] = decode_object(result.content)
+        except ValueError:
+            return
+        text, seq = call.arguments.get("text"), facts.get("seq")
+        goes_here = Address(str(facts.get("channelType")), str(facts.get("channelId"))) == self._address
+        if goes_here and isinstance(text, str) and type(seq) is int:
+            self._replies.append(PastMessage("agent", text.strip(), ts, seq=seq))
+
+    def _take_message(self, entry: Entry) -> None:
+        """Take a message or a task's notification: whatever was said since then answers it."""
+        address = parse_metadata_line(entry.content)
+        if address is None:  # a note of the program
+            return
+        is_here = address == self._address
+        is_message = is_here and "type" not in entry.metadata and "messageId" in entry.metadata
+        id = str(entry.metadata.get("messageId") or "") if is_message else ""
+        for reply in self._replies:
+            if is_here or reply.seq:
+                self._add(attrs.evolve(reply, id=id))
+        self._replies.clear()
+        if is_message:
+            self._add(PastMessage("user", _written_text(entry), entry.ts, id, media=_media_names(entry)))
+
+    def _add(self, message: PastMessage) -> None:
+        self._found.append(message)
+        self._characters += len(message.text)
+
+
+def _written_text(entry: Entry) -> str:
+    """Return the text of a message without what the program has added: metadata line, labels of files, text of a skill."""
+    skill = entry.metadata.get("skill")
+    if isinstance(skill, str) and skill:
+        return f"/{skill}"
+    begin = entry.content.find("\n") + 1
+    text = entry.content[begin : _labels_start(entry)].rstrip("\n") if begin else ""
+    return "\n".join(line[1:] if line.startswith("\\[") else line for line in text.split("\n"))
+
+
+def _media_names(entry: Entry) -> tuple[str, ...]:
+    """Return the names in the labels of files."""
+    start = _labels_start(entry)
+    return () if start is None else tuple(_LABEL.findall(entry.content[start:])[:MAX_FILES])
+
+
+def _labels_start(entry: Entry) -> int | None:
+    """Return where the labels of files begin in the content of a message, None if it has none."""
+    found = _LABEL.search(entry.content)
+    if found is None:
+        return None
+    fence = entry.metadata.get("fencedFrom")  # where an owner's own words end
+    is_own = type(fence) is int and fence > entry.content.find("\n") + 1
+    return fence if is_own and isinstance(fence, int) else found.start()
+
+
+def _lines_backwards(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines before `end`, the last first, each with the place where it begins.
+
+    A line longer than LONGEST is none of ours; it is yielded in pieces, none of which can be decoded.
+    """
+    buffer, start = b"", end
+    while start > 0 or buffer:
+        cut = buffer.rfind(b"\n", 0, len(buffer) - 1)
+        if cut >= 0 or start == 0:
+            line = buffer[cut + 1 :]
+            buffer = buffer[: cut + 1]
+            yield start + len(buffer), line
+            continue
+        size = min(_BLOCK, start)
+        start -= size
+        file.seek(start)
+        buffer = file.read(size) + (buffer if len(buffer) <= LONGEST else b"\n")
+
+
+def history_json(page: HistoryPage) -> dict[str, Json]:
+    """Return a page as the control plane sends it."""
+    messages: list[Json] = []
+    for message in page.messages:
+        line: dict[str, Json] = {"from": message.sender, "text": message.text, "ts": message.ts}
+        line |= {"id": message.id} if message.id else {}
+        line |= {"seq": message.seq} if message.seq else {}
+        line |= {"media": list(message.media)} if message.media else {}
+        messages.append(line)
+    return {"messages": messages, "before": None if page.before is None else str(page.before)}

@@ -1,0 +1,105 @@
+"""Notifications of tasks on their way to the one listener: every one, in the order of its task, until it was taken.
+
+Notifications that wait together are sent together, so that a listener which stores them needs one durable step for many. Those of
+one task are sent one behind the other: if the first is refused, the second must not overtake it.
+
+Nothing is stored here. Every notification follows from an event in a log, so after a crash recovery adds all notifications of each
+pending task again, with the same numbers. That is why a task leaves the pending list only when the listener has taken its last one.
+
+A refused notification is tried again after a fixed pause and without a limit. The listener is an actor of the same process, and
+is expected to take notifications again once it runs and can store them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from actors import ActorError, Ref
+from pegasus.observe import get_logger
+from pegasus.tasks.agent.messages import Notify
+from pegasus.tasks.agent.registry import TaskRegistry
+from pegasus.tasks.core.views import Notification
+from pegasus.tasks.log.task_logs import TaskLogs
+
+_log = get_logger("agent")
+
+SENT_TOGETHER: Final = 64
+"""Notifications that are sent before the first of them is answered."""
+RETRY_AFTER: Final = 1.0
+"""Seconds until a notification that the listener did not take is sent again."""
+
+
+@attrs.frozen
+class _Waiting:
+    """A notification that waits."""
+
+    notification: Notification
+    """The notification."""
+    is_last: bool
+    """The task is over with it: it leaves the pending list when the listener has taken it."""
+
+
+class TaskNotifier:
+    """The queue of notifications. It is not bounded: its items are few and small, and none may be lost.
+
+    Example: `notifier.add(notification, is_last=view.is_over)`; `run` sends it.
+    """
+
+    def __init__(self, archive: TaskLogs, listener: Ref[Notify], registry: TaskRegistry) -> None:
+        self._archive = archive
+        self._listener = listener
+        self._registry = registry
+        self._queue: deque[_Waiting] = deque()
+        """Notifications in order of arrival, which is the order of the log for each task."""
+        self._added = trio.Event()
+
+    def add(self, notification: Notification, *, is_last: bool) -> None:
+        """Put a notification into the queue. Never waits."""
+        self._queue.append(_Waiting(notification, is_last))
+        self._added.set()
+
+    async def run(self) -> None:
+        """Send notifications until it is cancelled. Cancelled: those that were not taken are sent again after the next start."""
+        while True:
+            if not self._queue:
+                self._added = trio.Event()
+                await self._added.wait()
+            batch = self._next_batch()
+            while batch := await self._send(batch):  # noqa: ASYNC110 the listener does not say when it is ready
+                await trio.sleep(RETRY_AFTER)
+
+    def _next_batch(self) -> list[_Waiting]:
+        """Take the first notifications of different tasks off the queue."""
+        batch: dict[str, _Waiting] = {}
+        while self._queue and len(batch) < SENT_TOGETHER and self._queue[0].notification.task_id not in batch:
+            waiting = self._queue.popleft()
+            batch[waiting.notification.task_id] = waiting
+        return list(batch.values())
+
+    async def _send(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
+        """Send a batch and return the notifications that the listener did not take.
+
+        A task that was resumed since its last notification was made stays on the pending list.
+        """
+        answers = [(waiting, await self._listener.request(Notify, waiting.notification)) for waiting in batch]
+        refused: list[_Waiting] = []
+        finished: list[str] = []
+        for waiting, answer in answers:
+            task_id = waiting.notification.task_id
+            try:
+                await answer.get()
+            except ActorError as error:
+                _log.info("task notification not taken yet, retrying", task=task_id, error=str(error))
+                refused.append(waiting)
+                continue
+            entry = self._registry.get(task_id)
+            if waiting.is_last and (entry is None or entry.is_over):
+                finished.append(task_id)
+        if finished:
+            await self._archive.forget(*finished)
+        return refused

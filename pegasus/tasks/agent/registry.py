@@ -1,0 +1,186 @@
+"""The tasks in memory: their entries, the queue of those that want a slot, and the last that are over.
+
+Memory holds the tasks that wait for a slot, are at work or are suspended, and the last that are over. Everything else is read
+from the logs, so memory does not grow with what was done. `TaskRegistry` is plain bookkeeping and never waits.
+
+An entry is never replaced, and is removed only when its task is over, has no actor and is not among the last REMEMBERED. So parts
+of the agent may keep an entry across an `await`; they must look at its fields again afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref, Reply
+from pegasus.events import Event
+from pegasus.messages import ChannelInfo, Metadata
+from pegasus.policy import ROLE, Role
+from pegasus.storage import sender_of_channel
+from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.views import TaskView
+from pegasus.tasks.run.messages import TaskMessage
+from pegasus.wire import WireError, from_wire
+
+REMEMBERED: Final = 200
+"""Finished tasks whose views are kept in memory: enough for a list of what happened lately, and a bound on memory."""
+
+
+@attrs.define(eq=False, repr=False)
+class TaskEntry:
+    """A task in memory.
+
+    Example: `TaskEntry(task_view(fsm), fsm)` for a task that waits for its first slot.
+    """
+
+    view: TaskView
+    """The task as others see it, after the last event that the agent knows of."""
+    fsm: TaskFSM | None = None
+    """The task itself, if it is in memory and no actor has it; else it is read from its log when it is needed."""
+    ref: Ref[TaskMessage] | None = None
+    """Its actor, while there is one."""
+    notified: int = 0
+    """Notifications that were handed to the notifier."""
+    holds_slot: bool = False
+    """Whether it holds one of the slots, since `since`."""
+    since: float = 0.0
+    """Trio time."""
+    is_ending: bool = False
+    """Whether it is being cancelled: it starts nothing any more."""
+    is_resuming: bool = False
+    """Whether TASK_RESUMED is on its way to the disk."""
+    start: Event | None = None
+    """The event that starts it when it gets a slot. It is on disk, and waits for its actor; None: the task does not want a slot."""
+    created: trio.Event = attrs.field(factory=trio.Event)
+    """Set when TASK_CREATED is on disk."""
+    starting: trio.Event | None = None
+    """Set when its actor, which is being started, is up; None while none is being started."""
+    ended: trio.Event = attrs.field(factory=trio.Event)
+    """Set when its last actor has ended and the agent knows all that it recorded."""
+    lock: trio.Lock = attrs.field(factory=trio.Lock)
+    """Held while the agent records an event of the task."""
+    waiting: list[Reply[TaskView]] = attrs.field(factory=list)
+    """Requests to answer when the task is over."""
+
+    @property
+    def task_id(self) -> str:
+        """Id of the task."""
+        return self.view.task_id
+
+    @property
+    def is_guests(self) -> bool:
+        """True if a guest has asked for it."""
+        return self.view.metadata.get(ROLE) == Role.GUEST
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while it waits for its first slot."""
+        return self.view.state is TaskState.IDLE and not self.holds_slot
+
+    @property
+    def sender(self) -> str:
+        """The person who has asked for it, "" if that is not known."""
+        return sender_in(self.view.metadata)
+
+    @property
+    def is_over(self) -> bool:
+        """The task is over, and is not being resumed."""
+        return self.view.is_over and not self.is_resuming
+
+
+def sender_in(metadata: Metadata) -> str:
+    """Return the person in the metadata of a task, "" if nobody on a channel has asked for it."""
+    try:
+        return sender_of_channel(from_wire(metadata.get("channel"), ChannelInfo))
+    except WireError:
+        return ""
+
+
+class TaskRegistry:
+    """Tasks by id, in order of registration; the queue of those that want a slot; the last that are over.
+
+    Example:
+        registry = TaskRegistry()
+        registry.enqueue(registry.register(TaskEntry(task_view(fsm), fsm)), created)
+        registry.dequeue()  # the most urgent entry
+    """
+
+    def __init__(self, remembered: int = REMEMBERED) -> None:
+        """Prepare. remembered: finished tasks to keep."""
+        self._tasks: dict[str, TaskEntry] = {}
+        self._queue: deque[TaskEntry] = deque()
+        """Tasks that want a slot, in order of arrival. It is searched for the most urgent one, which is cheap at its length."""
+        self._finished: deque[str] = deque()
+        """Ids of tasks that are over, oldest first; an id is there twice if its task was resumed and has finished again."""
+        self._remembered = remembered
+
+    def __iter__(self) -> Iterator[TaskEntry]:
+        """Iterate over a copy: tasks may be registered and removed meanwhile."""
+        return iter(tuple(self._tasks.values()))
+
+    def __getitem__(self, task_id: str) -> TaskEntry:
+        """Return the task. Raises KeyError for an id that is not in memory."""
+        return self._tasks[task_id]
+
+    def get(self, task_id: str) -> TaskEntry | None:
+        """Return the task, None if there is none in memory."""
+        return self._tasks.get(task_id)
+
+    def register(self, entry: TaskEntry) -> TaskEntry:
+        """Hold a task, unless one of its id is held already; returns the one that is held."""
+        return self._tasks.setdefault(entry.task_id, entry)
+
+    def count_guests(self, *, holding: bool) -> int:
+        """Return how many tasks of guests hold a slot (holding), or wait for their first one."""
+        entries = (entry for entry in self._tasks.values() if entry.is_guests)
+        return sum(entry.holds_slot if holding else entry.is_waiting for entry in entries)
+
+    def count_of_guest(self, sender: str) -> int:
+        """Return how many tasks of this guest have not ended. sender: as `sender_of_channel` names them."""
+        return sum(entry.is_guests and not entry.is_over and entry.sender == sender for entry in self._tasks.values())
+
+    @property
+    def active(self) -> int:
+        """Number of tasks that hold a slot."""
+        return sum(entry.holds_slot for entry in self._tasks.values())
+
+    @property
+    def waiting(self) -> int:
+        """Number of tasks that wait for their first slot, including those that are not on disk yet."""
+        return sum(entry.is_waiting for entry in self._tasks.values())
+
+    def enqueue(self, entry: TaskEntry, start: Event) -> None:
+        """Put a task into the queue for a slot. start: the event that starts it, which is on disk."""
+        entry.start = start
+        self._queue.append(entry)
+
+    def dequeue(self, *, guests: bool = True) -> TaskEntry | None:
+        """Take the most urgent task out of the queue, None if there is none: owners' before guests', the first among equals.
+
+        guests: a guest's may be taken.
+        """
+        entries = [entry for entry in self._queue if guests or not entry.is_guests]
+        if not entries:
+            return None
+        entry = min(entries, key=lambda entry: (entry.is_guests, entry.fsm.priority if entry.fsm is not None else 0))
+        self._queue.remove(entry)
+        return entry
+
+    def withdraw(self, entry: TaskEntry) -> None:
+        """Take a task out of the queue if it is there."""
+        if entry in self._queue:
+            self._queue.remove(entry)
+
+    def finished(self, entry: TaskEntry) -> None:
+        """Add a task to those that are over, and remove the oldest of them from memory."""
+        self._finished.append(entry.task_id)
+        while len(self._finished) > self._remembered:
+            task_id = self._finished.popleft()
+            oldest = self._tasks.get(task_id)
+            if oldest is not None and oldest.is_over and oldest.ref is None and task_id not in self._finished:
+                del self._tasks[task_id]

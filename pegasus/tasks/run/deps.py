@@ -1,0 +1,95 @@
+"""Limits of the task system, and the objects that the agent and its tasks work with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.conversation import new_fence
+from pegasus.events import BusMessage, EventMaker
+from pegasus.memory import Memory
+from pegasus.models import LanguageModel, TraitStore
+from pegasus.storage import JournalMessage
+from pegasus.tasks.core.task_types import TaskTypes
+from pegasus.tasks.core.views import TaskView
+from pegasus.tasks.run.thinker import Reflector, Thinker
+from pegasus.tools import ToolContext, ToolExecutor
+
+
+@attrs.frozen
+class TaskLimits:
+    """Limits of the task system; docs/agent.md describes the settings. Example: `TaskLimits(max_active=2, timeout=60)`."""
+
+    max_active: int = 5
+    """Tasks that hold a slot at the same time."""
+    max_queued: int = 100
+    """Tasks that wait for their first slot; a further Submit is refused."""
+    max_tools: int = 3
+    """Tool calls at the same time, of all tasks together."""
+    max_iterations: int = 10
+    """Model calls of a task between its start or resume and its answer."""
+    timeout: float = 300.0
+    """Seconds that the stages of a task may take together; time in the queue or suspended does not count."""
+    guest_active: int = 4
+    """Tasks of guests that hold a slot at the same time, so that one is left for owners."""
+    guest_tasks: int = 0
+    """Tasks that one guest may have that have not ended; 0 = any number."""
+    recovery: str = "resume"
+    """Treatment of interrupted tasks at a start: "resume" or "fail"."""
+
+
+async def _nothing_awaited() -> frozenset[str]:
+    """Return no keys: nobody is asked for approvals."""
+    return frozenset()
+
+
+@attrs.frozen(eq=False)
+class TaskDeps:
+    """Everything that the agent and its tasks work with. One object for all tasks, made by the composition root.
+
+    The example is `open_desk` in `tests/pegasus/tasks/world.py`, which makes a whole task system.
+    """
+
+    bus: Ref[BusMessage]
+    """Event bus; recorded events are published there after they are on disk."""
+    events: EventMaker
+    """Maker of event ids and times."""
+    clock: Callable[[], int]
+    """Wall clock, ms."""
+    types: TaskTypes
+    """Types of task."""
+    thinker: Thinker
+    """Makes the model calls."""
+    reflector: Reflector
+    """Makes the reflections; unused without memory."""
+    toolbox: ToolExecutor
+    """All tools, and the one way to run them."""
+    model_for: Callable[[str], LanguageModel]
+    """Model of a name ("<provider>/<model>") or of a role ("subagent", "reflection"). Raises ValueError for unknown names.
+
+    The models themselves bound how many calls run at the same time.
+    """
+    context_window: Callable[[str], int]
+    """Tokens that fit into the model of a name or role. Raises ValueError for unknown names."""
+    context: ToolContext
+    """The part of a tool call's context that is the same for all tasks."""
+    journal: Ref[JournalMessage] | None = None
+    """Keeps the pictures of results; None: no model is shown any."""
+    owners: Collection[str] = ()
+    """Entries of `agent.owners`: whose work has the rights of an owner."""
+    traits: TraitStore = attrs.field(factory=TraitStore)
+    """What is known about each model; here, whether its server refuses tools."""
+    memory: Memory | None = None
+    """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
+    limits: TaskLimits = attrs.field(factory=TaskLimits)
+    observe: Callable[[TaskView], None] = lambda view: None
+    """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
+    make_fence: Callable[[], str] = new_fence
+    """Makes the id for the fences of a task's conversation. It must not be possible to guess it."""
+    awaited: Callable[[], Awaitable[frozenset[str]]] = _nothing_awaited
+    """Returns the keys of calls that wait for an owner's approval, so have not begun. It must not raise."""
+    before_resuming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    """Awaited before recovered tasks go on: returns when a /stop of the last run has had its time to end them. It must not raise."""

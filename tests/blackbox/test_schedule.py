@@ -1,0 +1,50 @@
+"""Scheduled jobs of the real daemon: asked for in the chat and on the command line, once each, over a kill -9."""
+
+from __future__ import annotations
+
+import json
+
+
+async def test_a_reminder_that_was_asked_for_in_a_chat_comes_once_over_a_kill(shared, name):
+    daemon = shared
+    async with daemon.client(channel_id=name) as client:
+        assert "I will remind you at" in await client.ask("remind me in 3 seconds to drink tea")
+    daemon.kill()
+    await daemon.start()
+    async with daemon.client(channel_id=name, lastSeq=1) as client:
+        assert (await client.reply(timeout=20))["text"] == "Reminder: drink tea"
+        assert await client.ask("hello") == "Hello! What can I do for you?"
+    jobs = json.loads((await daemon.command("cron", "list", "--json")).out)["jobs"]
+    [job] = [job for job in jobs if job["prompt"] == "drink tea"]
+    assert (job["runs"], job["enabled"]) == (1, False)
+
+
+async def test_jobs_are_kept_on_the_command_line(shared, name):
+    daemon = shared
+    place = f"web:{name}"
+    added = await daemon.command(
+        "cron",
+        "add",
+        "--cron",
+        "0 9 * * 1-5",
+        "--tz",
+        "Europe/Berlin",
+        "--prompt",
+        "news",
+        "--channel",
+        place,
+        "--json",
+    )
+    job = json.loads(added.out)
+    assert (job["channel"], job["schedule"]) == (place, {"cron": "0 9 * * 1-5", "tz": "Europe/Berlin"})
+    assert job["next"] > 0
+    assert (await daemon.command("cron", "pause", job["id"])).code == 0
+    assert "paused" in (await daemon.command("cron", "list")).out
+    async with daemon.client(channel_id=name) as client:
+        assert (await daemon.command("cron", "run", job["id"])).code == 0
+        assert "Reminder: news" in (await client.reply())["text"]
+    assert (await daemon.command("cron", "remove", job["id"])).code == 0
+    for arguments in (["remove", job["id"]], ["add", "--cron", "0 9 30 2 *", "--prompt", "x", "--channel", place]):
+        refused = await daemon.command("cron", *arguments)
+        assert refused.code == 1
+        assert refused.err.count("\n") == 1

@@ -1,0 +1,123 @@
+"""The real process with Telegram: a conversation over the network, and kill -9 at each step of a delivery."""
+
+from __future__ import annotations
+
+import json
+
+import httpx2
+import trio
+
+from pegasus.testing.service_server import HANG_UP, open_service
+from pegasus.testing.telegram_server import TOKEN, TelegramServer
+from tests.blackbox.support import Book, serving, until
+from tests.blackbox.support.serving import free_port
+
+OWNER = 42
+
+
+def settings_for(telegram):
+    return {
+        "agent.owners": ["cli:*", f"telegram:{OWNER}"],
+        "channels.telegram.enabled": True,
+        "channels.telegram.bot_token": TOKEN,
+        "channels.telegram.base_url": telegram.base_url,
+    }
+
+
+def at(method, words, act):
+    """A fault at the first call of this method with these words in it: `act` is done, and the answer never comes."""
+    left = [True]
+
+    def fault(request):
+        if left and request.path.endswith(f"/{method}") and words.encode() in request.body:
+            left.clear()
+            act()
+            return HANG_UP
+        return None
+
+    return fault
+
+
+async def test_a_conversation_and_kill_9_at_each_step_of_a_delivery(tmp_path):
+    book = Book()
+    async with open_service(TelegramServer()) as telegram, serving(tmp_path, book, settings_for(telegram)) as daemon:
+        telegram.say(OWNER, "hello")
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "echo: hello"
+
+        # The message was heard and is on disk, and Telegram has not been told so.
+        telegram.fault = at("getUpdates", "offset", daemon.kill)
+        telegram.say(OWNER, "first")
+        await until(lambda: daemon.process.poll() is not None, "the end of the process")
+        await daemon.start()
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "echo: first"
+
+        # Telegram is asked to send, and has not done it.
+        telegram.fault = at("sendMessage", "echo: second", daemon.kill)
+        telegram.say(OWNER, "second")
+        await until(lambda: daemon.process.poll() is not None, "the end of the process")
+        await daemon.start()
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "echo: second"
+
+        # Telegram has done it, and its answer never comes: this one appears twice, and no other.
+        telegram.late_fault = at("sendMessage", "echo: third", daemon.kill)
+        telegram.say(OWNER, "third")
+        await until(lambda: daemon.process.poll() is not None, "the end of the process")
+        await daemon.start()
+        telegram.say(OWNER, "fourth")
+        with trio.fail_after(20):
+            await telegram.until(lambda: (OWNER, "echo: fourth") in telegram.shown)
+        texts = [text.removeprefix("echo: ") for _, text in telegram.shown]
+        assert texts == ["hello", "first", "second", "third", "third", "fourth"]
+        assert len(book.about("first")) >= 1
+
+        # A token that Telegram refuses parks the channel; the rest of the daemon runs on, and the token is in no log.
+        telegram.token = "999:revoked"
+        telegram.say(OWNER, "anybody there?")
+        await until(lambda: "the channel is parked" in daemon.stderr, "the log line", 20)
+        async with daemon.client() as client:
+            [channel] = (await client.call("status"))["channels"]
+            assert (channel["type"], channel["state"]) == ("telegram", "parked")
+            assert "refuses the bot token" in channel["reason"]
+            assert '"state":"parked"' in json.dumps(await client.call("tree"), separators=(",", ":"))
+            await client.say("and the rest?")
+            assert (await client.reply())["text"] == "echo: and the rest?"
+        shown = await daemon.command("tree")
+        assert "parked" in shown.out
+        assert TOKEN not in daemon.stderr
+        assert TOKEN not in (daemon.home / "logs" / "pegasus.log").read_text()
+
+
+async def test_telegram_calls_the_webhook_through_the_http_server(tmp_path):
+    async with open_service(TelegramServer()) as telegram:
+        port = free_port()
+        settings = settings_for(telegram) | {
+            "http.enabled": True,
+            "http.port": port,
+            "http.public_url": f"http://127.0.0.1:{port}",
+            "channels.telegram.mode": "webhook",
+        }
+        async with serving(tmp_path, Book(), settings):
+            await until(lambda: telegram.webhook, "the webhook", 20)
+            url, secret = telegram.webhook["url"], telegram.webhook["secret_token"]
+            update = {"update_id": 1, "message": telegram.say(OWNER, "hello")}
+
+            async with httpx2.AsyncClient() as http:
+
+                async def post(url, secret, content=None):
+                    headers = {"x-telegram-bot-api-secret-token": secret}
+                    body = json.dumps(update).encode() if content is None else content
+                    return (await http.post(url, content=body, headers=headers)).status_code
+
+                with trio.fail_after(20):
+                    while await post(url, secret) == 503:
+                        await telegram.until(lambda: True)
+                    assert await post(url, secret) == 200, "it may come again"
+                    assert await post(url, "wrong") == 401
+                    assert await post(f"{url[:-3]}abc", secret) == 401
+                    assert await post(url, secret, b"{") == 400
+                    assert await post(url.replace("/telegram/", "/slack/"), secret) == 404
+                    assert (await telegram.next_message()).text == "echo: hello"
+            assert [text for _, text in telegram.shown] == ["echo: hello"]
