@@ -237,7 +237,7 @@ def save(name: str, coloured: str, since: str = "") -> None:
 def open_chat(home: Path, screen: Screen) -> None:
     """Start the agent in a new home, with a chat."""
     home.mkdir(mode=0o700)
-    (home / "pegasus.toml").write_text("[gateway]\nport = 0\n")
+    (home / "pegasus.toml").write_text("[gateway]\nport = 0\n[http]\nport = 0\n")
     (home / "pegasus.toml").chmod(0o600)
     without = [word for name in os.environ if name.endswith("_API_KEY") for word in ("-u", name)]
     program = "PEGASUS_PROGRAM=./scripts/run"

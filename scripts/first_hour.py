@@ -58,6 +58,7 @@ class Recording:
         screen = Screen(f"pegasus-hour-{os.getpid()}-{name}", COLUMNS, ROWS)
         clean = {key: "" for key in os.environ if key.endswith(("_API_KEY", "_TOKEN")) or "PEGASUS" in key}
         assignments = {"HOME": str(self.home), "PS1": "$ ", "PEGASUS__GATEWAY__PORT": "0", **self.variables}
+        assignments |= {"PEGASUS__HTTP__PORT": "0"}
         words = [word for key in clean for word in ("-u", key)]
         words += [f"{key}={value}" for key, value in assignments.items()]
         screen.start(["env", "-C", str(ROOT), *words, "bash", "--norc", "--noprofile", "-i"])

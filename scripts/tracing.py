@@ -91,11 +91,11 @@ def run_recorded(target: str, arguments: Sequence[str]) -> None:
 class Provider:
     """A chat completions endpoint that answers by fixed rules.
 
-    ended: the file to which the tool's command writes when it ends (ns since the epoch).
+    ended: when the tool's last command ended, as it printed it itself (ns since the epoch; walls let it write nowhere else).
     asked: (time, last message) of each request, in order.
     """
 
-    ended: Path
+    ended: int = 0
     asked: list[tuple[float, str]] = attrs.field(factory=list)
 
     def answer(self, body: dict[str, Any]) -> tuple[str, dict[str, Any] | None]:
@@ -105,11 +105,11 @@ class Provider:
         last = messages[-1]
         text = last["content"] if isinstance(last["content"], str) else json.dumps(last["content"])
         if "spawn_subagent" not in tools:
-            return (
-                ("done", None)
-                if last["role"] == "tool"
-                else ("", _call("shell_exec", command=f"date +%s%N > {self.ended}"))
-            )
+            if last["role"] != "tool":
+                return "", _call("shell_exec", command="date +%s%N")
+            if printed := re.search(r"\d{19}", text):
+                self.ended = int(printed[0])
+            return "done", None
         found = re.findall(r"\[channel: (\S+) \| id: (\S+?)(?: \||\])", text)
         if "work" in text and "[Task" not in text:
             return "", _call("spawn_subagent", description="work", input="work")
@@ -193,6 +193,8 @@ def run_daemon(folder: Path, base_url: str) -> Iterator[Daemon]:
     (home / "token").chmod(0o600)
     settings = f"""
         [gateway]
+        port = 0
+        [http]
         port = 0
         [models]
         default = "trace/model"
@@ -287,7 +289,7 @@ def make_walk(name: str, calls: Sequence[tuple[float, str, str]], begin: float, 
 
 def record_walks(folder: Path) -> list[Walk]:
     """Run the program once and record both walks. The first message and the first task are not recorded: they import."""
-    provider = Provider(folder / "ended")
+    provider = Provider()
     with serve(provider) as base_url, run_daemon(folder, base_url) as daemon:
         send: Callable[[str], tuple[float, float]] = lambda text: trio.run(send_message, daemon.url, text)  # noqa: E731
         send("hello")
@@ -305,7 +307,7 @@ def record_walks(folder: Path) -> list[Walk]:
         send("work again, please")
         notified = max(at for at, text in provider.asked if "[Task" in text)
         calls = daemon.stop_recording()
-        ended = int(provider.ended.read_text()) / 1e9 - (time.time() - time.monotonic())
+        ended = provider.ended / 1e9 - (time.time() - time.monotonic())
         return [*walks, make_walk("a task event, from the tool's result to the notification", calls, ended, notified)]
 
 

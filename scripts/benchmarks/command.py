@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import actors, appends, crowd, first_hour, hands, idle, main_agent, start, tasks, turn
+from benchmarks import actors, appends, crowd, doors, first_hour, hands, idle, main_agent, start, tasks, turn
 from benchmarks.report import Result, as_json, table
 from benchmarks.workplace import Workplace
 
@@ -25,6 +25,7 @@ MEASURES: dict[str, Callable[[Workplace], Iterator[Result]]] = {
     "main_agent": main_agent.measure,
     "first_hour": first_hour.measure,
     "hands": hands.measure,
+    "doors": doors.measure,
 }
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks import hands_commands, hands_mcp, hands_redaction
+from benchmarks import hands_commands, hands_mcp, hands_redaction, hands_stop
 from benchmarks.report import Result
 from benchmarks.workplace import Workplace
 
 
 def measure(place: Workplace) -> Iterator[Result]:
-    yield from hands_commands.measure(place)
+    walls = hands_commands.find_walls(place)
+    yield from hands_stop.measure(place, walls)
+    yield from hands_commands.measure(place, walls)
     yield from hands_redaction.measure(place)
     yield from hands_mcp.measure(place)

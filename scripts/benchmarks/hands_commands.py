@@ -1,11 +1,4 @@
-"""Commands within walls: from the request to end them until nothing of them runs, what walls cost, and what a thousand commands leave.
-
-The walls are those that this machine has by default; the lines name them.
-
-"Nothing" is what the process table says: no process carries the mark that the commands were given. The floor is the limit that was
-promised, so a ratio above 1 breaks the promise; it is that of the slowest round. Between the stop and the look lies the
-search itself, which reads the whole of /proc.
-"""
+"""Commands within walls: what walls cost, and what a thousand commands leave. The lines name the walls."""
 
 from __future__ import annotations
 
@@ -20,10 +13,9 @@ import trio
 from benchmarks.report import Result
 from benchmarks.samples import median
 from benchmarks.workplace import Workplace
+from pegasus.identity import WorkspaceFiles
 from pegasus.sandbox import (
     NO_SANDBOX,
-    BackgroundCommands,
-    CommandLimits,
     DialError,
     Sandbox,
     landlock,
@@ -32,39 +24,23 @@ from pegasus.sandbox import (
 )
 from pegasus.settings import SandboxSettings
 
-MARK = "PEGASUS_BENCH_HANDS"
-LIMITS = CommandLimits()
-COOPERATIVE = "echo up; sleep 600"
-HOSTILE = "trap '' TERM HUP; (setsid sh -c \"trap '' TERM HUP; sleep 600; sleep 600\" &); echo up; while :; do sleep 600; done"
-COOPERATIVE_LIMIT = 0.3
-HOSTILE_LIMIT = LIMITS.grace + 0.5
 WALLS_LIMIT = 0.03
 GROWTH_LIMIT = 2 << 20  # bytes of memory that a thousand commands may leave, e.g. in the allocator's arenas
 
 
-def measure(place: Workplace) -> Iterator[Result]:
-    rounds = place.rounds(50, 5)
-    found = _sandbox(place)
-    for sandbox in (found, NO_SANDBOX) if found.kind != "none" else (NO_SANDBOX,):
-        for name, command, limit in (
-            ("cooperative", COOPERATIVE, COOPERATIVE_LIMIT),
-            ("hostile", HOSTILE, HOSTILE_LIMIT),
-        ):
-            seconds = trio.run(_stops, _folder(sandbox, place), command, rounds, sandbox)
-            worst = max(seconds)
-            detail = {"rounds": rounds, "worst_ms": worst * 1e3}
-            title = f"end of a {name} command ({sandbox.kind}): median, ratio of the worst"
-            yield Result(title, median(seconds) * 1e3, limit * 1e3, "limit", "ms", worst / limit, 1.0, None, detail)
+def measure(place: Workplace, found: Sandbox) -> Iterator[Result]:
+    """found: the walls of this machine."""
     for sandbox in _walls(found):
         yield _cost(place, sandbox)
     yield from _leftovers(place, found)
 
 
-def _sandbox(place: Workplace) -> Sandbox:
-    """The walls of this machine, around a home of the bench."""
+def find_walls(place: Workplace) -> Sandbox:
+    """The walls of this machine, around a home of the bench, as the daemon has them."""
     home = place.folder / "walled"
     (home / "workspace").mkdir(parents=True, exist_ok=True)
-    return probe_sandbox(SandboxSettings(), home, home / "workspace")
+    found = probe_sandbox(SandboxSettings(), home, home / "workspace")
+    return attrs.evolve(found, witness=WorkspaceFiles(home / "workspace", home / "owner-texts.json"))
 
 
 def _folder(sandbox: Sandbox, place: Workplace) -> Path:
@@ -128,37 +104,6 @@ def _leftovers(place: Workplace, sandbox: Sandbox) -> Iterator[Result]:
         None,
         detail,
     )
-
-
-async def _stops(folder: Path, command: str, rounds: int, sandbox: Sandbox) -> list[float]:
-    """Seconds from the stop of a background command until no process of it is left, round by round."""
-    found = []
-    for number in range(rounds):
-        mark = f"{os.getpid()}-{number}"
-        async with trio.open_nursery() as nursery:
-            commands = BackgroundCommands(nursery)
-            env = {"PATH": os.environ["PATH"], MARK: mark}
-            running = await commands.start(command, folder, env, LIMITS, sandbox=sandbox)
-            await running.wait_for_news(10.0)
-            begun = time.perf_counter()
-            await commands.end_all()
-            while _alive(f"{MARK}={mark}".encode()):
-                await trio.lowlevel.checkpoint()
-            found.append(time.perf_counter() - begun)
-    return found
-
-
-def _alive(mark: bytes) -> bool:
-    """Whether a process with this mark in its environment is alive."""
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                environment = Path(f"/proc/{entry}/environ").read_bytes()
-            except OSError:
-                continue
-            if mark in environment:
-                return True
-    return False
 
 
 async def _many(folder: Path, count: int, sandbox: Sandbox) -> tuple[int, int, int, float]:

@@ -3,7 +3,8 @@
 The call goes the whole way that a model's call goes: the check of arguments, deadline, connection, result, redaction. The floor is the
 SDK's own client with its own transport and the same server, call by call in alternation.
 
-Turns and idle CPU are those of two daemons, one without servers, in alternation. The first attempts to connect are over then.
+Turns and idle CPU are those of two daemons, one without servers, in alternation. The attempts to connect of the first 20 seconds,
+which follow one another closely, are over then.
 """
 
 from __future__ import annotations
@@ -31,7 +32,13 @@ CALL_LIMIT, TURN_LIMIT = 1.4, 1.1
 CPU_LIMIT = (
     0.5  # per cent of a core beyond that of a daemon without servers: an attempt to start a dead one each minute
 )
-SETTLED = 20.0  # seconds after which the pauses between attempts are long
+SETTLED = (
+    20.0  # seconds: attempts begin at 0, 1, 3, 7, 15, 31 and 63 s, and then each minute, each with a jitter of a fifth
+)
+WATCHED = (
+    60,
+    30,
+)  # seconds, and those of a quick run: either has an attempt of each of the five, so more than later ones
 SERVER = """
 import json, sys
 for line in sys.stdin:
@@ -111,11 +118,11 @@ async def _beside(place: Workplace, server: Provider, script: Path) -> tuple[lis
         talkers = [await stack.enter_async_context(talker(daemon.url)) for daemon in daemons]
         for one in talkers:
             await one.turn("warm")
-        await trio.sleep(place.rounds(int(SETTLED), 5))
+        await trio.sleep(SETTLED)
         for number in range(place.rounds(100, 10)):
             for one, seconds in zip(talkers, turns, strict=True):
                 seconds.append(await one.turn(f"message {number}."))
-        watched = place.rounds(60, 5)
+        watched = place.rounds(*WATCHED)
         before = [daemon.process.cpu() for daemon in daemons]
         await trio.sleep(watched)
         shares = [(daemon.process.cpu() - used) / watched * 100 for daemon, used in zip(daemons, before, strict=True)]

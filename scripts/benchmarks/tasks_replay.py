@@ -15,7 +15,6 @@ from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.context import (
-    PlannedCall,
     ReasonDone,
     Reasoning,
     TaskCreated,
@@ -58,7 +57,7 @@ def task_lines(lines: int, task_id: str) -> Iterator[bytes]:
 def _thought(task_id: str, n: int) -> bytes:
     arguments = {"path": "notes/harbour.md", "offset": n}
     words = "I look at the next part of the notes before I write anything about it."
-    reasoning = Reasoning(words, "tool_use", tool_calls=(PlannedCall(f"call_{n}", "read_file", arguments),))
+    reasoning = Reasoning(words, "tool_use", tool_calls=(ToolCall(f"call_{n}", "read_file", arguments),))
     turn = Entry(_BEGAN + n, "assistant", words, (ToolCall(f"call_{n}", "read_file", arguments),))
     done = to_payload(ReasonDone(reasoning, make_plan(reasoning, "harbour notes"), messages_json((turn,))))
     return _line(task_id, EventType.REASON_DONE, done, n)

@@ -55,7 +55,7 @@ class Workplace:
         args = [PYTHON, "-m", "pegasus", "--home", str(home), "run", "--no-cli"]
         with running(args, log=self.log, end=end) as process:
             facts = dict(word.split("=", 1) for word in process.line.split() if "=" in word)
-            yield Daemon(process, facts["ws"])
+            yield Daemon(process, facts["ws"], facts["http"])
 
 
 @attrs.frozen(eq=False)
@@ -64,6 +64,7 @@ class Daemon:
 
     process: Running
     url: str
+    http: str = ""
 
 
 def _settings(provider: str, base_url: str) -> str:
