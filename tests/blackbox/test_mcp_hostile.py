@@ -132,16 +132,20 @@ async def test_a_server_that_ends_during_a_call_is_an_error_result_and_comes_bac
     die = [Thought(calls=(Call("lab__die", {}),)), lambda view: say(view.results[-1])]
     down = [Thought(calls=(Call("lab__echo", {"text": "x"}),)), lambda view: say(view.results[-1])]
     book = Book({"die": die, "down": down, "back": down})
-    async with serving(tmp_path, book, server("lab")) as daemon, daemon.client() as client:
+    shut = tmp_path / "shut"
+    async with serving(tmp_path, book, server("lab", shut=shut)) as daemon, daemon.client() as client:
         await reached(daemon, "lab")
+        shut.touch()  # what is started now does not answer
         said = await client.ask("die")
         assert said.startswith("Error: the MCP server lab: it ended during the call, so it is unknown whether")
+        await reached(daemon, "lab", "connecting")
         failed = await client.ask("down")
         assert failed == (
             "Error: the MCP server lab is not connected: the program ended with exit code 3. "
             "Its tools cannot be used at the moment"
         )
         assert "lab__echo" in book.asked[-1].tools, "the list of tools, and so the provider's cache, stays as it was"
+        shut.unlink()
         await reached(daemon, "lab")
         assert await client.ask("back") == '{"text":"x"}'
 

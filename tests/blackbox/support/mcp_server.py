@@ -206,6 +206,8 @@ def main() -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         subprocess.Popen(["/bin/sh", "-c", "trap '' TERM HUP INT; while :; do sleep 600; done"], start_new_session=True)
+    while os.path.exists(OPTIONS.get("shut", "")):
+        time.sleep(0.02)
     if has("dies_at_start"):
         sys.stderr.write(f"cannot work: {os.environ.get('SECRET_WORD')}\n")
         sys.exit(9)
