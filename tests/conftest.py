@@ -5,12 +5,16 @@ Model servers that run on the developer's machine are not found: nothing listens
 What costs time in every test and tests nothing is done once. The collected tests are some 400,000 objects that stay, so they are kept
 out of garbage collections; and the front matter of the built-in skills and task types, which each of some thousand worlds reads, is
 parsed once for each text.
+
+A shell that starts the suite in the background has it ignore SIGINT, and so would every program that a test interrupts. Here it is
+not ignored.
 """
 
 import copy
 import functools
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -22,6 +26,8 @@ settings.register_profile("same", derandomize=True, database=None, deadline=None
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.load_profile("explore" if os.environ.get("PEGASUS_EXPLORE") else "same")
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 gc.disable()
 _parse = functools.lru_cache(maxsize=256)(frontmatter._mapping)
 frontmatter._mapping = lambda source: copy.deepcopy(_parse(source))
@@ -31,3 +37,15 @@ frontmatter._mapping = lambda source: copy.deepcopy(_parse(source))
 def pytest_collection_finish():
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Show why an async test was skipped: pytest-trio skips it without the reason."""
+    report = yield
+    reason = call.excinfo.value.__context__ if report.skipped and call.excinfo is not None else None
+    while isinstance(reason, BaseExceptionGroup):
+        reason = reason.exceptions[0]
+    if isinstance(reason, pytest.skip.Exception):
+        report.longrepr = (str(item.path), item.location[1], f"Skipped: {reason.msg}")
+    return report

@@ -5,6 +5,7 @@ The packages of npm are installed on demand into a folder for all runs of this m
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import re
@@ -121,15 +122,25 @@ def packages() -> tuple[Path | None, str]:
     wanted = [f"{package}@{version}" for package, version in PACKAGES.items()]
     digest = sha256(" ".join(wanted).encode()).hexdigest()[:8]
     folder = Path(tempfile.gettempdir()) / f"pegasus-tests-npm-{os.getuid()}-{digest}"
-    if not all((folder / "node_modules" / package).exists() for package in PACKAGES):
-        folder.mkdir(mode=0o700, exist_ok=True)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder), *wanted]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-        except subprocess.TimeoutExpired:
-            return None, "npm did not install the packages within 180 s"
-        if done.returncode:
-            return None, f"npm cannot install the packages: {done.stderr.strip().splitlines()[-1:]}"
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one process installs them, others wait
+        return _installed(folder, wanted)
+
+
+def _installed(folder: Path, wanted: list[str]) -> tuple[Path | None, str]:
+    """Install the packages unless they are there. A registry that is out of reach is tried twice."""
+    if all((folder / "node_modules" / package).exists() for package in PACKAGES):
+        return folder, ""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1", "--fetch-retry-mintimeout=1000")
+    command = ["npm", "install", *quiet, "--prefix", str(folder), *wanted]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    except subprocess.TimeoutExpired:
+        return None, "npm did not install the packages within 180 s"
+    if done.returncode:
+        errors = [line for line in done.stderr.splitlines() if line.startswith("npm error")]
+        return None, f"npm cannot install the packages: {' '.join(errors[:2])}"
     return folder, ""
 
 
