@@ -65,6 +65,8 @@ The daemon ends itself by force two seconds after its grace; this is the second 
 any more, such as one that was stopped with SIGSTOP.
 """
 
+STARTS_AGAIN: Final = "starts it again, and tasks that were running go on"
+"""What a new start does, behind the command for it."""
 _BUSY: Final = 75
 """Exit code of a daemon that finds its home owned by another one."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -174,7 +176,10 @@ class _Chat:
         if end.leave is Leave.KEEP:
             self._keep_daemon()
         elif self._own is None and has_screen():
-            print_error(f"{self._agent} goes on; {program_name()} joins it again.")
+            if read_daemon(self._home) is None:
+                print_error(f"{self._agent} does not run; {program_name()} {STARTS_AGAIN}.")
+            else:
+                print_error(f"{self._agent} goes on; {program_name()} joins it again.")
         return end.code
 
     def _keep_daemon(self) -> None:
@@ -244,9 +249,7 @@ class _Chat:
         self._own = None
         print_error(f"pegasus: the agent has ended with exit code {code}; waiting for it to come back")
         if not await self._comes_back():
-            print_error(
-                f"pegasus: it did not come back; {program_name()} starts it again, and tasks that were running go on"
-            )
+            print_error(f"pegasus: it did not come back; {program_name()} {STARTS_AGAIN}")
             self._lost = code
             scope.cancel()
 

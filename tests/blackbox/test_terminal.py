@@ -235,6 +235,18 @@ async def test_a_daemon_that_dies_is_told_and_its_exit_code_is_the_chats(tmp_pat
         assert json.loads((daemon.home / "run" / "history").read_text()) == "is anybody there?"
 
 
+async def test_whoever_leaves_after_the_daemon_has_died_is_not_told_that_it_goes_on(tmp_path):
+    async with serving(tmp_path, Book(), start=False) as daemon:
+        daemon.configure()
+        async with terminal(daemon.home) as screen:
+            await screen.see(PROMPT)
+            os.kill(daemon_pid(daemon.home), signal.SIGKILL)
+            await screen.see("the agent has ended with exit code 137")
+            await screen.type(*LEAVE)
+            await screen.see("Pegasus does not run; pegasus --home")
+            await screen.see("starts it again, and tasks that were running go on")
+
+
 async def test_a_daemon_that_comes_back_is_joined(tmp_path):
     async with serving(tmp_path, Book(), start=False) as daemon:
         daemon.configure()
