@@ -1,11 +1,15 @@
 """The delivery log of a service: what the service has taken, with its message ids. One file for each channel type.
 
     {"channelId":"42","seq":13,"part":0,"of":2,"id":"8121"}      the service has taken piece 0 of reply 13, as its message 8121
+    {"channelId":"42","seq":13,"part":1,"attempts":1}            the service is asked for the first time to take piece 1
     {"channelId":"42","draft":"8120"}                            message 8120 shows a draft; "" when there is none any more
     {"key":"approval/a-7f3k","value":{…}}                        anything that an adapter wants to find again
 
 A line is on disk before the next piece is sent. So a crash repeats at most the one piece whose acknowledgement was not recorded yet:
 not a long reply from its beginning, and not a reply whose acknowledgement the journal had not written yet.
+
+A service that recognises no repeated call (Telegram) would show that piece once more after each further crash at the same step. For it
+each attempt is on disk before it is made, and one that was made twice without an answer is not made again.
 
 The file is `channels/<type>.jsonl` below data/, written by the journal. What is over is dropped when the file is rewritten: at a
 start, and when it has got long.
@@ -32,6 +36,8 @@ KEPT_FACTS: Final = 1_000
 """Facts of the adapter that are kept, the newest."""
 RETRY_DELAY: Final = 2.0
 """Seconds until a line that the disk has refused is offered again."""
+UNCONFIRMED: Final = "unconfirmed"
+"""In place of the message id of a piece that is not sent again, though the service never said that it has taken it."""
 
 _log = get_logger("channels")
 
@@ -50,6 +56,15 @@ class DeliveredReply:
     def is_complete(self) -> bool:
         """True if the service has taken all pieces."""
         return len(self.ids) >= self.of
+
+
+@attrs.frozen
+class Attempts:
+    """Attempts to send a piece of which the outcome is not known: `Attempts(seq=13, part=1, count=1)`."""
+
+    seq: int
+    part: int
+    count: int
 
 
 class DeliveryLog:
@@ -71,6 +86,8 @@ class DeliveryLog:
         """By channelId, the latest last."""
         self._drafts: dict[str, str] = {}
         """Message id of the draft that is shown, by channelId."""
+        self._attempts: dict[str, Attempts] = {}
+        """Attempts without an answer, by channelId."""
         self._facts: dict[str, Json] = {}
         self._lines = 0
         """Lines in the file."""
@@ -97,6 +114,8 @@ class DeliveryLog:
         match record:
             case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "of": int(of), "id": str(id)}:
                 self._note_piece(channel_id, seq, part, of, id)
+            case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "attempts": int(count)}:
+                self._note_attempts(channel_id, Attempts(seq, part, count))
             case {"channelId": str(channel_id), "draft": str(id)}:
                 self._note_draft(channel_id, id)
             case {"key": str(key), "value": value}:
@@ -131,6 +150,7 @@ class DeliveryLog:
         await self._write({"channelId": channel_id, "seq": reply.seq, "part": part, "of": of, "id": id})
 
     def _note_piece(self, channel_id: str, seq: int, part: int, of: int, id: str) -> None:
+        self._attempts.pop(channel_id, None)
         known = self._replies.pop(channel_id, None)
         if known is None or known.seq != seq:
             known = DeliveredReply(seq, of)
@@ -139,6 +159,25 @@ class DeliveryLog:
         if self._drafts.get(channel_id) == id:  # the message that has shown the draft holds the reply now
             del self._drafts[channel_id]
         self._replies[channel_id] = known
+
+    # ------------------------------------------------------------------ attempts
+
+    def attempts_at(self, reply: OutboundMessage, part: int) -> int:
+        """Return how often the service was asked to take a piece without that its answer is known."""
+        known = self._attempts.get(reply.channel.channel_id)
+        return known.count if known is not None and (known.seq, known.part) == (reply.seq, part) else 0
+
+    async def set_attempts(self, reply: OutboundMessage, part: int, count: int) -> None:
+        """Record how often the service was asked to take a piece. Returns when it is on disk, as `add_piece` does."""
+        channel_id = reply.channel.channel_id
+        self._note_attempts(channel_id, Attempts(reply.seq, part, count))
+        await self._write({"channelId": channel_id, "seq": reply.seq, "part": part, "attempts": count})
+
+    def _note_attempts(self, channel_id: str, attempts: Attempts) -> None:
+        if attempts.count:
+            self._attempts[channel_id] = attempts
+        else:
+            self._attempts.pop(channel_id, None)
 
     # ------------------------------------------------------------------ drafts
 
@@ -215,6 +254,10 @@ class DeliveryLog:
             {"channelId": channel_id, "seq": reply.seq, "part": part, "of": reply.of, "id": id}
             for channel_id, reply in self._replies.items()
             for part, id in enumerate(reply.ids)
+        ]
+        records += [
+            {"channelId": channel_id, "seq": attempts.seq, "part": attempts.part, "attempts": attempts.count}
+            for channel_id, attempts in self._attempts.items()
         ]
         records += [{"channelId": channel_id, "draft": id} for channel_id, id in self._drafts.items()]
         records += [{"key": key, "value": value} for key, value in self._facts.items()]

@@ -13,6 +13,11 @@ __all__ = ["CredentialsRefused", "NotKept", "RateLimited", "ReplyRefused", "Serv
 class ServiceDown(Exception):
     """The service gave no answer that counts: no connection, a timeout, a 5xx. Tried again for ever. str() is the reason."""
 
+    def __init__(self, reason: str, *, may_have_acted: bool = True) -> None:
+        super().__init__(reason)
+        self.may_have_acted = may_have_acted
+        """The service may have done what it was asked for. False if the request never got there, or was answered with a failure."""
+
 
 class RateLimited(Exception):
     """The service wants to be left alone for some seconds (429). Example: `RateLimited(3.0)`."""

@@ -7,7 +7,8 @@ slow, full or blocked, so here each conversation has a queue and a task of its o
 * **Nobody waits for another conversation**, neither for its rate limit nor for its refusal. Calls of all conversations share
   MOST_CALLS places.
 * **Nothing lost, hardly anything twice.** What the service has taken is on disk (`DeliveryLog`) before the next piece is sent, and a
-  reply is acknowledged when all its pieces are. A crash repeats at most the piece whose acknowledgement was not recorded.
+  reply is acknowledged when all its pieces are. A crash repeats at most the piece whose acknowledgement was not recorded; what each
+  service does about that one is in its `send`.
 * **Bounded memory.** A queue holds MOST_QUEUED replies. The others wait in the journal's outbox and are read when there is room.
 
 What a service says instead of yes has one of four kinds (`refusals`), each handled here:
@@ -45,7 +46,7 @@ import trio
 
 from actors import Inbox, Ref
 from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply
-from pegasus.channels.delivery_log import DeliveryLog
+from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
 from pegasus.channels.in_a_row import InARow
 from pegasus.channels.message_intake import MessageIntake
 from pegasus.channels.outages import OutagePauses, Reachability
@@ -83,6 +84,10 @@ STOP_GRACE: Final = 2.0
 """Seconds that calls under way may take when the adapter is stopped."""
 RETRY_DELAY: Final = 2.0
 """Seconds until the journal is asked again, after an error of the disk."""
+NOT_CONFIRMED: Final = (
+    "it was sent twice and the service never confirmed it, so it may be there already; do not repeat it unasked"
+)
+"""Reason for the agent, of a reply with a piece that is `UNCONFIRMED`."""
 MOST_REPORTS: Final = 3
 """Replies refused in a row in a conversation that the agent is told of."""
 BOT_MESSAGES: Final = 5
@@ -136,6 +141,8 @@ class ServiceAdapter(Adapter):
 
     async def send(self, reply: OutboundMessage, piece: Any, number: int) -> str:
         """Send a piece and return the service's message id. number: 0 for the first one.
+
+        UNCONFIRMED as the id: the piece is not sent again, though the service never said that it has taken it.
 
         Raises ServiceDown, RateLimited, ReplyRefused and CredentialsRefused. Cancelled, the piece may have been sent.
         """
@@ -354,12 +361,16 @@ class ServiceAdapter(Adapter):
         return self._refusals.count(reply.channel.channel_id) and PAIRING not in reply.metadata
 
     async def deliver(self, reply: OutboundMessage) -> None:
-        """Send the pieces of a reply that the service has not taken yet, one after the other. Raises ReplyRefused."""
-        if self.log.is_delivered(reply):
-            return
-        pieces = self.pieces(reply)
-        for number in range(len(self.log.ids_of(reply)), len(pieces)):
-            await self.call(reply.channel.channel_id, partial(self._send_piece, reply, pieces, number))
+        """Send the pieces of a reply that the service has not taken yet, one after the other.
+
+        Raises ReplyRefused, also when everything was sent and the service has not confirmed a piece, so that the agent hears of it.
+        """
+        if not self.log.is_delivered(reply):
+            pieces = self.pieces(reply)
+            for number in range(len(self.log.ids_of(reply)), len(pieces)):
+                await self.call(reply.channel.channel_id, partial(self._send_piece, reply, pieces, number))
+        if UNCONFIRMED in self.log.ids_of(reply):
+            raise ReplyRefused(NOT_CONFIRMED)
 
     async def _send_piece(self, reply: OutboundMessage, pieces: Sequence[Any], number: int) -> None:
         """Send a piece, and record that the service has taken it."""

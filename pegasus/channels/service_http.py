@@ -25,6 +25,11 @@ TIMEOUT: Final = 30.0
 CONNECT_TIMEOUT: Final = 10.0
 MOST_BYTES: Final = 32 << 20
 """Bytes of an answer. A service that sends more is not what it seems."""
+GATEWAY_TIMEOUT: Final = 504
+"""Status by which a server in front of the service says that it does not know what the service has done."""
+
+_NEVER_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.InvalidURL)
+"""Errors before the first byte of a request."""
 
 _AGENT: Final = f"pegasus/{__version__}"
 
@@ -160,11 +165,13 @@ async def request(
                 if len(body) > most_bytes:
                     raise ServiceDown(f"an answer of more than {most_bytes:,} bytes")
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
-        raise ServiceDown(_explain(error)) from None
+        raise ServiceDown(_explain(error), may_have_acted=not isinstance(error, _NEVER_SENT)) from None
     if response.status_code >= 500:
-        raise ServiceDown(f"it answers with status {response.status_code}")
+        is_unknown = response.status_code == GATEWAY_TIMEOUT
+        raise ServiceDown(f"it answers with status {response.status_code}", may_have_acted=is_unknown)
     if 300 <= response.status_code < 400:
-        raise ServiceDown(f"it redirects (status {response.status_code}), which is not followed; check base_url")
+        reason = f"it redirects (status {response.status_code}), which is not followed; check base_url"
+        raise ServiceDown(reason, may_have_acted=False)
     return HttpReply(response.status_code, response.headers, bytes(body))
 
 

@@ -7,9 +7,9 @@ import json
 import httpx2
 import trio
 
-from pegasus.testing.service_server import HANG_UP, open_service
+from pegasus.testing.service_server import HANG_UP, ServiceResponse, open_service
 from pegasus.testing.telegram_server import TOKEN, TelegramServer
-from tests.blackbox.support import Book, serving, until
+from tests.blackbox.support import SILENCE, Book, echo, serving, until
 from tests.blackbox.support.serving import free_port
 
 OWNER = 42
@@ -88,6 +88,47 @@ async def test_a_conversation_and_kill_9_at_each_step_of_a_delivery(tmp_path):
         assert "parked" in shown.out
         assert TOKEN not in daemon.stderr
         assert TOKEN not in (daemon.home / "logs" / "pegasus.log").read_text()
+
+
+async def test_kill_9_again_and_again_when_telegram_has_taken_an_answer_never_shows_it_three_times(tmp_path):
+    """Telegram recognises no repeated call. So an answer is sent a second time, and then the agent is told instead."""
+    book = Book(otherwise=lambda view: SILENCE if "never confirmed" in view.question.text else echo(view))
+    async with open_service(TelegramServer()) as telegram, serving(tmp_path, book, settings_for(telegram)) as daemon:
+        telegram.late_fault = at("sendMessage", "echo: one", daemon.kill)
+        telegram.say(OWNER, "one")
+        for kills in (1, 2):
+            await until(lambda: daemon.process.poll() is not None, "the end of the process")
+            assert telegram.shown == [(OWNER, "echo: one")] * kills
+            telegram.late_fault = at("sendMessage", "echo: one", daemon.kill)
+            await daemon.start()
+        for _ in range(3):  # however often it starts from now on, before and after the agent was told
+            await daemon.restart()
+        telegram.say(OWNER, "two")
+        with trio.fail_after(20):
+            await telegram.until(lambda: (OWNER, "echo: two") in telegram.shown)
+        assert [text for _, text in telegram.shown] == ["echo: one", "echo: one", "echo: two"]
+        await until(lambda: any("never confirmed" in view.question.text for view in book.asked), "the report", 20)
+
+
+async def test_an_answer_that_never_left_is_sent_however_often_the_process_is_killed_meanwhile(tmp_path):
+    """Starts during an outage of Telegram are no attempts: nothing of them can be there."""
+    async with open_service(TelegramServer()) as telegram, serving(tmp_path, Book(), settings_for(telegram)) as daemon:
+        telegram.say(OWNER, "hello")
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "echo: hello"
+        telegram.fault = lambda request: ServiceResponse(502) if request.path.endswith("/sendMessage") else None
+        telegram.say(OWNER, "one")
+        for _ in range(4):
+            tried = len(telegram.requests)
+
+            def is_refused(tried=tried):
+                return sum(request.path.endswith("/sendMessage") for request in telegram.requests[tried:]) >= 2
+
+            await until(is_refused, "a second call in this process", 20)
+            await daemon.restart()
+        telegram.fault = lambda request: None
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "echo: one"
 
 
 async def test_telegram_calls_the_webhook_through_the_http_server(tmp_path):

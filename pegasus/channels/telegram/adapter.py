@@ -311,7 +311,7 @@ class TelegramAdapter(ServiceAdapter):
     async def send(self, reply: OutboundMessage, piece: TelegramPiece, number: int) -> str:
         """Send a piece; see `ServiceAdapter.send`."""
         channel = reply.channel
-        id = await self.sender.send(channel, piece, is_first=number == 0)
+        id = await self.sender.send(reply, piece, number)
         if isinstance(piece, TextMessage) and piece.buttons:
             await self.buttons.remember(reply, piece, id)
         if channel.reply_to is not None:

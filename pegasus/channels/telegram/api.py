@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
-from pegasus.channels.service_http import TIMEOUT, ServiceHttp, open_service_http, request
+from pegasus.channels.service_http import GATEWAY_TIMEOUT, TIMEOUT, ServiceHttp, open_service_http, request
 from pegasus.formatting import truncate
 from pegasus.messages import Json
 from pegasus.wire import decode_object
@@ -79,7 +79,7 @@ class BotApi:
         GroupMoved for two that can be helped.
         """
         if self._http is None:
-            raise ServiceDown("not connected yet")
+            raise ServiceDown("not connected yet", may_have_acted=False)
         body: dict[str, Any] = {"json": dict(params or {})} if files is None else {"data": params, "files": files}
         response = await request(self._http, "POST", f"{self._path}/{method}", timeout=timeout, **body)
         try:
@@ -93,7 +93,7 @@ class BotApi:
     async def download(self, file_path: str) -> bytes:
         """Return the content of a file that `getFile` has named. Raises ServiceDown, ReplyRefused."""
         if self._http is None:
-            raise ServiceDown("not connected yet")
+            raise ServiceDown("not connected yet", may_have_acted=False)
         response = await request(self._http, "GET", f"{self._file_path}/{file_path}", most_bytes=MOST_FILE_BYTES)
         if response.status_code != 200:
             raise ReplyRefused(f"the file is not there (status {response.status_code})")
@@ -116,7 +116,7 @@ def _refusal(method: str, status: int, answer: Mapping[str, Json]) -> Exception:
     if isinstance(moved, int):
         return GroupMoved(moved)
     if code >= 500 or code == 409:  # 409: another program polls with this token
-        return ServiceDown(f"Telegram answers: {description}")
+        return ServiceDown(f"Telegram answers: {description}", may_have_acted=code == GATEWAY_TIMEOUT)
     if code == 400 and any(word in description.lower() for word in _FORMAT_WORDS):
         return FormatRefused(description)
     return ReplyRefused(f"Telegram refuses it: {description}")

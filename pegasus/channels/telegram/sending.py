@@ -2,26 +2,33 @@
 
 A draft is a message of its own that is edited while the agent writes, and at last edited to the reply. Its id is on disk, so that
 after a crash the same message becomes the reply, and nobody sees a text that was left in the middle of a sentence.
+
+Telegram shows a message once for each call. So a call without an answer (the process was killed, the connection broke) is repeated
+only once. Each attempt is on disk before it is made.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 
-from pegasus.channels.delivery_log import DeliveryLog
-from pegasus.channels.refusals import ReplyRefused
+from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
+from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
 from pegasus.channels.telegram.api import BotApi, FormatRefused, GroupMoved
 from pegasus.channels.telegram.markup import plain_text, split_for_telegram
 from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage
+from pegasus.observe import get_logger
 
 MOST_PHOTO_BYTES: Final = 10 << 20
 """Bytes of a picture that is shown as one; a larger one goes as a file (https://core.telegram.org/bots/api#sendphoto)."""
 MOST_SENT_BYTES: Final = 50 << 20
 """Bytes of a file that bots may send."""
+MOST_ATTEMPTS: Final = 2
+"""Calls for one message whose answer never came."""
 _PHOTOS: Final = ("image/jpeg", "image/png", "image/webp")
 _SAME: Final = "message is not modified"
 _GONE: Final = (
@@ -31,6 +38,8 @@ _GONE: Final = (
     "MESSAGE_ID_INVALID",
 )
 _NO_THREAD: Final = "message thread not found"
+
+_log = get_logger("telegram")
 
 Buttons: TypeAlias = Sequence[tuple[str, str]]
 """Label of each button and what is sent back when it is clicked (at most 64 bytes)."""
@@ -66,7 +75,7 @@ def pieces_of(reply: OutboundMessage, buttons: Buttons = ()) -> list[TelegramPie
 class TelegramSender:
     """Sends pieces and drafts by the Bot API. Every method raises what `BotApi.call` raises.
 
-    Example: `id = await TelegramSender(api, log).send(reply.channel, TextMessage("hi"), is_first=True)`.
+    Example: `id = await TelegramSender(api, log).send(reply, TextMessage("hi"), 0)`.
     """
 
     def __init__(self, api: BotApi, log: DeliveryLog) -> None:
@@ -110,16 +119,39 @@ class TelegramSender:
 
     # ---------------------------------------------------------------- messages
 
-    async def send(self, channel: ChannelInfo, piece: TelegramPiece, *, is_first: bool) -> str:
-        """Send a piece and return its message id. The first text takes the place of the draft, if there is one."""
-        draft = self._log.draft_of(channel.channel_id) if is_first else ""
+    async def send(self, reply: OutboundMessage, piece: TelegramPiece, number: int) -> str:
+        """Send a piece and return its message id. The first text takes the place of the draft, if there is one.
+
+        Returns UNCONFIRMED if MOST_ATTEMPTS were made before, of which Telegram never said what has become.
+        """
+        channel = reply.channel
+        draft = "" if number else self._log.draft_of(channel.channel_id)
         if isinstance(piece, FileMessage):
             if draft:
                 await self._withdraw(channel, draft)
-            return await self._send_file(channel, piece.media)
+            return await self._attempt(reply, number, partial(self._send_file, channel, piece.media))
         if draft and await self.edit(channel, draft, piece):
             return draft
-        return await self._send_text(channel, piece)
+        return await self._attempt(reply, number, partial(self._send_text, channel, piece))
+
+    async def _attempt(self, reply: OutboundMessage, number: int, call: Callable[[], Awaitable[str]]) -> str:
+        """Make a call that would show a message once more if it were repeated."""
+        before = self._log.attempts_at(reply, number)
+        if before >= MOST_ATTEMPTS:
+            _log.warning("a reply is not sent again: Telegram never said what became of it", seq=reply.seq, part=number)
+            return UNCONFIRMED
+        if before:
+            await self._api.call("getMe")  # so that an outage does not use up the last attempt
+        await self._log.set_attempts(reply, number, before + 1)
+        try:
+            return await call()
+        except ServiceDown as error:
+            if not error.may_have_acted:
+                await self._log.set_attempts(reply, number, before)
+            raise
+        except (ReplyRefused, RateLimited, CredentialsRefused):
+            await self._log.set_attempts(reply, number, before)
+            raise
 
     async def _send_text(self, channel: ChannelInfo, piece: TextMessage) -> str:
         try:

@@ -9,7 +9,7 @@ from pegasus.messages import ChannelInfo, Media, Progress
 from pegasus.storage import Commit, Post, Waiting
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call
 from pegasus.testing.scripted import say as tell
-from pegasus.testing.service_server import ServiceResponse, every_other, json_response
+from pegasus.testing.service_server import HANG_UP, ServiceResponse, every_other, json_response
 from pegasus.testing.telegram_server import TelegramServer
 from pegasus.testing.world import kill
 from tests.pegasus.channels.telegram.conftest import FRIEND, GROUP, OWNER, STRANGER, answering
@@ -288,6 +288,54 @@ async def test_if_half_of_all_calls_fail_everything_arrives_once_and_in_order(pl
         await trio.sleep(600)
         assert [text for chat, text in stage.telegram.shown if chat == OWNER] == [f"reply {n}" for n in range(20)]
         assert (FRIEND, "re: hello") in stage.telegram.shown
+
+
+async def test_an_answer_that_is_lost_each_time_is_sent_twice_and_the_agent_is_told(play, autojump_clock):
+    """Of a long reply the other messages arrive once, in order."""
+    async with play() as stage:
+        await stage.world.idle()
+        stage.telegram.late_fault = lambda request: HANG_UP if b"second" in request.body else None
+        await say(stage, "\n\n".join(f"{word} " + word[0] * 4000 for word in ("first", "second", "third")))
+        await say(stage, "and the next")
+        await trio.sleep(600)
+        words = [text.split()[0] for _, text in stage.telegram.shown]
+        assert [word for word in words if word != "re:"] == ["first", "second", "second", "third", "and"]
+        assert any("never confirmed" in str(line) for line in stage.world.session())
+
+
+async def test_an_outage_in_which_no_call_is_answered_does_not_use_up_the_attempts(play, autojump_clock):
+    """Nobody knows what became of the first call. The second is not made before Telegram answers again."""
+    async with play() as stage:
+        await stage.world.idle()
+        stage.telegram.fault = lambda request: HANG_UP
+        await say(stage, "reply")
+        await trio.sleep(3600)
+        assert sum(request.path.endswith("/sendMessage") for request in stage.telegram.requests) == 1
+        stage.telegram.fault = lambda request: None
+        await trio.sleep(120)
+        assert stage.telegram.shown == [(OWNER, "reply")]
+
+
+async def test_power_failures_one_after_another_never_show_an_answer_three_times(play, autojump_clock):
+    """The power goes when Telegram has taken the answer, at each start again."""
+    telegram, disk = TelegramServer(), None
+    for _ in range(5):
+        async with play(telegram=telegram, disk=disk) as stage:
+            if disk is None:
+                await say(stage, "reply")
+            gone = trio.Event()
+
+            def cut_off(request, stage=stage, gone=gone):
+                if request.path.endswith("/sendMessage"):
+                    stage.world.disk.lose_power()
+                    gone.set()
+
+            telegram.late_fault = cut_off
+            with trio.move_on_after(60):
+                await gone.wait()
+            await kill(stage.world)
+            disk = stage.world.disk
+    assert telegram.shown.count((OWNER, "reply")) == 2
 
 
 async def test_a_redirect_is_not_followed(play, autojump_clock):
