@@ -267,6 +267,7 @@ async def _daemon(world: _World) -> int:
                     tree_events=root.events,
                     hooks=settings.hooks,
                     receivers=adapters,
+                    item_usage=usage.item_usage,
                     clock=wall_clock,
                     may_serve=environment.may_work,
                     health=partial(health_of, root, environment.may_work, adapters.values()),

@@ -143,7 +143,7 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
     operations = (
         *page_operations(load_static_files()),
         *message_operations(conversations),
-        *completion_operations(conversations, services.clock),
+        *completion_operations(conversations, services),
         *event_operations(feed),
         *control_operations(),
         *hook_operations(services),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pegasus.channels import WebhookReceiver
     from pegasus.events import BusMessage, RecentEvents
     from pegasus.gateway import GatewayMessage
+    from pegasus.models import Usage
     from pegasus.settings import HookSettings
     from pegasus.tasks import AgentMessage
     from pegasus.web.sessions import WebSessions
@@ -86,6 +87,8 @@ class WebServices:
     """Webhooks by name."""
     receivers: Mapping[str, WebhookReceiver] = attrs.field(factory=dict)
     """Receivers of webhooks by the channel type that they belong to."""
+    item_usage: Callable[[int], Usage]
+    """Returns the tokens that calls of models for an item have used so far."""
     clock: Callable[[], int]
     """Wall clock, ms."""
     may_serve: trio.Event

@@ -55,6 +55,8 @@ CHECK: Final = 10.0
 class HttpTurn:
     """A message and what came of it."""
 
+    item: int
+    """Number of the message in the queue."""
     replies: tuple[OutboundMessage, ...]
     """In the order of their numbers."""
     is_done: bool
@@ -170,7 +172,7 @@ class Conversations:
             for reply in await self._unacknowledged(address, 0):
                 if reply.seq <= last:
                     await take(reply)
-        return HttpTurn(tuple(replies[seq] for seq in sorted(replies)), is_done)
+        return HttpTurn(n, tuple(replies[seq] for seq in sorted(replies)), is_done)
 
     async def _wait_for_item(self, n: int, sender: trio.MemorySendChannel[object]) -> None:
         """Send the end of the turn when the item is done. A journal that is being restarted is asked again."""

@@ -11,7 +11,7 @@ Source of the format: https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import trio
@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from pegasus.gateway import Said
 from pegasus.messages import InboundMessage, Json, OutboundMessage, Progress
 from pegasus.policy import MESSAGE
+from pegasus.web.config import WebServices
 from pegasus.web.conversations import API, Conversations, HttpTurn, OnSaid
 from pegasus.web.errors import ApiError
 from pegasus.web.messages import LONGEST_WAIT, message_of
@@ -32,8 +33,6 @@ MODEL: Final = "pegasus"
 """The model that is listed. A request may name any."""
 QUIET: Final = 15.0
 """Seconds of silence after which a comment is streamed, so that no proxy takes the connection for dead."""
-_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-"""The agent's own calls of models are counted in `/api/usage`, with what came before and after this message."""
 
 
 def text_and_media(content: Json) -> tuple[str, list[Json]]:
@@ -152,7 +151,8 @@ class CompletionStream(Response):
         else:
             await self._chunk({}, "stop" if turn.is_done else "length")
             if self._with_usage:
-                await self._event(encode_json({**self._head, "choices": [], "usage": _USAGE}))
+                usage = self._routes.usage_of(turn)
+                await self._event(encode_json({**self._head, "choices": [], "usage": usage}))
         await self._event("[DONE]")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -195,10 +195,9 @@ def _first_error(group: BaseExceptionGroup[ApiError]) -> ApiError:
 class CompletionRoutes:
     """Handlers of the chat API."""
 
-    def __init__(self, conversations: Conversations, clock: Callable[[], int]) -> None:
-        """Prepare. clock: wall clock, ms."""
+    def __init__(self, conversations: Conversations, services: WebServices) -> None:
         self._conversations = conversations
-        self._clock = clock
+        self._services = services
 
     async def list_models(self, request: ApiRequest) -> Response:
         """Return the one model there is."""
@@ -234,7 +233,8 @@ class CompletionRoutes:
         content = "\n\n".join(reply.text for reply in turn.replies)
         answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
         choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": "stop"}
-        return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": _USAGE})
+        usage = self.usage_of(turn)
+        return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": usage})
 
     async def run_turn(self, request: ApiRequest, message: InboundMessage, on_said: OnSaid | None = None) -> HttpTurn:
         """Send the message, and return when its turn has ended. Its replies count as received."""
@@ -243,14 +243,29 @@ class CompletionRoutes:
             await self._conversations.acknowledge(message.channel.address, turn.replies[-1].seq)
         return turn
 
+    def usage_of(self, turn: HttpTurn) -> dict[str, Json]:
+        """Return the tokens that all calls of models for the message have used so far."""
+        used = self._services.item_usage(turn.item)
+        total = used.prompt_tokens + used.completion_tokens
+        return {
+            "prompt_tokens": used.prompt_tokens,
+            "completion_tokens": used.completion_tokens,
+            "total_tokens": total,
+            "prompt_tokens_details": {"cached_tokens": used.cache_read_tokens},
+        }
+
     def head(self, model: str) -> dict[str, Json]:
         """Return the fields that every answer has."""
-        return {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(self._clock() / 1000), "model": model}
+        return {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "created": int(self._services.clock() / 1000),
+            "model": model,
+        }
 
 
-def completion_operations(conversations: Conversations, clock: Callable[[], int]) -> tuple[Operation, ...]:
-    """Return the operations of this file. clock: wall clock, ms."""
-    routes = CompletionRoutes(conversations, clock)
+def completion_operations(conversations: Conversations, services: WebServices) -> tuple[Operation, ...]:
+    """Return the operations of this file."""
+    routes = CompletionRoutes(conversations, services)
     return (
         Operation(
             "POST",

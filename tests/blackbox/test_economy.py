@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import httpx
+
 from pegasus.testing.provider import open_provider
 from tests.blackbox.support import Book, serving, until
 
@@ -26,6 +28,20 @@ async def test_calls_are_counted_and_still_known_after_a_restart(tmp_path):
         await daemon.start()
         async with daemon.client() as client:
             assert await used(client) == before
+
+
+async def test_an_openai_client_is_told_what_its_turn_has_used(tmp_path):
+    async with serving(tmp_path, Book(), {"http.enabled": True, "http.port": 0}) as daemon, daemon.client() as client:
+        await client.ask("something else before")
+        before = (await client.call("usage"))["today"]
+        request = {"model": "pegasus", "messages": [{"role": "user", "content": "hello"}]}
+        async with httpx.AsyncClient(base_url=daemon.at.http, timeout=20) as http:
+            headers = {"authorization": f"Bearer {daemon.token}"}
+            told = (await http.post("/v1/chat/completions", json=request, headers=headers)).json()["usage"]
+        after = (await client.call("usage"))["today"]
+        assert told["prompt_tokens"] == after["promptTokens"] - before["promptTokens"] > 0
+        assert told["completion_tokens"] == after["completionTokens"] - before["completionTokens"] > 0
+        assert told["total_tokens"] == told["prompt_tokens"] + told["completion_tokens"]
 
 
 async def test_pegasus_status_tells_what_today_has_cost(tmp_path):

@@ -263,6 +263,11 @@ class UsageTracker:
                 return wanted
             await self._call_ended.wait()
 
+    def item_usage(self, n: int) -> Usage:
+        """Return the tokens of all calls for a message so far, those of its tasks included. n: its number in the queue."""
+        used = self.ledger.items.get(n, NOTHING)
+        return Usage(used.prompt, used.completion, used.cache_read, used.cache_write)
+
     def limits(self, label: Label) -> list[BudgetLimit]:
         """Return the budgets that are set and that a call with this label falls under."""
         day = day_of(self.clock())

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from pegasus.messages import ChannelInfo, Progress
+from pegasus.models import Usage
 from pegasus.storage import Overloaded, StorageError
 from pegasus.web.openai import DeltaText
 from tests.pegasus.web.world import TOKEN, world
@@ -304,6 +305,23 @@ async def test_the_official_client_streams_drafts_and_replies(openai_client):
         assert "".join(pieces) == "Hello there\n\nAnd more"
         assert reasons[-1] == "stop"
         assert usage.total_tokens == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves its generators open
+async def test_the_official_client_is_told_what_the_turn_has_used(openai_client):
+    async with world(used={1: Usage(1200, 34, cache_read_tokens=1000), 2: Usage(7, 8)}) as there:
+        client = openai_client(there)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer, there, "hello")
+            whole = await client.chat.completions.create(**complete(there))
+        assert (whole.usage.prompt_tokens, whole.usage.completion_tokens, whole.usage.total_tokens) == (1200, 34, 1234)
+        for options, expected in [({"include_usage": True}, [15]), ({"include_usage": False}, [])]:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(answer, there, "hello")
+                stream = await client.chat.completions.create(**complete(there, stream=True, stream_options=options))
+                chunks = [chunk async for chunk in stream]
+            assert [chunk.usage.total_tokens for chunk in chunks if chunk.usage is not None] == expected
+            assert all(chunk.choices or chunk is chunks[-1] for chunk in chunks)
 
 
 async def test_the_official_client_tells_errors_apart(openai_client):

@@ -13,6 +13,7 @@ from pegasus.channels import DeliverReply
 from pegasus.events import RecentEvents
 from pegasus.gateway import BadParams, GatewayConfig, Listeners, NotFound, open_listeners, run_gateway
 from pegasus.intake import Access, Intake
+from pegasus.models import Usage
 from pegasus.policy import TokenBook
 from pegasus.storage import ItemDone, ReadFile, ReplaceFile
 from pegasus.web import HttpConfig, WebServices, WebSessions, run_http
@@ -195,6 +196,7 @@ async def world(
     hooks=None,
     gateway=None,
     access=None,
+    used=None,
     owners=("api:*",),
     **config,
 ):
@@ -233,6 +235,7 @@ async def world(
                 tree_events=supervisor.events,
                 hooks=hooks or {},
                 receivers=receivers or {},
+                item_usage=lambda n: (used or {}).get(n, Usage()),
                 clock=clock,
                 may_serve=may_serve,
                 health=health or (lambda: {"ready": True, "down": [], "parked": []}),
