@@ -81,8 +81,9 @@ def check_settings_in_use(home: Home, settings: Settings) -> None:
     `pegasus.settings` knows the form of a key and not its meaning: it must not import the packages that use it. A line about a
     key begins with the key's path; the file, variable or option that has set it is put in front, as in its other messages.
     """
-    from pegasus.identity import PersonaError, persona_of_settings
-    from pegasus.models import problems
+    with imports_uncollected():
+        from pegasus.identity import PersonaError, persona_of_settings
+        from pegasus.models import problems
 
     lines = problems(settings.models, settings.providers)
     try:
