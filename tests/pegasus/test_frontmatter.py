@@ -1,8 +1,20 @@
 """Front matter: taken apart from the body, read by YAML, and errors that name the line."""
 
+import subprocess
+import sys
+
 import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pegasus.frontmatter import FrontMatterError, split
+
+words = st.text("aN1<>-:#'\"\\,[]{}*&!|%@`?=. \té\x07", max_size=8)
+readings = st.sampled_from(["a b", "true", "No", "null", "y", "<<", "<b>", "2026-01-01", "0x1f"])
+values = st.lists(words | readings, max_size=3).map("".join)
+keys = st.sampled_from(["name", "on", "allowed-tools", "a"])
+lines = st.tuples(keys, st.sampled_from([": ", ":", ":  "]), values).map("".join) | values
 
 
 def test_front_matter_and_body_come_apart():
@@ -44,3 +56,32 @@ def test_an_error_says_what_is_wrong_and_where(text, problem):
 
 def test_an_empty_front_matter_is_an_empty_mapping():
     assert split("---\n---\nBody") == ({}, "Body")
+
+
+@given(st.lists(lines, max_size=4).map("\n".join))
+@example('name: a b\ndescription: "x: y # z"')
+@example("name: Yes\non: a")
+@example("name: a\nname: b")
+def test_simple_lines_are_read_as_yaml_reads_them(source):
+    if "---" in source.split():
+        return
+    try:
+        expected = yaml.safe_load(source)
+    except (yaml.YAMLError, ValueError):
+        expected = "no YAML"
+    if expected is None:
+        expected = {}
+    if not isinstance(expected, dict) or not all(isinstance(key, str) for key in expected):
+        with pytest.raises(FrontMatterError):
+            split(f"---\n{source}\n---\n")
+    else:
+        assert split(f"---\n{source}\n---\n") == (expected, "")
+
+
+def test_the_files_that_pegasus_brings_along_need_no_yaml_library():
+    script = (
+        "import sys; from pegasus.skills import BUILT_IN, SkillCatalog; from pegasus.tasks import BUILT_IN_TYPES, load_task_types; "
+        "found = len(SkillCatalog(BUILT_IN).all()), len(load_task_types(BUILT_IN_TYPES)[0]); print(all(found), 'yaml' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["True", "False"]
