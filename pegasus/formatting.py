@@ -1,8 +1,10 @@
-"""Texts for people: amounts, durations, times, long texts and errors."""
+"""Texts for people: amounts, durations, times, long texts, errors, and ids to type."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Container
+from random import Random
 from typing import Final
 
 CHARACTERS_PER_TOKEN: Final = 4
@@ -14,6 +16,8 @@ MASK: Final = "***"
 GOES_ON: Final = "on at the next start, but the step under way is not repeated"
 """What follows "it goes" in sentences about a task whose daemon ends."""
 
+_TYPED: Final = "23456789abcdefghjkmnpqrstuvwxyz"
+"""Characters of ids that people type, without those that look alike."""
 _LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999; `strftime` is not defined beyond it on all systems."""
 
@@ -67,3 +71,10 @@ def describe_error(error: BaseException) -> str:
     """Return the kind and message of an unexpected error: `ValueError: no such colour`."""
     cause = first_cause(error)
     return f"{type(cause).__name__}: {cause}"
+
+
+def typed_id(prefix: str, length: int, random: Random, taken: Container[str]) -> str:
+    """Return an id that people can type and that is not taken: `a-7f3k` is `typed_id("a-", 4, random, approvals)`."""
+    while (id := prefix + "".join(random.choices(_TYPED, k=length))) in taken:
+        pass
+    return id

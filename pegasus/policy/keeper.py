@@ -18,7 +18,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Reply
-from pegasus.formatting import truncate
+from pegasus.formatting import truncate, typed_id
 from pegasus.observe import get_logger
 from pegasus.policy.approvals import (
     AnswerApproval,
@@ -57,9 +57,6 @@ RETRY: Final = 5.0
 """Seconds until `on_change` is called again after it has failed."""
 LONGEST_PAUSE: Final = 60.0
 """Seconds between two looks at the wall clock while something waits: it may be set, and the machine may sleep."""
-
-_LETTERS: Final = "23456789abcdefghjkmnpqrstuvwxyz"
-"""Characters of ids, without those that look alike."""
 
 OnChange: TypeAlias = Callable[[Approval], Awaitable[None]]
 """Called when an approval is new, and when it is not open any more. Called again after a failure (ActorError, StorageError)."""
@@ -198,18 +195,12 @@ class _Keeper:
             request.who is not Role.OWNER and waiting.count(request.who) >= MOST_FOR_GUESTS
         ):
             raise ApprovalError("too many calls wait for the owner's approval already")
-        approval = Approval(self._new_id(), request, now, expires)
+        approval = Approval(typed_id("a-", 4, self._random, self._approvals), request, now, expires)
         await self._write(opening_line(approval))
         self._add(approval)
         self._changed.set()
         self._tell(approval)
         return approval
-
-    def _new_id(self) -> str:
-        """Return an id that no approval in memory has."""
-        while (id := "a-" + "".join(self._random.choices(_LETTERS, k=4))) in self._approvals:
-            pass
-        return id
 
     def _add(self, approval: Approval) -> None:
         """Keep an approval in its present state."""

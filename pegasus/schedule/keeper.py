@@ -33,6 +33,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.formatting import typed_id
 from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
@@ -79,8 +80,6 @@ RETRY: Final = 5.0
 FIRST_BACKOFF, LONGEST_BACKOFF = 60_000, 24 * 3_600_000
 """Pauses after failures of a task, ms: at first, and at most."""
 
-_LETTERS: Final = "23456789abcdefghjkmnpqrstuvwxyz"
-"""Characters of ids, without those that look alike."""
 _log = get_logger("schedule")
 
 
@@ -251,10 +250,8 @@ class _JobKeeper:
             raise ScheduleError(f"there are {MOST_JOBS} jobs already")
         if not principal.is_owner and sum(job.by == by for job in self._jobs.values()) >= MOST_OF_A_GUEST:
             raise ScheduleError(f"this person has {MOST_OF_A_GUEST} jobs already, which is the most a guest may have")
-        while (id := "j-" + "".join(self._services.random.choices(_LETTERS, k=5))) in self._jobs:
-            pass
         job = Job(
-            id=id,
+            id=typed_id("j-", 5, self._services.random, self._jobs),
             schedule=draft.schedule,
             prompt=draft.prompt,
             channel=str(draft.channel.address),
