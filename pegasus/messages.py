@@ -50,6 +50,16 @@ class Address:
     def __str__(self) -> str:
         return f"{self.type}:{self.channel_id}"
 
+    @classmethod
+    def parse(cls, text: str) -> Address | None:
+        """Return the address of a text as `str` makes it; None if it has no type or no channelId.
+
+        >>> Address.parse("telegram:12345")
+        Address(type='telegram', channel_id='12345')
+        """
+        type, _, channel_id = text.partition(":")
+        return cls(type, channel_id) if type and channel_id else None
+
 
 @attrs.frozen
 class Media:

@@ -30,7 +30,7 @@ from pegasus.formatting import truncate
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import task_name
-from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.policy import (
     APPROVE,
@@ -182,8 +182,8 @@ class ApprovalDesk:
         channel = approval.request.channel
         if channel is not None and approval.request.who is Role.OWNER and is_owner(channel, self.owners):
             return channel
-        kind, _, name = self.owner_channel.partition(":")
-        return ChannelInfo(kind, name) if name else None
+        owner = Address.parse(self.owner_channel)
+        return ChannelInfo(owner.type, owner.channel_id) if owner is not None else None
 
     async def open_notices(self) -> Sequence[ApprovalNotice]:
         """Return the approvals that wait, for a client that connects; () if the keeper does not answer."""
@@ -201,10 +201,10 @@ class ApprovalDesk:
         if not words:
             return await self._list_text()
         id, rest, channel = words[0], words[1].strip() if words[1:] else "", message.channel
-        by = f"{channel.type}:{channel.channel_id}" + (f" ({channel.user_id})" if channel.user_id else "")
+        by = f"{channel.address}" + (f" ({channel.user_id})" if channel.user_id else "")
         try:
             if command == DENY:
-                return _done_text(await self._answer(id, by, is_allowed=False, reason=" ".join(rest.split())))
+                return _done_text(await self._answer(id, by, is_allowed=False, reason=rest))
             values = {} if rest in ("", "always") else await self._typed_values(id, rest)
             return _done_text(await self._answer(id, by, is_allowed=True, is_for_ever=rest == "always", values=values))
         except FormError as error:

@@ -65,7 +65,7 @@ from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.identity import HEARTBEAT_FILE
 from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher
 from pegasus.mcp import ServerDown
-from pegasus.messages import ChannelInfo
+from pegasus.messages import Address, ChannelInfo
 from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
 from pegasus.policy import approvals_keeper
@@ -181,7 +181,7 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         await files.refresh()
         return files.text(HEARTBEAT_FILE)
 
-    type, _, channel_id = (settings.policy.owner_channel or "cli:main").partition(":")
+    owner = Address.parse(settings.policy.owner_channel) or Address("cli", "main")
     schedule = ScheduleServices(
         services.journal,
         root.ref(TASK_AGENT),
@@ -189,7 +189,7 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         environment.clock,
         environment.random,
         Heartbeat(settings.schedule.heartbeat, settings.schedule.active_hours, read_heartbeat),
-        ChannelInfo(type, channel_id),
+        ChannelInfo(owner.type, owner.channel_id),
     )
     keeper = Child("keeper", schedule_keeper, schedule, backoff=CHILD_BACKOFF)
     return Child("schedule", run_when_allowed, environment.may_work, [keeper])

@@ -80,7 +80,7 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Ra
         channel = message.channel
         event = events.create(
             EventType.MESSAGE_RECEIVED,
-            f"{channel.type}:{channel.channel_id}",
+            str(channel.address),
             {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"},
         )
         with suppress(ActorError):

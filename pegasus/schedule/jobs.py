@@ -15,7 +15,7 @@ from typing import Final
 import attrs
 
 from pegasus.formatting import truncate
-from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.messages import Address, ChannelInfo, Json, Metadata
 from pegasus.policy import Principal, Role
 from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, schedule_text
 from pegasus.wire import WireError, decode_json, encode_json, from_wire, to_wire
@@ -85,7 +85,7 @@ class Job:
     @property
     def title(self) -> str:
         """Name for people: the name, or the beginning of the prompt."""
-        return self.name or truncate(" ".join(self.prompt.split()), 60)
+        return self.name or truncate(self.prompt, 60)
 
     def is_visible_to(self, principal: Principal) -> bool:
         """Return whether this person may see and change the job: owners all of them, a guest their own."""
@@ -152,12 +152,12 @@ def _channel(values: Metadata, origin: ChannelInfo | None) -> ChannelInfo:
         if origin is None:
             raise ScheduleError("channel: found nothing, allowed: TYPE:ID")
         return attrs.evolve(origin, reply_to=thread or origin.reply_to)
-    type, colon, channel_id = named.partition(":")
-    if not (type and colon and channel_id):
+    address = Address.parse(named)
+    if address is None:
         raise ScheduleError(f"channel: found {named!r}, allowed: TYPE:ID, as cli:main")
-    if origin is not None and (type, channel_id) == (origin.type, origin.channel_id):
+    if origin is not None and address == origin.address:
         return attrs.evolve(origin, reply_to=thread or origin.reply_to)
-    return ChannelInfo(type, channel_id, reply_to=thread or None)
+    return ChannelInfo(address.type, address.channel_id, reply_to=thread or None)
 
 
 def _text(values: Metadata, key: str, longest: int = 1_000) -> str:

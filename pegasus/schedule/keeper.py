@@ -243,9 +243,7 @@ class _JobKeeper:
     async def _add(self, draft: JobDraft) -> Job:
         """Make a job of a draft. Raises ScheduleError if there are too many."""
         principal, now = draft.principal, self._services.clock()
-        by = principal.guest or (
-            f"{principal.channel.type}:{principal.channel.channel_id}" if principal.channel else ""
-        )
+        by = principal.guest or (str(principal.channel.address) if principal.channel else "")
         if len(self._jobs) >= MOST_JOBS:
             raise ScheduleError(f"there are {MOST_JOBS} jobs already")
         if not principal.is_owner and sum(job.by == by for job in self._jobs.values()) >= MOST_OF_A_GUEST:

@@ -19,6 +19,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
+from pegasus.messages import Address
 from pegasus.settings.channel_sections import SlackSettings, SmsSettings, TelegramSettings
 from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
 from pegasus.settings.sections import (
@@ -177,10 +178,7 @@ def _check_hooks(settings: Settings, report: Report) -> None:
         if not hook.secret:
             hint = "Without one anybody could start work here."
             report(f"hooks.{name}.secret", "nothing", "a secret that the caller signs with", hint)
-        kind, _, channel_id = hook.channel.partition(":")
-        if hook.channel and not (kind and channel_id):
-            allowed = 'a channel type and a channelId, as "telegram:12345", or ""'
-            report(f"hooks.{name}.channel", f'"{hook.channel}"', allowed, "")
+        _check_address(f"hooks.{name}.channel", hook.channel, report)
 
 
 # ------------------------------------------------------------------ owners
@@ -364,10 +362,13 @@ def _check_policy(settings: Settings, report: Report) -> None:
             if not value or (words and value not in words):
                 allowed = one_of(words) if words else 'the name of a tool or a pattern, as "github__*"'
                 report("policy.rules", f"rule {n}: {key} = {describe_setting(value)}", allowed, "")
-    kind, _, name = settings.policy.owner_channel.partition(":")
-    if settings.policy.owner_channel and not (kind and name):
-        allowed = 'a channel type and a channelId, as "telegram:12345", or ""'
-        report("policy.owner_channel", f'"{settings.policy.owner_channel}"', allowed, "")
+    _check_address("policy.owner_channel", settings.policy.owner_channel, report)
+
+
+def _check_address(path: str, value: str, report: Report) -> None:
+    """Refuse what is neither an address nor nothing."""
+    if value and Address.parse(value) is None:
+        report(path, f'"{value}"', 'a channel type and a channelId, as "telegram:12345", or ""', "")
 
 
 # ------------------------------------------------------------------ tool servers

@@ -39,7 +39,7 @@ def usage_report(tracker: UsageTracker, channel: ChannelInfo | None = None) -> d
     day = day_of(tracker.clock())
     ledger, month = tracker.ledger, day[:7]
     models = {model: total for (when, model), total in ledger.models.items() if when == month}
-    chats = {f"{chat.type}:{chat.channel_id}": total for (when, chat), total in ledger.chats.items() if when == day}
+    chats = {str(chat): total for (when, chat), total in ledger.chats.items() if when == day}
     report: dict[str, Json] = {
         "day": day,
         "today": ledger.days.get(day, NOTHING).report(),
@@ -67,7 +67,7 @@ def daily_usage(tracker: UsageTracker) -> list[Json]:
     for (when, model), total in ledger.models.items():
         models.setdefault(when, {})[model] = total
     for (when, chat), total in ledger.chats.items():
-        chats.setdefault(when, {})[f"{chat.type}:{chat.channel_id}"] = total
+        chats.setdefault(when, {})[str(chat)] = total
     return [
         {
             "day": day,
