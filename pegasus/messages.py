@@ -39,6 +39,11 @@ class ChannelInfo:
         """The conversation without user and thread."""
         return Address(self.type, self.channel_id)
 
+    @property
+    def written_by(self) -> str:
+        """The conversation and, if it is known, the person, for people: "slack:#general (U1)"."""
+        return f"{self.address} ({self.user_id})" if self.user_id else str(self.address)
+
 
 @attrs.frozen(order=True)
 class Address:

@@ -200,8 +200,7 @@ class ApprovalDesk:
         command, *words = sanitize_for_prompt(message.text).split(None, 2)
         if not words:
             return await self._list_text()
-        id, rest, channel = words[0], words[1].strip() if words[1:] else "", message.channel
-        by = f"{channel.address}" + (f" ({channel.user_id})" if channel.user_id else "")
+        id, rest, by = words[0], words[1].strip() if words[1:] else "", message.channel.written_by
         try:
             if command == DENY:
                 return _done_text(await self._answer(id, by, is_allowed=False, reason=rest))

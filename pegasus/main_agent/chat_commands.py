@@ -197,9 +197,8 @@ async def persona_answer(
                 return format_persona(persona_view(await evolution.read_state(), persona), PERSONA)
             # The length is bounded because int() of thousands of digits raises an error of its own.
             case ["accept" | "reject" as verb, number] if number.isdecimal() and len(number) < 10:
-                user = f" ({channel.user_id})" if channel.user_id else ""
-                by = f"{channel.type}:{channel.channel_id}{user}"
-                return format_decision(await evolution.decide_and_show(int(number), accept=verb == "accept", by=by))
+                by, is_accepted = channel.written_by, verb == "accept"
+                return format_decision(await evolution.decide_and_show(int(number), accept=is_accepted, by=by))
     except (ProposalRefused, PersonaError, StorageError) as error:
         return f"{PERSONA} did not work: {error}"
     return _PERSONA_USAGE

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pegasus.identity import FIELDS, LISTS, Evolution, PersonaError, ProposalRefused
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 
@@ -48,7 +48,7 @@ def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
 
     async def run(arguments: Any, context: ToolContext) -> Json:
         """Record the proposal. Refusals are failures with a reason, such as a text that is too long."""
-        channel = _format_channel(context.origin)
+        channel = context.origin.written_by if context.origin else ""  # who may have wished for the change
         field, value, why = arguments["field"], arguments["value"], arguments["why"]
         try:
             proposal = await evolution.propose(field, value, why, on=channel, key=context.key)
@@ -63,11 +63,3 @@ def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
         }
 
     return Tool(_SPEC, run, "custom", Effect.IDEMPOTENT, reach=Reach.INSIDE)
-
-
-def _format_channel(channel: ChannelInfo | None) -> str:
-    """Return `type:channelId (userId)`, so that the owner sees who may have wished for the change."""
-    if channel is None:
-        return ""
-    user = f" ({channel.user_id})" if channel.user_id else ""
-    return f"{channel.type}:{channel.channel_id}{user}"
