@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
 from pegasus.messages import Address
-from pegasus.settings.channel_sections import SlackSettings, SmsSettings, TelegramSettings
+from pegasus.settings.channel_sections import SERVICE_SECTIONS, SlackSettings, SmsSettings, TelegramSettings
 from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
 from pegasus.settings.sections import (
     MODEL_ROLES,
@@ -53,7 +53,7 @@ OWN_FIELDS: Final = ("messages", "input", "stream", "tools")
 
 _LATER_CHANNELS: Final = ("web", "api")
 """Channel types whose adapter is not in this version."""
-_CHANNELS: Final = ("cli", "telegram", "slack", "sms", *_LATER_CHANNELS)
+_CHANNELS: Final = ("cli", *SERVICE_SECTIONS, *_LATER_CHANNELS)
 """Channel types that a mistyped one is compared with."""
 
 NOT_YET: Final = (
@@ -203,7 +203,7 @@ def _check_channels(settings: Settings, report: Report) -> None:
         if near and name not in _CHANNELS and name.isalpha():
             report(f"channels.{name}", "a channel type", f'"{near[0]}", or a name that is less like it', "")
     for name, section in settings.channels.items():
-        if isinstance(section, TelegramSettings | SlackSettings | SmsSettings) and name not in _LATER_CHANNELS:
+        if isinstance(section, TelegramSettings | SlackSettings | SmsSettings):
             _check_service(f"channels.{name}", section, settings.http, report)
 
 
