@@ -290,11 +290,6 @@ class CommandGroup(click.Group):
 class _MainGroup(CommandGroup):
     """`run`, which the program declares, and the commands of `MODULES`."""
 
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help right below the usage: the commands then fit on a screen of 24 lines."""
-        with formatter.indentation():
-            formatter.write_text(self.help or "")
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names without importing anything."""
         return ["run", *MODULES]
