@@ -51,7 +51,7 @@ LONGEST_TEXT: Final = 20_000
 LONGEST_TEXTS: Final = 40_000
 """Characters of all text files of one message that are read out."""
 
-_MIMES: Final = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+_MIMES: Final = {extension: mime for mime, extension in EXTENSIONS.items()}
 """By extension of a stored picture. Entries name only such files, so an edited session cannot make the agent read another file."""
 _FILE: Final = re.compile(rf"{MEDIA_FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
 _TEXT_TYPES: Final = frozenset(

@@ -239,21 +239,21 @@ class ModelService:
 
         Waits at most five seconds for the calls before this start.
         """
-        if self.usage is None:
-            return {}
-        self.usage.wanted.set()
-        with trio.move_on_after(READING):
-            await self.usage.loaded.wait()
-        return {**usage_report(self.usage, channel), "counting": self.token_counter().method}
+        usage = await self._read_usage()
+        return {**usage_report(usage, channel), "counting": self.token_counter().method} if usage is not None else {}
 
     async def daily_usage(self) -> list[Json]:
         """Return what each day of this month and the last has used; [] where usage is not counted. Waits as `usage_report` does."""
-        if self.usage is None:
-            return []
-        self.usage.wanted.set()
-        with trio.move_on_after(READING):
-            await self.usage.loaded.wait()
-        return daily_usage(self.usage)
+        usage = await self._read_usage()
+        return daily_usage(usage) if usage is not None else []
+
+    async def _read_usage(self) -> UsageTracker | None:
+        """Return the tracker with the calls before this start, if they are read in time; None where usage is not counted."""
+        if self.usage is not None:
+            self.usage.wanted.set()
+            with trio.move_on_after(READING):
+                await self.usage.loaded.wait()
+        return self.usage
 
     async def usage_text(self, channel: ChannelInfo | None = None) -> str:
         """Return the answer to `/usage` in this chat."""
