@@ -141,10 +141,8 @@ def _read_choices(schema: Mapping[str, Any], titled: str) -> tuple[FormChoice, .
     """Return the choices of a field: `enum` with or without names, or a list of constants with titles. Raises BadQuestion."""
     values, names = schema.get("enum"), schema.get("enumNames")
     if values is None and isinstance(options := schema.get(titled), list):
-        values = [
-            option.get("const") if isinstance(option, Mapping) else None for option in options[: MOST_CHOICES + 1]
-        ]
-        names = [option.get("title") if isinstance(option, Mapping) else None for option in options[: MOST_CHOICES + 1]]
+        read = [option if isinstance(option, Mapping) else {} for option in options[: MOST_CHOICES + 1]]
+        values, names = [option.get("const") for option in read], [option.get("title") for option in read]
     if values is None:
         return ()
     if not isinstance(values, list) or not 0 < len(values) <= MOST_CHOICES:
