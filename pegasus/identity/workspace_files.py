@@ -26,6 +26,7 @@ import re
 import stat
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -139,8 +140,8 @@ class WorkspaceFiles:
         else:
             await trio.lowlevel.checkpoint()
             found = _read_folder(self.folder, known)
-        if self._take(found, is_owners=not self._running) and self._is_guarded:
-            await self._save(programs_ran=True)
+        if self._take(found, is_owners=not self._running):
+            await self._note_change()
 
     def _take(self, found: dict[str, _File], *, is_owners: bool) -> bool:
         """Compare what was found with the texts in force. Return whether these have changed.
@@ -194,7 +195,10 @@ class WorkspaceFiles:
         async with self._looking:
             await self._look(self._found)
             if not self._is_guarded:
-                await self._save(programs_ran=True, must=True)
+                try:
+                    await self._save()
+                except HomeError as error:
+                    raise OSError(str(error)) from None
                 self._is_guarded = True
             self._running += 1
         try:
@@ -217,19 +221,24 @@ class WorkspaceFiles:
             except HomeError as error:
                 _log.warning("the files of the workspace could not be noted", error=str(error))
 
-    async def _save(self, *, programs_ran: bool, must: bool = False) -> None:
-        """Write the record. must: raise OSError if that fails; otherwise it is logged, and a crash makes an owner be asked."""
-        try:
-            if self.in_thread:
-                await trio.to_thread.run_sync(lambda: self._write(programs_ran=programs_ran))
-            else:
-                self._write(programs_ran=programs_ran)
-        except HomeError as error:
-            if must:
-                raise OSError(str(error)) from None
-            _log.warning("the files of the workspace could not be noted", error=str(error))
+    async def _note_change(self) -> None:
+        """Write the texts in force if programs may have run. If that fails, a crash makes an owner be asked about them."""
+        if self._is_guarded:
+            try:
+                await self._save()
+            except HomeError as error:
+                _log.warning("the files of the workspace could not be noted", error=str(error))
+
+    async def _save(self) -> None:
+        """Write the record for a time in which programs run. Raises HomeError."""
+        write = partial(self._write, programs_ran=True)
+        if self.in_thread:
+            await trio.to_thread.run_sync(write)
+        else:
+            write()
 
     def _write(self, *, programs_ran: bool) -> None:
+        """Write the record. Blocks. Raises HomeError."""
         if self.record is not None:
             write_record(self.record, TextRecord(dict(self._texts), dict(self._doubted), programs_ran))
 
@@ -252,8 +261,7 @@ class WorkspaceFiles:
                 return False
             self._put(name, text)
             self._log_change([name])
-            if self._is_guarded:
-                await self._save(programs_ran=True)
+            await self._note_change()
         return True
 
 
