@@ -233,7 +233,7 @@ class ApprovalDesk:
         values: Metadata = _NO_VALUES,
     ) -> Approval:
         """Return the approval with this answer. Raises ApprovalError, ActorError."""
-        request = (_full_id(id), is_allowed, by, is_allowed and is_for_ever, reason, values)
+        request = (_full_id(id), is_allowed, by, is_for_ever, reason, values)
         return await self.approvals.ask(AnswerApproval, *request, timeout=ANSWER_TIMEOUT)
 
     async def _typed_values(self, id: str, text: str) -> Metadata:

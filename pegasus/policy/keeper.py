@@ -143,17 +143,21 @@ class _Keeper:
             case FindApproval(reply, key):
                 reply.send(self._approvals.get(self._by_key.get(key, "")))
             case ListApprovals(reply):
-                reply.send(tuple(approval for approval in self._approvals.values() if approval.is_open))
+                reply.send(tuple(self._open()))
             case WithdrawApprovals(task_id, id):
-                for approval in list(self._approvals.values()):
-                    if approval.is_open and approval.request.task_id == task_id and id in ("", approval.id):
+                for approval in self._open():
+                    if approval.request.task_id == task_id and id in ("", approval.id):
                         await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
+
+    def _open(self) -> list[Approval]:
+        """Return the approvals that wait, oldest first."""
+        return [approval for approval in self._approvals.values() if approval.is_open]
 
     def _get(self, id: str) -> Approval:
         """Return an open approval. Raises ApprovalError."""
         approval = self._approvals.get(id)
         if approval is None:
-            waiting = ", ".join(each.id for each in self._approvals.values() if each.is_open)
+            waiting = ", ".join(each.id for each in self._open())
             raise ApprovalError(f"There is no approval {truncate(id, 20)!r}. Waiting: {waiting or 'none'}.")
         if not approval.is_open or approval.expires <= self._clock():
             state = ApprovalState.EXPIRED if approval.is_open else approval.state
@@ -165,8 +169,9 @@ class _Keeper:
         """Return the approval with this answer, which is on disk. Raises ApprovalError for one that does not fit."""
         question, values = approval.request.question, dict(answer.values)
         if not answer.is_allowed:
-            denied = attrs.evolve(approval, state=ApprovalState.DENIED, reason=truncate(answer.reason, 500))
-            return await self._close(attrs.evolve(denied, by=answer.by))
+            reason = truncate(answer.reason, 500)
+            denied = attrs.evolve(approval, state=ApprovalState.DENIED, by=answer.by, reason=reason)
+            return await self._close(denied)
         if question is None and values:
             raise ApprovalError(f"{approval.id} asks for a yes or no, and has no form.")
         if question is not None:
@@ -176,8 +181,9 @@ class _Keeper:
                 values = fill_form(question.fields, values)
             except FormError as error:
                 raise ApprovalError(f"{approval.id}: {error}.") from None
-        allowed = attrs.evolve(approval, state=ApprovalState.ALLOWED, by=answer.by, values=values)
-        return await self._close(attrs.evolve(allowed, scope="always" if answer.is_for_ever else "once"))
+        scope = "always" if answer.is_for_ever else "once"
+        allowed = attrs.evolve(approval, state=ApprovalState.ALLOWED, scope=scope, by=answer.by, values=values)
+        return await self._close(allowed)
 
     async def _seek(self, request: ApprovalRequest) -> Approval:
         """Return the approval of a call, which may be new."""
@@ -190,7 +196,7 @@ class _Keeper:
         expires = now + round(self._timeout * 1000)
         if request.question is None and request.digest in self._always:
             return Approval("", request, now, expires, ApprovalState.ALLOWED, "always")
-        waiting = [approval.request.who for approval in self._approvals.values() if approval.is_open]
+        waiting = [approval.request.who for approval in self._open()]
         if len(waiting) >= MOST_OPEN or (
             request.who is not Role.OWNER and waiting.count(request.who) >= MOST_FOR_GUESTS
         ):
@@ -245,7 +251,7 @@ class _Keeper:
         while True:
             self._changed = trio.Event()
             now = self._clock()
-            waiting = [approval for approval in self._approvals.values() if approval.is_open]
+            waiting = self._open()
             pause = min((approval.expires - now for approval in waiting), default=math.inf) / 1000
             if waiting:
                 pause = min(pause, LONGEST_PAUSE)
