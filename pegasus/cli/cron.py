@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,7 +12,7 @@ from pegasus.cli.control import Answer, fit_terminal, json_line, query, show
 from pegasus.formatting import format_time
 from pegasus.host import Home
 from pegasus.messages import Json
-from pegasus.schedule import JOBS_FILE, Schedule, decode_jobs, jobs_view, schedule_text
+from pegasus.schedule import JOBS_FILE, Job, decode_jobs, jobs_view, schedule_text
 from pegasus.settings import Settings
 from pegasus.wire import from_wire
 
@@ -28,16 +28,10 @@ def list_text(answer: Answer) -> str:
     return "\n".join(fit_terminal(_line(job)) for job in jobs)
 
 
-def _line(job: Mapping[str, Any]) -> str:
-    schedule = schedule_text(from_wire(job["schedule"], Schedule))
-    following = (
-        format_time(job["next"], local=True)
-        if job.get("next")
-        else "paused"
-        if not job["schedule"].get("at")
-        else "over"
-    )
-    return f"{job['id']}  {following:<19}  {schedule}  {job['kind']} for {job['channel']}  {job['name']}"
+def _line(view: Answer) -> str:
+    job = from_wire(dict(view), Job)
+    following = format_time(job.next, local=True) if job.next else job.end
+    return f"{job.id}  {following:<19}  {schedule_text(job.schedule)}  {job.kind} for {job.channel}  {job.title}"
 
 
 def job_text(verb: str) -> Callable[[Answer], str]:

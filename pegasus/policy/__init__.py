@@ -1,8 +1,8 @@
 """Decisions about what may be done, and for whom. They are made by code, never by a model.
 
 `principal` has the person that work is done for, and `rules` what a tool call may do. `approvals` has the calls that wait for an
-owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and `wording` the
-question as people read it. `pegasus.tools` asks before each call (`gate`). `tokens` has the rights of the programs that connect.
+owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and `wording`
+the question as people read it. `pegasus.tools` asks before each call (`gate`). `tokens` has the rights of the programs that connect.
 """
 
 from pegasus.policy.approvals import (

@@ -17,7 +17,7 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.messages import Address, ChannelInfo, Json, Metadata
 from pegasus.policy import Principal, Role
-from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, schedule_text
+from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, require_one_kind, schedule_text
 from pegasus.wire import WireError, decode_json, encode_json, from_wire, to_wire
 
 JOBS_FILE: Final = "cron/jobs.json"
@@ -86,6 +86,11 @@ class Job:
     def title(self) -> str:
         """Name for people: the name, or the beginning of the prompt."""
         return self.name or truncate(self.prompt, 60)
+
+    @property
+    def end(self) -> str:
+        """Word for people about a job that has no next run: "over" if its time has passed, else "paused"."""
+        return "over" if self.schedule.at else "paused"
 
     def is_visible_to(self, principal: Principal) -> bool:
         """Return whether this person may see and change the job: owners all of them, a guest their own."""
@@ -211,7 +216,7 @@ def job_view(job: Job) -> dict[str, Json]:
 
 def job_line(job: Job) -> str:
     """Return a line about a job for the model."""
-    state = "" if job.enabled else ", paused" if job.next is None and not job.schedule.at else ", over"
+    state = "" if job.enabled else f", {job.end}"
     return f"{job.id}: {job.title} ({schedule_text(job.schedule)}, {job.kind} for {job.channel}{state})"
 
 
@@ -250,5 +255,4 @@ def _check(job: Job) -> None:
     """Raise ScheduleError for values that a file may hold and that no draft could have."""
     if not job.id or ":" not in job.channel or job.kind not in KINDS or job.missed not in MISSED:
         raise ScheduleError("id, channel, kind or missed is not what is allowed")
-    if [bool(job.schedule.cron), bool(job.schedule.every), bool(job.schedule.at)].count(True) != 1:
-        raise ScheduleError("schedule: exactly one of cron, every and at is needed")
+    require_one_kind(job.schedule)

@@ -53,19 +53,25 @@ def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "",
     now: a schedule that has no run after this time is refused. tz: IANA name, for `cron` and for an `at` without an offset; "" = the
     zone of this machine. Raises ScheduleError.
     """
-    if [bool(cron.strip()), bool(every), bool(at.strip())].count(True) != 1:
-        raise ScheduleError("schedule: exactly one of cron, every and at is needed")
+    given = Schedule(" ".join(cron.split()), tz.strip(), every, at.strip())
+    require_one_kind(given)
     if every:
         if not (math.isfinite(every) and 0 < every <= LONGEST_INTERVAL):
             raise ScheduleError(f"every: found {every!r}, allowed: seconds above 0, at most {LONGEST_INTERVAL:g}")
         return Schedule(every=every)
-    zone = tz.strip() or local_zone()
-    if at.strip():
-        return Schedule(at=_parse_at(at.strip(), zone, now))
-    schedule = Schedule(cron=" ".join(cron.split()), tz=zone)
+    zone = given.tz or local_zone()
+    if given.at:
+        return Schedule(at=_parse_at(given.at, zone, now))
+    schedule = Schedule(cron=given.cron, tz=zone)
     if next_run(schedule, now) is None:
         raise ScheduleError(f"cron: {schedule.cron!r} never comes")
     return schedule
+
+
+def require_one_kind(schedule: Schedule) -> None:
+    """Raise ScheduleError unless exactly one of `cron`, `every` and `at` is set."""
+    if [bool(schedule.cron), bool(schedule.every), bool(schedule.at)].count(True) != 1:
+        raise ScheduleError("schedule: exactly one of cron, every and at is needed")
 
 
 def next_run(schedule: Schedule, after: int) -> int | None:
