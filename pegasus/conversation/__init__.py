@@ -30,6 +30,7 @@ from pegasus.conversation.fences import (
     fenced_metadata,
     labels_of,
     new_fence,
+    own_length,
     shown_text,
     with_content,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "metadata_line",
     "new_fence",
     "open_calls",
+    "own_length",
     "parse_metadata_line",
     "repair_log",
     "sanitize_for_prompt",

@@ -78,13 +78,18 @@ def fenced_metadata(labels: Iterable[Outside], fence: str, start: int = 0) -> di
     return facts
 
 
+def own_length(entry: Entry) -> int:
+    """Return how many characters of an entry stand before its fence; 0 if all of it is fenced, or nothing is."""
+    start = entry.metadata.get(FENCED_FROM, 0)
+    return start if type(start) is int and 0 <= start <= len(entry.content) else 0
+
+
 def shown_text(entry: Entry) -> str:
     """Return the text of an entry as a model is shown it: what comes from outside stands between fences."""
     fence = entry.metadata.get(FENCE)
     if not isinstance(fence, str) or not fence:
         return entry.content
-    start = entry.metadata.get(FENCED_FROM, 0)
-    start = start if type(start) is int and 0 <= start <= len(entry.content) else 0
+    start = own_length(entry)
     own, text = entry.content[:start], entry.content[start:]
     return own + fenced(text, parse_outside(entry.metadata) or (Outside.OTHER,), fence) if text.strip() else own
 

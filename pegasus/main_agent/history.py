@@ -18,11 +18,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, BinaryIO, Final
 
 import attrs
 
-from pegasus.conversation import BadEntry, Entry, decode, parse_metadata_line
+from pegasus.conversation import Entry, decode, own_length, parse_metadata_line
 from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, is_archive, open_archive
 from pegasus.main_agent.replies import REPLY, note_of
 from pegasus.messages import Address, Json
@@ -143,19 +144,16 @@ class _HistoryReader:
 
     def read(self, folder: str, place: Place) -> int:
         """Read a file backwards. Return how many bytes of it are left, 0 at its beginning."""
-        try:
-            with open_archive(folder, place.file) as file:
-                size = os.fstat(file.fileno()).st_size
-                for start, raw in _lines_backwards(file, size if place.end < 0 else min(place.end, size)):
-                    self._bytes += len(raw)
-                    try:
-                        self._take(decode(decode_json(raw)))
-                    except (ValueError, BadEntry):
-                        continue
-                    if self.is_full:
-                        return start
-        except FileNotFoundError:
-            return 0
+        with suppress(FileNotFoundError), open_archive(folder, place.file) as file:
+            size = os.fstat(file.fileno()).st_size
+            for start, raw in _lines_backwards(file, size if place.end < 0 else min(place.end, size)):
+                self._bytes += len(raw)
+                try:
+                    self._take(decode(decode_json(raw)))
+                except ValueError:  # a damaged line
+                    continue
+                if self.is_full:
+                    return start
         return 0
 
     def _take(self, entry: Entry) -> None:
@@ -233,9 +231,8 @@ def _labels_start(entry: Entry) -> int | None:
     found = _LABEL.search(entry.content)
     if found is None:
         return None
-    fence = entry.metadata.get("fencedFrom")  # where an owner's own words end
-    is_own = type(fence) is int and fence > entry.content.find("\n") + 1
-    return fence if is_own and isinstance(fence, int) else found.start()
+    own = own_length(entry)  # the metadata line, and an owner's own words
+    return own if own > entry.content.find("\n") + 1 else found.start()
 
 
 def _lines_backwards(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
