@@ -59,7 +59,7 @@ class CronMethods:
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return all jobs, oldest first."""
-        return jobs_view(await self.keeper.ask(ListJobs, timeout=ANSWER_TIMEOUT))
+        return jobs_view(await self.keeper.ask(ListJobs, timeout=ANSWER_TIMEOUT), self.clock())
 
     async def add(self, caller: Caller, params: Params) -> Json:
         """Make a job and return it. The params are a job as in `draft_job`; the caller's own channel counts if none is named."""
@@ -68,7 +68,7 @@ class CronMethods:
         principal = Principal(Role.OWNER, origin or ChannelInfo(caller.type, ""))
         with bad_params_for(ScheduleError):
             draft = draft_job(params, self.clock(), principal, origin)
-            return job_view(await self.keeper.ask(AddJob, draft, timeout=ANSWER_TIMEOUT))
+            return job_view(await self.keeper.ask(AddJob, draft, timeout=ANSWER_TIMEOUT), self.clock())
 
     async def remove(self, caller: Caller, params: Params) -> Json:
         """Delete the job `id`; return it."""
@@ -93,4 +93,4 @@ class CronMethods:
         require_owner(caller, self.owners, "schedules jobs")
         id = require_text(params, "id", "the id of a job, as `pegasus cron list` shows it")
         with bad_params_for(ScheduleError, key="id"):
-            return job_view(await self.keeper.ask(make, id, *args, timeout=ANSWER_TIMEOUT))
+            return job_view(await self.keeper.ask(make, id, *args, timeout=ANSWER_TIMEOUT), self.clock())

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from pegasus.cli.commands import JSON, pegasus, program_name
+from pegasus.cli.commands import JSON, Number, pegasus, program_name
 from pegasus.cli.control import Answer, fit_terminal, json_line, query, show
 from pegasus.formatting import format_time
-from pegasus.host import Home
+from pegasus.host import Home, wall_clock
 from pegasus.messages import Json
 from pegasus.schedule import JOBS_FILE, Job, decode_jobs, jobs_view, schedule_text
 from pegasus.settings import Settings
@@ -30,7 +30,7 @@ def list_text(answer: Answer) -> str:
 
 def _line(view: Answer) -> str:
     job = from_wire(dict(view), Job)
-    following = format_time(job.next, local=True) if job.next else job.end
+    following = format_time(job.next, local=True) if job.next else job.rest(wall_clock())
     return f"{job.id}  {following:<19}  {schedule_text(job.schedule)}  {job.kind} for {job.channel}  {job.title}"
 
 
@@ -46,13 +46,13 @@ def run_list(home: Home, settings: Settings) -> Answer:
         content = (home.data / JOBS_FILE).read_bytes()
     except FileNotFoundError:
         content = b""
-    return jobs_view(decode_jobs(content)[0])
+    return jobs_view(decode_jobs(content)[0], wall_clock())
 
 
 @CRON.declare(
     "add",
     click.Option(["--cron", "cron"], metavar="EXPR", help="minute hour day month weekday, as '0 9 * * 1-5'."),
-    click.Option(["--every"], type=float, metavar="SECONDS", help="Seconds between two runs."),
+    click.Option(["--every"], type=Number(), metavar="SECONDS", help="Seconds between two runs."),
     click.Option(["--at"], metavar="TIME", help="Once, as 2026-12-01T09:00."),
     click.Option(["--tz"], metavar="ZONE", help="Time zone, as Europe/Berlin [that of this machine]."),
     click.Option(["--prompt"], required=True, metavar="TEXT", help="What is to be done."),

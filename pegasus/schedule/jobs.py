@@ -17,7 +17,14 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.messages import Address, ChannelInfo, Json, Metadata
 from pegasus.policy import Principal, Role
-from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, require_one_kind, schedule_text
+from pegasus.schedule.times import (
+    Schedule,
+    ScheduleError,
+    make_schedule,
+    next_run,
+    require_one_kind,
+    schedule_text,
+)
 from pegasus.wire import WireError, decode_json, encode_json, from_wire, to_wire
 
 JOBS_FILE: Final = "cron/jobs.json"
@@ -87,10 +94,16 @@ class Job:
         """Name for people: the name, or the beginning of the prompt."""
         return self.name or truncate(self.prompt, 60)
 
-    @property
-    def end(self) -> str:
-        """Word for people about a job that has no next run: "over" if its time has passed, else "paused"."""
-        return "over" if self.schedule.at else "paused"
+    def rest(self, now: int) -> str:
+        """Word for people about a job that has no next run: "over" if its only time has passed, else "paused"."""
+        return "over" if self.is_over(now) else "paused"
+
+    def is_over(self, now: int) -> bool:
+        """Return whether its only time has passed, so that it cannot go on. now: ms since the epoch."""
+        try:
+            return self.next is None and bool(self.schedule.at) and next_run(self.schedule, now) is None
+        except ScheduleError:  # a time that somebody has written into the file; the job is paused
+            return False
 
     def is_visible_to(self, principal: Principal) -> bool:
         """Return whether this person may see and change the job: owners all of them, a guest their own."""
@@ -197,26 +210,27 @@ def _one_of(values: Metadata, key: str, allowed: tuple[str, ...]) -> str:
 # ------------------------------------------------------------------ for programs, for people, for the file
 
 
-def jobs_view(jobs: Iterable[Job]) -> dict[str, Json]:
-    """Return jobs as `cron.list` and `GET /api/cron` answer."""
-    return {"jobs": [job_view(job) for job in jobs]}
+def jobs_view(jobs: Iterable[Job], now: int) -> dict[str, Json]:
+    """Return jobs as `cron.list` and `GET /api/cron` answer. now: ms since the epoch."""
+    return {"jobs": [job_view(job, now) for job in jobs]}
 
 
-def job_view(job: Job) -> dict[str, Json]:
-    """Return a job as programs get it: as in the file, with its name and its state written out."""
+def job_view(job: Job, now: int) -> dict[str, Json]:
+    """Return a job as programs get it: as in the file, with its name and its state written out. now: ms since the epoch."""
     return {
         **to_wire(job),
         "name": job.title,
         "kind": job.kind,
         "enabled": job.enabled,
+        "over": job.is_over(now),
         "missed": job.missed,
         "runs": job.runs,
     }
 
 
-def job_line(job: Job) -> str:
-    """Return a line about a job for the model."""
-    state = "" if job.enabled else f", {job.end}"
+def job_line(job: Job, now: int) -> str:
+    """Return a line about a job for the model. now: ms since the epoch."""
+    state = "" if job.enabled else f", {job.rest(now)}"
     return f"{job.id}: {job.title} ({schedule_text(job.schedule)}, {job.kind} for {job.channel}{state})"
 
 

@@ -10,6 +10,7 @@ an hour later, and one that exists twice comes once.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -106,7 +107,11 @@ def schedule_text(schedule: Schedule) -> str:
     """Return a schedule for people, such as "0 9 * * 1-5 (Europe/Berlin)"."""
     if schedule.cron:
         return f"{schedule.cron} ({schedule.tz or 'UTC'})"
-    return f"every {schedule.every:g} s" if schedule.every else f"at {schedule.at}"
+    if schedule.every:
+        return f"every {schedule.every:g} s"
+    with suppress(ScheduleError):  # of a file that somebody has edited
+        return f"at {_datetime(schedule.at).isoformat(' ', 'seconds')}"
+    return f"at {schedule.at}"
 
 
 @lru_cache(64)

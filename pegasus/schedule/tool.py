@@ -64,7 +64,7 @@ async def _run(
                 return await _add(keeper, clock(), arguments, context)
             case "list":
                 jobs = [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]
-                return {"jobs": [job_line(job) for job in jobs[-MOST_LISTED:]], "count": len(jobs)}
+                return {"jobs": [job_line(job, clock()) for job in jobs[-MOST_LISTED:]], "count": len(jobs)}
             case action:
                 job = await _find(keeper, arguments, context)
                 if action == "remove":

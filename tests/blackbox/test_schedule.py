@@ -16,7 +16,19 @@ async def test_a_reminder_that_was_asked_for_in_a_chat_comes_once_over_a_kill(sh
         assert await client.ask("hello") == "Hello! What can I do for you?"
     jobs = json.loads((await daemon.command("cron", "list", "--json")).out)["jobs"]
     [job] = [job for job in jobs if job["prompt"] == "drink tea"]
-    assert (job["runs"], job["enabled"]) == (1, False)
+    assert (job["runs"], job["enabled"], job["over"]) == (1, False, True)
+    assert f"{job['id']}  over " in (await daemon.command("cron", "list")).out
+
+
+async def test_a_single_time_that_is_paused_is_not_over(shared, name):
+    daemon = shared
+    added = await daemon.command(
+        "cron", "add", "--at", "2199-12-01T09:00", "--prompt", "x", "--channel", f"web:{name}", "--json"
+    )
+    id = json.loads(added.out)["id"]
+    assert (await daemon.command("cron", "pause", id)).out.startswith(f"Paused {id}  paused ")
+    assert (await daemon.command("cron", "resume", id)).code == 0
+    assert (await daemon.command("cron", "remove", id)).code == 0
 
 
 async def test_jobs_are_kept_on_the_command_line(shared, name):

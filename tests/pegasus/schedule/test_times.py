@@ -52,6 +52,9 @@ def test_a_point_in_time_without_an_offset_is_in_the_named_zone():
     assert schedule == Schedule(at="2026-12-01T09:00:00+01:00")
     assert next_run(schedule, NOW) == ms(2026, 12, 1, 9)
     assert next_run(schedule, ms(2026, 12, 1, 9)) is None
+    assert schedule_text(schedule) == "at 2026-12-01 09:00:00+01:00"
+    assert schedule_text(Schedule(at="2026-12-01T09:00:00.288000+01:00")) == "at 2026-12-01 09:00:00+01:00"
+    assert schedule_text(Schedule(at="tomorrow")) == "at tomorrow", "as somebody may have written into the file"
 
 
 def test_a_point_in_time_in_a_gap_is_the_moment_behind_it():

@@ -198,6 +198,7 @@ export const T = {
     next: "next ",
     paused: "paused",
     over: "does not run again",
+    running: "runs now",
     last: "last",
     runs: (n) => plural(n, "run", "runs"),
     failures: (n) => `failed ${n} in a row`,

@@ -40,7 +40,7 @@ export function open(app) {
   function card(job) {
     const { id } = job;
     const isOn = job.enabled !== false;
-    const next = job.next ? [T.schedule.next, h("time", { "data-at": job.next, title: fullTime(job.next) }, fromNow(job.next))] : [isOn ? T.schedule.over : T.schedule.paused];
+    const next = job.next ? [T.schedule.next, h("time", { "data-at": job.next, title: fullTime(job.next) }, fromNow(job.next))] : [job.over ? T.schedule.over : isOn ? T.schedule.running : T.schedule.paused];
     return h(
       "section",
       { class: "card", "data-state": job.failures ? "failed" : isOn && job.next ? "completed" : "idle" },
@@ -51,7 +51,7 @@ export function open(app) {
         "div",
         { class: "buttons" },
         h("button", { class: "secondary", type: "button", onclick: () => act("run", { id }) }, icon("play"), T.schedule.run),
-        h("button", { class: "secondary", type: "button", onclick: () => act(isOn ? "pause" : "resume", { id }) }, isOn ? T.schedule.pause : T.schedule.resume),
+        job.over ? null : h("button", { class: "secondary", type: "button", onclick: () => act(isOn ? "pause" : "resume", { id }) }, isOn ? T.schedule.pause : T.schedule.resume),
         sureButton(T.schedule.remove, T.schedule.removeSure, () => act("remove", { id })),
       ),
     );
@@ -93,5 +93,5 @@ export function open(app) {
 
 function when({ cron, tz, every, at }) {
   if (cron) return tz ? `${cron} ${tz}` : cron;
-  return every ? T.schedule.everySpan(roundSpan(every)) : at;
+  return every ? T.schedule.everySpan(roundSpan(every)) : fullTime(Date.parse(at));
 }
