@@ -118,6 +118,22 @@ HOSTILE = [
 ]
 
 
+def test_a_job_whose_time_has_passed_is_over_and_no_line_of_the_log_is_squeezed(site):
+    page = site.open()
+    say(page, "remind me in 1 second to drink tea")
+    expect(answers(page).last).to_have_text("Reminder: drink tea")
+    go(page, "schedule")
+    card = page.locator(".card", has_text="drink tea")
+    expect(card).to_contain_text("does not run again")
+    expect(card.get_by_role("button")).to_have_text(["Run now", "Remove"])
+
+    with (site.daemon.home / "logs" / "pegasus.log").open("a") as log:
+        log.write("a line that belongs to the one before\n")
+    go(page, "log")
+    lines = page.locator(".log li")
+    expect(lines.filter(has_text="a line that belongs").locator(".event")).to_contain_text("a line that belongs")
+
+
 def test_texts_of_others_stay_texts(site):
     """The stand-in repeats what it is told, so each text comes back in replies, as a task, as a tool's result and as an approval."""
     page = site.open()

@@ -47,8 +47,7 @@ export function open(app) {
   function add(text) {
     const found = parse(text);
     if (!found) {
-      const last = lines.lastElementChild;
-      if (last) last.append("\n", ...visible(text));
+      lines.lastElementChild?.querySelector(".event").append("\n", ...visible(text));
       return;
     }
     const line = h("li", { "data-level": found.level }, h("time", {}, found.time), h("span", { class: "level" }, found.level), h("span", { class: "who" }, found.logger), h("span", { class: "event" }, ...visible(found.event)));
