@@ -21,6 +21,9 @@ _TYPED: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 _LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999; `strftime` is not defined beyond it on all systems."""
 
+_UNITS: Final = (("d", 86400, 360), ("h", 3600, 6), ("min", 60, 1))
+"""Units, their seconds, and the seconds that the last digit of the next smaller unit stands for."""
+
 
 def plural(n: int, singular: str, plural: str | None = None) -> str:
     """Return a count with its noun. Without `plural`, an s is added.
@@ -33,8 +36,9 @@ def plural(n: int, singular: str, plural: str | None = None) -> str:
 
 def format_duration(seconds: float) -> str:
     """Return a duration in the largest unit that fits: `3.2 s`, `42 s`, `1.5 min`, `2.0 h`, `11.6 d`."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
+    # What would be rounded up to a whole larger unit is shown in that one: 59.99 min are 1.0 h.
+    for unit, length, step in _UNITS:
+        if round(seconds / step) * step >= length:
             return f"{seconds / length:.1f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 

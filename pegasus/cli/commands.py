@@ -68,6 +68,30 @@ MODULES: Final[Mapping[str, str]] = {
 JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="One JSON object.")
 """Option of the commands that programs may call."""
 
+
+class WholeNumber(click.IntRange):
+    """Type of a parameter that is a whole number: `WholeNumber(1, 200)`. Both ends belong to it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number. Raises BadParameter, which says what is allowed in the words of all other messages."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            end = "" if self.max is None else f" to {self.max}"
+            self.fail(f"found {value!r}; allowed: a whole number from {self.min}{end}", param, ctx)
+
+
+class Number(click.types.FloatParamType):
+    """Type of a parameter that is a number: `Number()`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number. Raises BadParameter, which says what is allowed."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"found {value!r}; allowed: a number", param, ctx)
+
+
 _HELP: Final = {"help_option_names": ["-h", "--help"]}
 """click's context settings of every command: `-h` beside `--help`."""
 _MEANT: Final = {"model": "init", "models": "init", "setup": "init", "settings": "config", "start": "run"}

@@ -88,7 +88,7 @@ def run_set(options: Options, *, key: str, value: str | None) -> int:
     Lists and tables are written as in TOML: '["a", "b"]'.
     """
     try:
-        path = parse_key(key)
+        path = parse_key(key, program_name())
         text = _ask_value(key, path) if value is None else value
         change = partial(set_key, path=path, value=parse_value(path, text))
         return _change(options, path, change)
@@ -103,7 +103,7 @@ def run_unset(options: Options, *, key: str) -> int:
     Its default counts again.
     """
     try:
-        path = parse_key(key)
+        path = parse_key(key, program_name())
         return _change(options, path, partial(unset_key, path=path))
     except EditError as error:
         return report_failure(str(error))

@@ -170,7 +170,7 @@ def skills_text(answer: Answer) -> str:
         for skill in answer["skills"]
     ]
     lines += [
-        format_proposed(skill["name"], skill["problem"] or "", was_accepted=skill["changed"])
+        format_proposed(skill["name"], skill["problem"] or "", was_accepted=skill["changed"], program=program_name())
         for skill in answer["proposed"]
     ]
     problems = len(answer["problems"]) - len(answer["proposed"])

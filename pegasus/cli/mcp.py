@@ -7,6 +7,7 @@ same programs and asks for their tools, so that a mistake in the settings is fou
 from __future__ import annotations
 
 import importlib
+from typing import Final
 
 import attrs
 import click
@@ -22,11 +23,12 @@ MCP = pegasus.subgroup("mcp", "List and check MCP servers, whose tools the agent
 
 _NAME = click.Argument(["name"], required=False, metavar="[NAME]")
 """Name of a server in the settings."""
+_NONE: Final = "No MCP servers. A section [mcp.servers.NAME] of the settings makes one, from the next start on."
 
 
 def servers_text(answer: Answer) -> str:
     """Return a line for each server: name, state, tools, protocol, or the reason why it is down."""
-    return "\n".join(server_line(server) for server in answer["servers"]) or "No MCP servers: see [mcp.servers.NAME]."
+    return "\n".join(server_line(server) for server in answer["servers"]) or _NONE
 
 
 def server_line(server: Answer) -> str:
@@ -69,7 +71,7 @@ def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool
             took = format_duration(result.seconds)
             print_text(f"{result.name}  answers, {plural(result.tools, 'tool')} ({result.protocol}, {took})")
     if not results and not as_json:
-        print_text("No MCP servers: see [mcp.servers.NAME].")
+        print_text(_NONE)
     return 1 if any(result.problem for result in results) else 0
 
 

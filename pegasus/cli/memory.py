@@ -16,7 +16,7 @@ import click
 import trio
 
 from actors import Ref
-from pegasus.cli.commands import JSON, pegasus
+from pegasus.cli.commands import JSON, WholeNumber, pegasus
 from pegasus.cli.control import Answer, change_files, fit_terminal, query
 from pegasus.formatting import format_time
 from pegasus.host import Home, wall_clock
@@ -140,7 +140,7 @@ def run_show(home: Home, settings: Settings, *, path: str) -> Answer:
     MEMORY,
     "log",
     click.Argument(["path"], required=False),
-    click.Option(["--limit"], default=20, type=click.IntRange(1, 200), metavar="N", show_default=True),
+    click.Option(["--limit"], default=20, type=WholeNumber(1, 200), metavar="N", show_default=True),
     JSON,
     method="memory.log",
     text=log_text,
@@ -161,7 +161,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> 
 @query(
     MEMORY,
     "undo",
-    click.Argument(["n"], type=click.IntRange(1), metavar="N"),
+    click.Argument(["n"], type=WholeNumber(1), metavar="N"),
     method="memory.undo",
     text=undo_text,
     refusals=(MemoryRefused, StorageError),  # without a daemon a full disk is met in this process
@@ -180,7 +180,7 @@ def run_undo(home: Home, settings: Settings, *, n: int) -> Answer:
     MEMORY,
     "search",
     click.Argument(["query"]),
-    click.Option(["--limit"], default=8, type=click.IntRange(1, 30), metavar="N", show_default=True),
+    click.Option(["--limit"], default=8, type=WholeNumber(1, 30), metavar="N", show_default=True),
     click.Option(["--in", "in_"], type=click.Choice(["facts", "episodes", "sessions"]), help="Only there."),
     JSON,
     method="memory.search",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import click
 
 from actors import Ref
-from pegasus.cli.commands import JSON, pegasus, program_name
+from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, change_files, query
 from pegasus.host import Home, wall_clock
 from pegasus.identity import (
@@ -31,7 +31,7 @@ from pegasus.storage import JournalMessage, StorageError
 PERSONA = pegasus.subgroup("persona", "Show the persona, and decide about its proposals.")
 
 
-_NUMBER = click.Argument(["n"], type=click.IntRange(min=1), metavar="N")
+_NUMBER = click.Argument(["n"], type=WholeNumber(min=1), metavar="N")
 """Number of a proposal, as `persona list` shows it."""
 _REFUSALS = (ProposalRefused, PersonaError, StorageError)
 """Reasons for which a decision is not recorded, such as a number that does not exist."""

@@ -30,7 +30,7 @@ import click
 import trio
 
 from pegasus.cli.chat import check_channel
-from pegasus.cli.commands import pegasus, program_name
+from pegasus.cli.commands import Number, pegasus, program_name
 from pegasus.cli.control import STATE_SECONDS, ask_daemon, describe_refusal, find_daemon, print_text, report_failure
 from pegasus.client import (
     ClientError,
@@ -66,7 +66,9 @@ AWAY_SECONDS: Final = 60.0
     click.Argument(["text"]),
     click.Option(["--channel"], default="send", metavar="ID", show_default=True, help="Conversation."),
     click.Option(["--until-done"], is_flag=True, help="Wait for its background tasks, too."),
-    click.Option(["--wait"], type=float, metavar="SECONDS", help="Longest time to wait [60; 3600 with --until-done]."),
+    click.Option(
+        ["--wait"], type=Number(), metavar="SECONDS", help="Longest time to wait [60; 3600 with --until-done]."
+    ),
 )
 def run_send(
     home: Home, settings: Settings, *, text: str, channel: str, wait: float | None = None, until_done: bool = False
@@ -82,7 +84,7 @@ def run_send(
         wait = WAIT_UNTIL_DONE if until_done else WAIT
     if not 0 <= wait <= 86400:
         raise click.BadParameter(f"found {wait}; allowed: 0 to 86400 seconds", param_hint="--wait")
-    text = sys.stdin.read().strip() if text == "-" else text
+    text = _decoded(sys.stdin.read().strip() if text == "-" else text)
     if not text.strip():
         raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
     sending = _Sending(partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, until_done)
@@ -91,6 +93,11 @@ def run_send(
     except NotConnected as error:
         return report_failure(describe_refusal(error, "send"))
     return _exit_code(sending, wait)
+
+
+def _decoded(text: str) -> str:
+    """Return text of stdin or the command line with U+FFFD for bytes that are no UTF-8, as a pipe to `chat` has it."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _exit_code(sending: _Sending, wait: float) -> int:

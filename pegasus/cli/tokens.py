@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import click
 
 from actors import Ref
-from pegasus.cli.commands import JSON, pegasus
+from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import Answer, change_files, fit_terminal, query
 from pegasus.formatting import format_time
 from pegasus.host import Home, print_error, wall_clock
@@ -51,7 +51,7 @@ def _describe(token: Mapping[str, object]) -> str:
 def add_text(answer: Answer) -> str:
     """Return the token alone; a note about it goes to stderr."""
     print_error(
-        f"The token {answer['name']!r} is below. It is shown only now; `pegasus token revoke {answer['name']}` takes it back."
+        f"The token {answer['name']!r} is below. It is shown only now; `{program_name()} token revoke {answer['name']}` takes it back."
     )
     return str(answer["token"])
 

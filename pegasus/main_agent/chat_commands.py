@@ -170,7 +170,9 @@ def stop_text(
     lines += [f"- still ending: {description}" for description in still_ending]
     if waiting:
         verb = "is" if waiting == 1 else "are"
-        lines.append(f"{plural(waiting, 'message')} {verb} still waiting and will be taken up next.")
+        note = f"{plural(waiting, 'message')} {verb} still waiting and will be taken up next."
+        # Without an empty line Markdown takes a line behind a list for a part of its last item.
+        lines.append(f"\n{note}" if lines[-1].startswith("- ") else note)
     return "\n".join(lines)
 
 

@@ -164,7 +164,7 @@ async def model_command(argument: str, switch: ModelSwitch, *, owner: bool) -> s
     try:
         now = await switch.choose("" if wanted.lower() == _BACK else wanted)
     except ModelConfigError as error:
-        return f"{error}\n{_list(switch.choices())}\nStill using {switch.current}."
+        return f"{error}\n{_list(switch.choices())}\n\nStill using {switch.current}."
     if now == before:
         return f"Still using {now}."
     back = f" /model {_BACK} goes back to the one of the settings." if switch.chosen else ""

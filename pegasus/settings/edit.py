@@ -32,9 +32,10 @@ class EditError(Exception):
 # ------------------------------------------------------------------ keys and values
 
 
-def parse_key(text: str) -> tuple[str, ...]:
+def parse_key(text: str, program: str = "pegasus") -> tuple[str, ...]:
     """Return the path of a key as it is written in TOML. Raises EditError, which suggests keys.
 
+    program: how the person calls Pegasus, for the hint.
     A name with dots is quoted: `prices."openai/gpt-4.1".input` is ("prices", "openai/gpt-4.1", "input").
     """
     path: list[str] = []
@@ -52,7 +53,7 @@ def parse_key(text: str) -> tuple[str, ...]:
     if find_key(path) is None:
         near = suggest_keys(text)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        raise EditError(f'there is no key "{text}".{hint} "pegasus config keys" lists all of them.')
+        raise EditError(f'there is no key "{text}".{hint} "{program} config keys" lists all of them.')
     return tuple(path)
 
 

@@ -237,6 +237,9 @@ def _syntax_problem(file: Path, message: str, content: str) -> SettingsProblem:
     line = re.match(r"line (\d+)", place)
     if line and (twice := _find_duplicate(found, content.splitlines(), int(line[1]))):
         return SettingsProblem(str(file), "", f"{twice}; leave one of them", "")
+    for word, words in (("Expected ", "no "), ("Found ", "")):  # "found" is put in front
+        if found.startswith(word):
+            found = words + found.removeprefix(word)
     return SettingsProblem(str(file), place, found[:1].lower() + found[1:], "TOML 1.0 (https://toml.io)")
 
 

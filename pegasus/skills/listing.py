@@ -69,13 +69,16 @@ def format_help(skills: Iterable[Skill]) -> str:
     )
 
 
-def format_proposed(name: str, problem: str = "", *, was_accepted: bool) -> str:
-    """Return the line about a skill of the workspace that does not count, with how to accept it. Nothing that it says is shown."""
+def format_proposed(name: str, problem: str = "", *, was_accepted: bool, program: str = "pegasus") -> str:
+    """Return the line about a skill of the workspace that does not count, with how to accept it. Nothing that it says is shown.
+
+    program: how the person calls Pegasus.
+    """
     shown = truncate("".join(character for character in name if character.isprintable()), MAX_SENTENCE)
     if problem:
         return f"{shown} (workspace): does not count: {problem}"
     why = "its files have changed since you accepted it" if was_accepted else "you have not accepted it"
-    how = f"pegasus skills accept {shown}, or /skills accept {shown}"
+    how = f"{program} skills accept {shown}, or /skills accept {shown}"
     return f"{shown} (workspace): does not count, {why}. Read its files, then: {how}"
 
 

@@ -7,7 +7,18 @@ from pegasus.formatting import format_duration, format_time, plural, truncate
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59, "59 s"), (90, "1.5 min"), (7200, "2.0 h"), (1e6, "11.6 d")],
+    [
+        (0.04, "0.0 s"),
+        (9.94, "9.9 s"),
+        (59, "59 s"),
+        (90, "1.5 min"),
+        (7200, "2.0 h"),
+        (1e6, "11.6 d"),
+        (59.7, "1.0 min"),
+        (3599.9, "1.0 h"),
+        (86399, "1.0 d"),
+        (3590, "59.8 min"),
+    ],
 )
 def test_spans(seconds, words):
     assert format_duration(seconds) == words

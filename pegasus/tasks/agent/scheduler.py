@@ -385,10 +385,11 @@ def _check_resumable(entry: TaskEntry, text: str) -> None:
     """Raise TaskError, which says why, if the task cannot be resumed."""
     state = entry.view.state
     is_resting = state in (TaskState.SUSPENDED, TaskState.COMPLETED) or is_interrupted(state, entry.view.error)
+    name = entry.view.number or entry.task_id
     if entry.is_ending or not is_resting:
-        raise TaskError(f"task {entry.task_id} is {state.value}; only suspended and completed tasks can be resumed")
+        raise TaskError(f"task {name} is {state.value}; only suspended and completed tasks can be resumed")
     if state is TaskState.COMPLETED and not text.strip():
-        raise TaskError(f"task {entry.task_id} is completed; say what it is to do now")
+        raise TaskError(f"task {name} is completed; say what it is to do now")
 
 
 def _crash_reason(exit: Exit) -> str:

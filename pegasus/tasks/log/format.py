@@ -23,6 +23,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import date
 from io import BytesIO
 from itertools import islice
 from types import MappingProxyType
@@ -66,8 +67,14 @@ def is_task_id(text: str) -> bool:
 
 
 def is_date(text: str) -> bool:
-    """Return whether the text has the form YYYY-MM-DD."""
-    return _DATE.fullmatch(text) is not None
+    """Return whether the text is a day of the calendar in the form YYYY-MM-DD."""
+    if _DATE.fullmatch(text) is None:
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def date_of(ms: int) -> str:

@@ -175,6 +175,8 @@ def test_hints_name_the_command_that_started_pegasus(pegasus, monkeypatch):
     monkeypatch.setenv("PEGASUS_PROGRAM", "./scripts/run")
     assert pegasus("status")[2].endswith("start one with: ./scripts/run run\n")
     assert "Next: ./scripts/run " in pegasus("init")[1]
+    assert '"./scripts/run config keys" lists all of them.' in pegasus("config", "set", "no.key", "1")[2]
+    assert "`./scripts/run token revoke laptop` takes it back." in pegasus("token", "add", "laptop")[2]
 
 
 def test_hints_lead_to_the_home_of_the_command(pegasus, tmp_path, monkeypatch):
@@ -224,6 +226,10 @@ def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it():
         (["send", " "], "found nothing to send"),
         (["send", "x", "--wait", "-1"], "found -1.0; allowed: 0 to 86400 seconds"),
         (["send", "x", "--wait", "nan"], "found nan; allowed: 0 to 86400 seconds"),
+        (["send", "x", "--wait", "soon"], "found 'soon'; allowed: a number (see"),
+        (["memory", "undo", "x"], "found 'x'; allowed: a whole number from 1 (see"),
+        (["memory", "log", "--limit", "0"], "found '0'; allowed: a whole number from 1 to 200 (see"),
+        (["tasks", "list", "--date", "2026-02-30"], "found '2026-02-30'; allowed: YYYY-MM-DD (see"),
         (["chat", "--channel", ""], "allowed: printable text"),
         (["chat", "--channel", "a\nb"], "allowed: printable text"),
         (["--set", "x", "run"], 'found "x"; allowed: section.key=value'),

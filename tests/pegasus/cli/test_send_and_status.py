@@ -108,6 +108,15 @@ async def test_send_prints_all_replies_of_the_turn(home, nursery, capsys):
         await gate.journal.until(lambda: gate.journal.acks and gate.journal.acks[-1] == (SEND.address, 2))
 
 
+async def test_bytes_that_are_no_utf_8_are_sent_as_replacement_characters(home, nursery, capsys):
+    """The interpreter reads such bytes of the command line and of stdin as half surrogate pairs."""
+    async with daemon(home) as gate:
+        nursery.start_soon(turn, gate, "one")
+        assert await run(run_send, home, text="gr\udcff\udcdfe", channel="send", wait=15) == 0
+        ((message, _),) = gate.journal.accepted
+        assert message.text == "gr\ufffd\ufffde"
+
+
 async def test_send_ends_with_a_silent_turn(home, nursery, capsys):
     async with daemon(home) as gate:
         nursery.start_soon(turn, gate)

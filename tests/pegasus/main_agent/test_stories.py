@@ -265,7 +265,7 @@ async def test_stop_counts_what_still_waits_also_what_is_begun_by_then(autojump_
             await world.say(text)
         said = (await world.next_reply()).text
         assert "one" in said
-        assert "2 messages are still waiting" in said
+        assert "\n\n2 messages are still waiting" in said, "behind a list Markdown needs an empty line"
 
 
 async def test_stop_with_nothing_running_says_so(autojump_clock):

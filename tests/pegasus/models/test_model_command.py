@@ -170,7 +170,7 @@ async def test_a_mistake_changes_nothing_and_names_what_is_allowed() -> None:
     said = await model_command("nobody/x", Switch(models()), owner=True)
     assert 'there is no provider "nobody"' in said
     assert "- lab/a" in said
-    assert said.endswith("Still using lab/a.")
+    assert said.endswith("- lab/a\n\nStill using lab/a."), "behind a list Markdown needs an empty line"
 
 
 # ------------------------------------------------------------------ in the daemon

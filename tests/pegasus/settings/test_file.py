@@ -138,6 +138,10 @@ def test_a_byte_order_mark_is_no_mistake(load):
         ),
         ('[gateway]\nhost = ""\n', 'gateway.host: found ""; allowed: one line of text, not empty'),
         ("[gateway]\ntoken = 12345\n", "gateway.token: found a int; allowed: one line of text"),
+        (
+            "[a\n",
+            "line 1, column 3: found no ']' at the end of a table declaration; allowed: TOML 1.0 (https://toml.io)",
+        ),
         ("a = " + "[" * 50_000, "found brackets nested too deep; allowed: TOML 1.0 (https://toml.io)"),
     ],
 )
