@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 from pegasus.outside import Outside, join_outside
@@ -51,8 +52,6 @@ _PHRASES: Final = (
 )
 """Phrases of attempts to give the agent orders, in English, German, French, Spanish, Chinese and Japanese. Gaps
 are bounded (`.{0,40}`), so that a long text takes linear time."""
-_DETECTOR: Final = re.compile("|".join(_PHRASES), re.IGNORECASE | re.MULTILINE | re.DOTALL)
-"""All phrases in one expression, which is searched once."""
 _INVISIBLE: Final = re.compile("[\U000e0000-\U000e007f\u202a-\u202e\u2066-\u2069\u200b\u2060-\u2064]")
 """Tags, directions and zero widths, which can hide words from people but not from models."""
 _MARK: Final = re.compile(r"\[source: [^\]\n]{0,200}\]")
@@ -63,6 +62,12 @@ _BULLET: Final = re.compile(r"\s*[-*] ")
 """Beginning of an item of a list."""
 _READS_LIKE: Final = "reads like an instruction"
 """Part of marks and warnings."""
+
+
+@cache
+def _detector() -> re.Pattern[str]:
+    """Return all phrases as one expression, which is searched once. It is made at the first use: compiling takes milliseconds."""
+    return re.compile("|".join(_PHRASES), re.IGNORECASE | re.MULTILINE | re.DOTALL)
 
 
 def is_instruction(text: str) -> bool:
@@ -76,7 +81,7 @@ def is_instruction(text: str) -> bool:
         # Compatibility forms (full width, ligatures) and format characters would hide a phrase from the
         # expression.
         text = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
-    return _DETECTOR.search(text) is not None
+    return _detector().search(text) is not None
 
 
 def mark_for(text: str, source: str, seen: Iterable[str] = ()) -> str:

@@ -25,6 +25,7 @@ import re
 import sqlite3
 import unicodedata
 from collections.abc import Iterable
+from functools import cache
 from typing import Final, NamedTuple
 
 VERSION: Final = f"3 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
@@ -247,12 +248,16 @@ _UNSPACED: Final = (
 )
 """Scripts that are indexed as pairs: Thai, Lao, Burmese, Khmer, kana, Han, and Hangul, whose particles cling to
 the words."""
-_RUN: Final = re.compile(f"[{_UNSPACED}]+")
-"""Run of characters without spaces between words."""
 _QUOTED: Final = re.compile(r'"([^"]*)"|“([^”]*)”|「([^」]*)」')
 """Words in quotes, which must follow each other."""
 _PIECE: Final = re.compile(r"[^\s,;!?()\[\]{}\"，。、；！？（）「」『』【】]+")
 """Characters between blanks and punctuation, in a query."""
+
+
+@cache
+def _run_of_unspaced() -> re.Pattern[str]:
+    """Return the expression for a run of characters without spaces between words, which takes milliseconds to compile."""
+    return re.compile(f"[{_UNSPACED}]+")
 
 
 def folded(text: str) -> str:
@@ -265,7 +270,7 @@ def folded(text: str) -> str:
 
 def indexed(text: str) -> str:
     """Return the text as it is given to the tokenizer."""
-    return text if text.isascii() else _RUN.sub(lambda run: f" {_pairs(run[0])} ", folded(text))
+    return text if text.isascii() else _run_of_unspaced().sub(lambda run: f" {_pairs(run[0])} ", folded(text))
 
 
 def _pairs(run: str) -> str:
@@ -294,7 +299,7 @@ def terms_of(query: str) -> tuple[str, ...]:
 def _terms_of_piece(piece: str) -> list[str]:
     """Return the terms of a piece without spaces. `GPU显存` is two terms."""
     parts, done = [], 0
-    for run in _RUN.finditer(piece):
+    for run in _run_of_unspaced().finditer(piece):
         parts += [piece[done : run.start()], run[0]]
         done = run.end()
     return [term for part in (*parts, piece[done:]) if (term := _term(part))]
@@ -307,10 +312,10 @@ def _term(phrase: str) -> str:
     """
     if not any(map(str.isalnum, phrase)):
         return ""
-    if len(phrase) == 1 and _RUN.fullmatch(phrase):
+    if len(phrase) == 1 and _run_of_unspaced().fullmatch(phrase):
         # A prefix search finds all pairs that begin with the character.
         return f'"{phrase}"*'
-    text = _RUN.sub(lambda run: f" {_pairs_alone(run[0])} ", phrase).replace('"', " ").strip()
+    text = _run_of_unspaced().sub(lambda run: f" {_pairs_alone(run[0])} ", phrase).replace('"', " ").strip()
     return f'"{text}"'
 
 
@@ -323,12 +328,12 @@ def needles_of(query: str) -> tuple[str, ...]:
     """Return pieces of the query as they may occur in a text that was found, longest first. They choose the snippet."""
     found: dict[str, None] = {}
     for piece in _PIECE.findall(query.replace('"', " ")):
-        for part in (piece, *_RUN.findall(piece)):
+        for part in (piece, *_run_of_unspaced().findall(piece)):
             low = part.lower()
             found[low] = None
             if len(low) > 5 and low.isascii():
                 found[low[: max(4, len(low) - 3)]] = None  # other endings
-            if _RUN.fullmatch(part):
+            if _run_of_unspaced().fullmatch(part):
                 found.update(dict.fromkeys(low[n : n + 2] for n in range(len(low) - 1)))
     return tuple(sorted(found, key=len, reverse=True))
 
