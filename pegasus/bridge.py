@@ -89,7 +89,7 @@ class BridgeDisconnected(Exception):
     """The connection has ended. It stays inside of this file."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class BridgeDraft:
     """A message on its way to the agent's disk."""
 

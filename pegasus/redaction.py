@@ -94,7 +94,7 @@ _LOOKS_RANDOM: Final = r"(?=[^\s\"']{0,64}?(?:[0-9]|(?-i:[a-z][A-Z])|=)|[A-Za-z0
 """Ahead of a value: it has a digit, a change of case, or many letters, and is therefore no word of a sentence."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class SecretFormat:
     """A format by which secrets are recognised.
 

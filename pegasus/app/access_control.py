@@ -14,7 +14,7 @@ from pegasus.messages import Json
 from pegasus.policy import TokenBook, TokenRefused, tokens_view
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TokenMethods:
     """The tokens of clients: `tokens.list`, `tokens.add`, `tokens.revoke`.
 
@@ -54,7 +54,7 @@ class TokenMethods:
         return {"name": name}
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class PairingMethods:
     """People who have written and are not known yet: `pair.list`, `pair.approve`, `pair.revoke`.
 

@@ -76,7 +76,7 @@ _NO_VALUES: Final[Metadata] = MappingProxyType({})
 _log = get_logger("approvals")
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ApprovalDesk:
     """Shows approvals to owners and carries out their answers.
 

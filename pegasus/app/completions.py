@@ -17,7 +17,7 @@ from pegasus.main_agent import SkillInvoker, describe_commands
 from pegasus.messages import Json
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class CompletionMethod:
     """The method `completions` of the control plane.
 

@@ -82,7 +82,7 @@ READ_METHODS = frozenset(
 # ------------------------------------------------------------------ memory
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class MemoryMethods:
     """Memory: `memory.list`, `.show`, `.log`, `.write`, `.undo`, `.search`.
 
@@ -155,7 +155,7 @@ def _user_of(caller: Caller) -> Author:
 # ------------------------------------------------------------------ persona
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class PersonaMethods:
     """The persona: `persona.list`, `persona.accept`, `persona.reject`.
 
@@ -199,7 +199,7 @@ class PersonaMethods:
 # ------------------------------------------------------------------ all methods
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ControlPlane:
     """The methods `status`, `usage`, `tree` and `stop`, and the table of all methods.
 

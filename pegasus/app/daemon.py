@@ -133,7 +133,7 @@ def run_daemon(home: Home, settings: Settings) -> int:
         return _complain(_cause(error), EXIT_FAILURE)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _World:
     """Everything that is read before the event loop starts."""
 

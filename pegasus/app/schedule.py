@@ -31,7 +31,7 @@ ANSWER_TIMEOUT = 10.0
 """Seconds that the actor may take to answer."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class CronMethods:
     """The jobs, for owners.
 

@@ -124,7 +124,7 @@ class ModelSource(Protocol):
         """Return the answer to `/usage` in this chat."""
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(eq=False, repr=False, kw_only=True)
 class Environment:
     """Everything that the supervision tree is given from outside.
 
@@ -186,7 +186,7 @@ class Environment:
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Services:
     """The services of a running tree.
 

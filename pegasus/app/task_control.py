@@ -48,7 +48,7 @@ MAX_EVENTS = 1000
 # ------------------------------------------------------------------ tasks
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TaskMethods:
     """Tasks: `tasks.list`, `tasks.show`, `tasks.replay`, `tasks.log`, `tasks.cancel`, `tasks.resume`.
 
@@ -158,7 +158,7 @@ def _task_id(params: Params) -> str:
 # ------------------------------------------------------------------ events
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class EventMethods:
     """Events as they happen: `events.subscribe`.
 
@@ -209,7 +209,7 @@ def _event_types(params: Params) -> frozenset[str] | None:
 # ------------------------------------------------------------------ a conversation
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ConversationMethod:
     """The work that is under way for one conversation: `conversation`.
 

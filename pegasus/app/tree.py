@@ -93,7 +93,7 @@ less, so that the persister behind it can still write how the tasks ended."""
 _log = get_logger("tree")
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AgentTree:
     """A running tree, as far as others talk to it."""
 

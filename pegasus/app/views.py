@@ -57,7 +57,7 @@ TAIL: Final = 64 * 1024
 _ANSWER_TIMEOUT: Final = 5.0
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ViewMethods:
     """Methods that only show something.
 

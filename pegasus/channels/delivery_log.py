@@ -42,7 +42,7 @@ UNCONFIRMED: Final = "unconfirmed"
 _log = get_logger("channels")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class DeliveredReply:
     """The last reply of a conversation that the service has taken, in whole or in part."""
 

@@ -10,7 +10,7 @@ import trio
 from pegasus.messages import OutboundMessage, Progress, Typing
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OutgoingChat:
     """The way out to one conversation. It exists while there is something to send or to show."""
 

@@ -36,7 +36,7 @@ async def _no_answer(*_: object) -> str:
     return "This cannot be answered here."
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(eq=False, repr=False, kw_only=True)
 class ServiceContext:
     """Everything that the adapters of services are given by the composition root."""
 

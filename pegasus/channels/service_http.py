@@ -37,7 +37,7 @@ _AGENT: Final = f"pegasus/{__version__}"
 logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class HttpReply:
     """The whole answer of a service: `HttpReply(200, headers, b"{}")`."""
 

@@ -61,7 +61,7 @@ class Finding:
     """What to do; "" if there is nothing to do."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Examined:
     """The installation that the checks look at."""
 

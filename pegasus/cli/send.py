@@ -127,7 +127,7 @@ def _refusal(rejected: MessageRejected) -> str:
     return f"the message was not taken: {rejected.message.removeprefix('message.')}"
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Sending:
     """A message, and what becomes of it.
 

@@ -279,7 +279,7 @@ class Client:
                 pass
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Call:
     """A call that waits for its result."""
 

@@ -63,7 +63,7 @@ _TEXT_SUFFIXES: Final = (".txt", ".md", ".csv", ".log")
 """File names that are text where the MIME type says nothing."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class KeptMedia:
     """Outcome of `keep_media`.
 

@@ -47,7 +47,7 @@ _log = get_logger("bus")
 # ------------------------------------------------------------------ messages
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Emit:
     """Publish an event. Sent with `tell`, not `ask`: an emitter never waits for subscribers.
 
@@ -61,7 +61,7 @@ class Emit:
     """Event to publish."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Deliver:
     """To a subscriber: an event was published."""
 
@@ -69,7 +69,7 @@ class Deliver:
     """Published event, the same object for every subscriber."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Subscribe:
     """Deliver events from now on. A subscriber that subscribes again replaces its types.
 
@@ -88,7 +88,7 @@ class Subscribe:
     """Whether none may be lost. Of a subscriber that is not essential and 1,000 events behind, the oldest are dropped."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Unsubscribe:
     """Deliver nothing more to a subscriber. A subscription that does not exist is no error."""
 
@@ -112,7 +112,7 @@ class BusStatus:
     """Events that subscribers were too slow for, all together."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class GetBusStatus:
     """Return the figures of the bus."""
 

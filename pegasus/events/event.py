@@ -51,7 +51,7 @@ class EventType(IntEnum):
     AUTH_REFRESH_FAILED = 530
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Event:
     """Something that happened. Events are compared by identity, not by content.
 

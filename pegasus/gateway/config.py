@@ -137,7 +137,7 @@ PushEvent: TypeAlias = Callable[[int, Params], Awaitable[None]]
 """Sends an `event` frame with this number and this event to the caller; waits while the caller has too much to read."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class EventStream:
     """A method's result that is followed by `event` frames, over the same connection and for as long as that lasts.
 

@@ -79,7 +79,7 @@ class RefusalLog:
             _log.info("refused a client", client=client, code=code, reason=reason)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class GatewayServices:
     """The objects that all connections of one run of the gateway share."""
 

@@ -199,7 +199,7 @@ class Requests:
         return error_frame("internal", f"{call.method} took longer than {CALL_TIMEOUT:g} s and was ended", call.id)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _StreamBegun:
     """The answer to a call that began a stream."""
 

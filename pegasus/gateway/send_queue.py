@@ -42,7 +42,7 @@ Entry: TypeAlias = str | Callable[[], Awaitable[str]]
 itself within a bounded time, and may not raise."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class WaitingDraft:
     """Draft that waits in a queue."""
 

@@ -39,7 +39,7 @@ GOODBYE_TIME = 2.0
 _log = get_logger("gateway")
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ServeConnection:
     """Question: serve a client that has connected to the HTTP server; answered when it has gone.
 

@@ -18,7 +18,7 @@ from pegasus.identity.prompt import ChannelNote, main_prompt
 from pegasus.identity.workspace_files import WORKSPACE_FILES, WorkspaceFiles
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class MainPrompts:
     """Everything that the Main Agent's prompt is made of.
 

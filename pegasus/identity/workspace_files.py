@@ -73,7 +73,7 @@ class _File(NamedTuple):
     """It has a second name, through which it can be changed by whoever may write there."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class WorkspaceFiles:
     """The owner's files in one folder, as they were when they were last looked at.
 

@@ -35,7 +35,7 @@ class GuestLimits:
     """Messages that may wait."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Bucket:
     """Messages that a sender may send at once."""
 

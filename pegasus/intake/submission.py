@@ -85,7 +85,7 @@ class InvalidMessage(ValueError):
     """A field of a message is not what is allowed. str() names the field as it stands on the wire, and what is allowed."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Intake:
     """The one way in; made once by the daemon and given to the gateway and to every adapter.
 

@@ -121,7 +121,7 @@ async def main_agent(
         nursery.cancel_scope.cancel()
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _MainAgent:
     """The two lanes and the state that they share.
 

@@ -84,7 +84,7 @@ class ModelAnswer:
     """Sentence for the owner about the model's server, to be shown beside the answer."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Thought:
     """Facts of one thought, gathered once."""
 
@@ -104,7 +104,7 @@ class _Thought:
         return self.turn.item
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ModelAsker:
     """Asks the model about an item.
 

@@ -236,7 +236,7 @@ def _resumed(task_id: str) -> dict[str, Json]:
     return {"taskId": task_id, "status": "resumed"}
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TaskDelegation:
     """The tasks behind the delegating tools, as the actor of the Main Agent sees them.
 

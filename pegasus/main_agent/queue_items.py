@@ -212,7 +212,7 @@ def internal_entry(item: Item, now: int, fence: str) -> Entry:
 # ------------------------------------------------------------------ items that are worked on together
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AgentTurn:
     """A queue item that is being worked on, and the earlier ones of the same chat that it was joined with.
 

@@ -33,7 +33,7 @@ PublishMessage: TypeAlias = Callable[[InboundMessage], None]
 """Makes a message known to observers. Never waits, never fails."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AgentServices:
     """Everything that the Main Agent is given when it starts.
 

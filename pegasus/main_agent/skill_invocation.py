@@ -168,7 +168,7 @@ def _is_body(result: Entry) -> bool:
     return not result.failed and result.content.startswith('"')
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class SkillInvoker:
     """Carries out skills for people and for the model.
 

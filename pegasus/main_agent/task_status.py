@@ -141,7 +141,7 @@ def task_text(task: TaskView, now: int) -> str:
     return "\n".join(lines)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TaskCommand:
     """Answers /tasks.
 

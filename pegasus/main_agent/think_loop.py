@@ -105,7 +105,7 @@ _SPOKEN: Final = ""
 """In place of a call's id: the post of a text that is the reply itself. Calls always have an id."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class ThinkLoop:
     """Works on the items of one session, one turn after the other.
 

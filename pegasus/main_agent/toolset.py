@@ -34,7 +34,7 @@ class AgentProfile(NamedTuple):
     """Tools as the model is shown them."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class AgentToolset:
     """Prompt, tools and skills of the Main Agent, in a variant for each kind of model.
 

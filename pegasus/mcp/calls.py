@@ -67,7 +67,7 @@ _CANCEL: Final = ServerAnswer("cancel")
 _log = get_logger("mcp")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class CallUnderWay:
     """A call that was begun."""
 

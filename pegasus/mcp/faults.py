@@ -43,7 +43,7 @@ def first_fault(error: Exception) -> BaseException:
     return first_cause(downs or error)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class FloodGuard:
     """Counts what one connection sends unasked.
 

@@ -55,7 +55,7 @@ class ServerAnswer:
     """The form as it was filled in."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ServerQuestion:
     """A question as a server has sent it, unchecked."""
 

@@ -34,7 +34,7 @@ RATE: Final = 1 << 20
 """Bytes a second that are read of the rest."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class RemoteServer:
     """The address of a server: `RemoteServer("https://example.org/mcp", {"Authorization": "Bearer …"})`."""
 

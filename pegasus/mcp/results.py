@@ -31,7 +31,7 @@ _LONGEST_ERROR: Final = 4_000
 """Characters of the text of a failed call."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ResultReader:
     """Makes JSON of the results of one server: `await ResultReader("browser", workspace).read_call(result)`."""
 
@@ -110,7 +110,7 @@ class ResultReader:
         return {"path": path, "mime": kind, "bytes": len(content)}
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Embedded:
     """A content of a resource in the form of a block."""
 

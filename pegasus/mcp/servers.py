@@ -62,7 +62,7 @@ _FIND: Final = ToolSpec(
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _KnownTool:
     """A tool in the table."""
 

@@ -45,7 +45,7 @@ SHOWN_LINES: Final = 3
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ServerProgram:
     """A program to run: `ServerProgram(("npx", "-y", "some-server"), "/home/me/work", environment, sandbox, log_line)`."""
 

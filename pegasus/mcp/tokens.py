@@ -27,7 +27,7 @@ SHORTEST_SECRET: Final = 8
 """Characters of a text that can be a secret. `token_type` has fewer."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TokenFile:
     """The file of one server.
 

@@ -55,7 +55,7 @@ Lane: TypeAlias = Literal["work", "conversation"]
 # ------------------------------------------------------------------ a call and its middleware
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ModelTarget:
     """A model of a provider, with what is kept about it while settings do not change."""
 
@@ -72,7 +72,7 @@ class ModelTarget:
     """Options of its calls by role."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ModelCall:
     """A call on its way through the middleware."""
 
@@ -257,7 +257,7 @@ class ClientSource(Protocol):
         """
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class PreparedModel:
     """`LanguageModel` of a client at one moment: for the calls of one thought, and for what must be known before them.
 

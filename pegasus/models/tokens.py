@@ -101,7 +101,7 @@ class ExactCount(Protocol):
         """
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _CountedPrompt:
     """Prompt of a conversation that the provider has counted."""
 

@@ -147,7 +147,7 @@ class Approval:
 # ------------------------------------------------------------------ messages
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class SeekApproval:
     """Return the approval of a call: the one that it has, a yes for ever that fits it, or a new one, which is on disk then.
 
@@ -158,7 +158,7 @@ class SeekApproval:
     request: ApprovalRequest
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AnswerApproval:
     """Say yes or no. Answered with the approval when that is on disk.
 
@@ -179,7 +179,7 @@ class AnswerApproval:
     """Values of the form of a question, which may be texts as a person has typed them."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AwaitApproval:
     """Return an approval as soon as it is not open any more. Fails with ApprovalError if there is none of this id."""
 
@@ -187,7 +187,7 @@ class AwaitApproval:
     id: str
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class FindApproval:
     """Return the newest approval of a call, None if there is none."""
 
@@ -195,14 +195,14 @@ class FindApproval:
     key: str
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ListApprovals:
     """Return the approvals that wait, oldest first."""
 
     reply: Reply[tuple[Approval, ...]]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class WithdrawApprovals:
     """Withdraw the open approvals of a task, since nothing waits for them any more. It has no answer."""
 

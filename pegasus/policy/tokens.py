@@ -77,7 +77,7 @@ class StoredToken:
     """Wall clock, ms."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TokenGrant:
     """Rights that come with a token.
 

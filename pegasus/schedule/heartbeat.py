@@ -19,7 +19,7 @@ async def _nothing() -> str:
     return ""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Heartbeat:
     """The heartbeat of the settings.
 

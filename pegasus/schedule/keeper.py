@@ -83,7 +83,7 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 60_000, 24 * 3_600_000
 _log = get_logger("schedule")
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ScheduleServices:
     """The actors and functions that the schedule works with."""
 

@@ -21,14 +21,14 @@ QUIET_FAILURE: Final = "quietFailure"
 """Key in the metadata of a job's task: its failure is not reported, since that of the run before was."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ListJobs:
     """Return all jobs, oldest first."""
 
     reply: Reply[tuple[Job, ...]]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AddJob:
     """Make a job. Answered with it when it is on disk. Fails with ScheduleError if there are too many."""
 
@@ -36,7 +36,7 @@ class AddJob:
     draft: JobDraft
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RemoveJob:
     """Delete a job. Answered with it when that is on disk. Fails with ScheduleError if there is none of this id."""
 
@@ -44,7 +44,7 @@ class RemoveJob:
     id: str
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class EnableJob:
     """Pause a job, or let it go on: from now on, without the runs that were left out. Fails as RemoveJob does."""
 
@@ -53,7 +53,7 @@ class EnableJob:
     enabled: bool
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RunJob:
     """Run a job now, whatever its schedule and whether it is paused. Answered when the run is on disk.
 

@@ -90,7 +90,7 @@ def _read(path: Path, name: str, limit: int) -> bytes:
     return data
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AcceptedSkills:
     """The skills that the owner has accepted, in a file outside of the workspace.
 

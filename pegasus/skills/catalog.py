@@ -93,7 +93,7 @@ class _SkillFile(NamedTuple):
     """Hash of the bytes that the skill was read from."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Snapshot:
     """The result of one look at all folders."""
 

@@ -131,7 +131,7 @@ class AddressesRecord:
     known: tuple[tuple[str, str], ...]
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class QueuedItem:
     """An accepted message that is not done."""
 

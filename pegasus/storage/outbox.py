@@ -119,7 +119,7 @@ class SettledRecord:
     """See `carried_lines`."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class StoredReply:
     """A reply that was posted."""
 
@@ -134,7 +134,7 @@ class StoredReply:
     """None if it is to be read back from `span`."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Numbering:
     """The replies to one address."""
 

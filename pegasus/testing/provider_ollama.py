@@ -45,7 +45,7 @@ _PER_TOKEN: Final = 4
 _THINK: Final = (True, False, "low", "medium", "high", "max")
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class OllamaModel:
     """Model that the host has."""
 

@@ -80,7 +80,7 @@ def wall_clock() -> int:
     return START + int(trio.current_time() * 1000)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ScriptedModels:
     """The models of a world: one for the conversation, one for tasks, and others by role or name."""
 
@@ -122,7 +122,7 @@ class ScriptedModels:
         return "Usage is not counted."
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class World:
     """A running agent."""
 

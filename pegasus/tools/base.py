@@ -85,7 +85,7 @@ class Illustrated:
     """The pictures, unchecked. Those that no model takes are left out when they are kept."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ToolContext:
     """Permissions and origin of one call. The model chooses the arguments; it never chooses anything in here.
 
@@ -134,7 +134,7 @@ NO_CONTEXT: Final = ToolContext()
 """A context that allows no files, for tools that need none."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Tool:
     """A tool that can be registered and run.
 

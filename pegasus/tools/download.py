@@ -85,7 +85,7 @@ def download_tool(guard: AddressGuard, max_bytes: int) -> Tool:
     return Tool(_SPEC, run, "network", Effect.ONCE, reach=Reach.FETCH, source=Outside.WEB, timeout=DOWNLOAD_TIMEOUT)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _Download:
     """A download under way."""
 

@@ -61,7 +61,7 @@ class Gate(Protocol):
         """Return the context in which a call may be made, otherwise its outcome. arguments: checked. Raises nothing but Cancelled."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class PolicyGate:
     """The gate that follows the policy.
 

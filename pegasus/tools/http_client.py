@@ -57,7 +57,7 @@ class FetchLimits:
     """Time for the body, once the headers are there."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class HttpAnswer:
     """The answer to a request, after all redirects."""
 

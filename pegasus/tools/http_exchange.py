@@ -43,7 +43,7 @@ _FAILURES: Final = (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL)
 """Errors of the library that mean that there was no answer."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Hop:
     """One request of a chain of redirects."""
 

@@ -33,7 +33,7 @@ class AwaitsOwner:
     """Id of the approval."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class CallQuestions:
     """Asks owners on behalf of one call of a task.
 

@@ -52,7 +52,7 @@ _SPEC: Final = ToolSpec(
 """Points to web_fetch, as snippets are often taken for the page."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _SearchRequest:
     """A request to a service."""
 
@@ -62,7 +62,7 @@ class _SearchRequest:
     body: bytes | None = None
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _SearchService:
     """A search service and its wire format."""
 

@@ -46,7 +46,7 @@ class Visitor:
     """It is known by a cookie: a person at the web page."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class AccessRules:
     """The checks of the settings in force.
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pegasus.web.sessions import WebSessions
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(eq=False, repr=False, kw_only=True)
 class HttpConfig:
     """Behaviour of the HTTP server. Made by the daemon from the settings; tests change single values."""
 
@@ -58,7 +58,7 @@ class HttpConfig:
     """Seconds that requests under way have to end when the server stops."""
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(eq=False, repr=False, kw_only=True)
 class WebServices:
     """The parts of the agent that the HTTP server serves."""
 

@@ -7,7 +7,7 @@ import attrs
 from pegasus.web.requests import Handler
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class Operation:
     """A method on a path.
 

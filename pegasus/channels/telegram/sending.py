@@ -53,7 +53,7 @@ class TextMessage:
     buttons: tuple[tuple[str, str], ...] = ()
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class FileMessage:
     """A file of a reply."""
 

@@ -80,7 +80,7 @@ UNANSWERED: Final = frozenset({"auth", "network", "request"})
 """Kinds of ModelError of a model that has answered nothing: it is out of reach, its key is wrong, or its name."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _SummaryJob:
     """A summary that is wanted, under way, or ready."""
 
@@ -107,7 +107,7 @@ class _SummaryJob:
         return CompactionPlan(entries[:cut], entries[cut:])
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class Compactor:
     """Keeps a session within the window of the model that talks.
 

@@ -40,7 +40,7 @@ _OMISSION: Final = " […{:,} characters left out…] "
 _NO_MEDIA: Final = "(What was attached here was left out, to save room.)"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class CompactionPlan:
     """A session cut in two.
 

@@ -37,7 +37,7 @@ from pegasus.models.formats.wire_format import AnswerAssembler, encode_json, sto
 from pegasus.models.json_text import join_surrogates
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _StreamedCall:
     """A tool call while its pieces arrive.
 

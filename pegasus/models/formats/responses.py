@@ -206,7 +206,7 @@ def _message(block: Mapping[str, Json]) -> dict[str, Json]:
 # ------------------------------------------------------------------ answers
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _StreamedItem:
     """An item of the answer while its pieces arrive."""
 

@@ -116,7 +116,7 @@ def parse_record(line: bytes) -> UsageRecord:
 # ------------------------------------------------------------------ sums
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class UsageSum:
     """Usage of several calls together."""
 

@@ -157,7 +157,7 @@ class BudgetLimit:
 # ------------------------------------------------------------------ calls
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _OpenCall:
     """A call under way. It is kept until it ends, because its reservation counts towards the budgets."""
 

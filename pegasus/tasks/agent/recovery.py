@@ -143,7 +143,7 @@ def _result(
 # ------------------------------------------------------------------ carrying it out
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _RecoveringTask:
     """A task whose plan is being carried out."""
 

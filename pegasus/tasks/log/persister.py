@@ -87,7 +87,7 @@ _BEGINS: Final = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
 # ------------------------------------------------------------------ messages
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class RecordEvents:
     """Write a line for each of these events, as one durable step, in this order.
 
@@ -105,7 +105,7 @@ class RecordEvents:
     """Events in the order of their lines; they may belong to several tasks."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class GetPending:
     """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs."""
 
@@ -124,7 +124,7 @@ class Forget:
     """Ids of the tasks; one that is not on the list is no error."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ReadLogs:
     """Return the whole logs of tasks; b"" for a task without one. A log that cannot be read is an error among the others."""
 
@@ -134,7 +134,7 @@ class ReadLogs:
     """Ids of the tasks; an invalid id counts as a task without a log."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ListLogs:
     """Return the ids of the tasks that were created on a day (UTC, YYYY-MM-DD), oldest first."""
 
@@ -144,7 +144,7 @@ class ListLogs:
     """UTC date of the creation."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class GetNumbers:
     """Return the numbers of tasks: those of their lines in the index."""
 
@@ -154,7 +154,7 @@ class GetNumbers:
     """Ids of the tasks."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class FindNumbered:
     """Return the id of the task with a number."""
 
@@ -164,7 +164,7 @@ class FindNumbered:
     """Number of the task, from 1."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ReadLatest:
     """Return the numbers and the logs of the newest tasks."""
 

@@ -46,7 +46,7 @@ async def _nothing_awaited() -> frozenset[str]:
     return frozenset()
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TaskDeps:
     """Everything that the agent and its tasks work with. One object for all tasks, made by the composition root.
 

@@ -26,7 +26,7 @@ class EndedStage:
     """The task had come to its end before the request, and that end stands: it is on disk or is being written."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class CancelStage:
     """End the running stage with everything it has started, then fail the task, unless it is over.
 
@@ -40,7 +40,7 @@ class CancelStage:
     """Error of the failed task, e.g. "stopped by the owner"."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class SuspendAfterStage:
     """Let the running stage finish, record what it did, then suspend the task."""
 
@@ -48,14 +48,14 @@ class SuspendAfterStage:
     """Reason for the log and the view of the task."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class FinishStage:
     """Let the running stage finish and record what it did; begin nothing new. Answered when that is on disk."""
 
     reply: Reply[None]
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class ResumeTask:
     """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended."""
 
@@ -75,7 +75,7 @@ TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeT
 """Everything that the actor of a task accepts."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class StateChanged:
     """To the agent: the task as it is now, after events were recorded or a stage began or ended."""
 
@@ -85,7 +85,7 @@ class StateChanged:
     """Notifications that the submitter is owed for the recorded events."""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class TaskActorEnded:
     """To the agent: the actor of a task has ended."""
 

@@ -129,7 +129,7 @@ async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, event: Event) -> Notifica
     return notification_of(fsm, event)
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen(eq=False, repr=False)
 class _Stage:
     """A stage that is about to run."""
 
@@ -139,7 +139,7 @@ class _Stage:
     """The work; returns the events that came of it."""
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, repr=False)
 class _TaskRun:
     """The loop of a task, and the requests that wait for it."""
 
