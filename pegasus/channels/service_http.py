@@ -9,6 +9,7 @@ import logging
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -93,13 +94,19 @@ class ServiceHttp:
         if auth is not None:
             fields["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
         limits = {"connect": CONNECT_TIMEOUT, "read": timeout, "write": timeout, "pool": None}
-        request = httpx2.Request(method, url, headers=fields, extensions={"timeout": limits}, **body)
+        request = httpx2.Request(method, _parse_address(url), headers=fields, extensions={"timeout": limits}, **body)
         response = await self._transport.handle_async_request(request)
         response.request = request
         try:
             yield response
         finally:
             await response.aclose()
+
+
+@lru_cache(maxsize=64)
+def _parse_address(url: str) -> httpx2.URL:
+    """Return an address parsed, which costs as much as the rest of a request. The methods of a service are few. Raises InvalidURL."""
+    return httpx2.URL(url)
 
 
 def open_service_http(
