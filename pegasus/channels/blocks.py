@@ -1,26 +1,32 @@
 """Walk over the blocks of a Markdown document, for the markup of a service.
 
 What a heading, a list or a table consists of is the same for every service; how each is written is the service's. A subclass says
-the latter. Containers (lists, quotations) render what is in them first.
+the latter. Containers (lists, quotations) render what is in them first. What counts as Markdown, and as an address that a service
+takes in a link, is the same for every service, too.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
+from urllib.parse import urlsplit
 
+from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+LINK_SCHEMES: Final = ("http", "https", "mailto", "tel")
+"""Schemes of addresses that become links."""
 BULLETS: Final = "•◦▪"
 """Signs of the items of a list, by its depth."""
 
 
 class BlockRenderer(ABC):
-    """Renderer of the tokens of one document: `Subclass(parser.parse(markdown)).render()`."""
+    """Renderer of one document: `Subclass(markdown).render()`. HTML in it is text like any other."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        self._tokens = tokens
+    def __init__(self, markdown: str) -> None:
+        self._tokens = _parser().parse(markdown)
         self._at = 0
 
     def render(self, closing: str = "", *, depth: int = 0, is_tight: bool = False) -> str:
@@ -106,3 +112,17 @@ class BlockRenderer(ABC):
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)) for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
         return self.code("\n".join(line.rstrip() for line in lines), "")
+
+
+def is_link(address: str) -> bool:
+    """Return whether a service takes an address as that of a link."""
+    try:
+        return urlsplit(address).scheme in LINK_SCHEMES
+    except ValueError:
+        return False
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark").enable(["strikethrough", "table"])
+    return parser.disable(["html_block", "html_inline", "reference"])  # a definition that no link uses would disappear

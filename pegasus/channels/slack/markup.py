@@ -20,20 +20,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
-from urllib.parse import urlsplit
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from pegasus.channels.blocks import BlockRenderer
+from pegasus.channels.blocks import BlockRenderer, is_link
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import truncate
 
 NAME_LENGTH: Final = 80
 """Characters of a name that are shown; Slack allows 80 for people and conversations."""
-LINK_SCHEMES: Final = ("http", "https", "mailto", "tel")
 _INVISIBLE_SPACE: Final = "\u200b"
 """A zero-width space: Slack sees the end of a word there, and people see nothing."""
 
@@ -52,13 +49,7 @@ def render_mrkdwn(markdown: str) -> str:
 
     A reply is rendered to measure it and again to send it; the last texts are kept for that.
     """
-    return _Blocks(_parser().parse(markdown)).render()
-
-
-@cache
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-    return parser.disable("reference")  # a definition that no link uses would disappear
+    return _Blocks(markdown).render()
 
 
 class _Blocks(BlockRenderer):
@@ -106,24 +97,19 @@ def _prefix(text: str, prefix: str, first: str | None = None) -> str:
 # ------------------------------------------------------------------ text within a block
 
 _MARKS: Final = {"strong": "*", "em": "_", "s": "~"}
+MOST_NESTED: Final = 20
+"""Marks around a text that are shown. What is within more of them is shown without its own."""
 
 
 def render_inline(tokens: Sequence[Token]) -> str:
     """Return the text of a block as mrkdwn."""
-    text, _ = _render_run(tokens, 0, "")
-    return text
-
-
-def _render_run(tokens: Sequence[Token], at: int, closing: str) -> tuple[str, int]:
-    """Return the text up to a token of type `closing`, and the place behind it."""
     parts: list[str] = []
+    at = 0
     while at < len(tokens):
-        token = tokens[at]
-        at += 1
-        if token.type == closing:
-            break
+        token, closing = tokens[at], _closing(tokens, at)
+        inner, at = tokens[at + 1 : closing], closing + 1
         match token.type:
-            case "text" | "html_inline":
+            case "text":
                 parts.append(escape_mrkdwn(token.content))
             case "softbreak" | "hardbreak":
                 parts.append("\n")
@@ -132,18 +118,25 @@ def _render_run(tokens: Sequence[Token], at: int, closing: str) -> tuple[str, in
             case "image":
                 parts.append(_link(str(token.attrGet("src") or ""), read_plain(token.children or [])))
             case "link_open":
-                inner, behind = _plain_run(tokens, at, "link_close")
-                at = behind
-                parts.append(_link(str(token.attrGet("href") or ""), inner))
+                parts.append(_link(str(token.attrGet("href") or ""), read_plain(inner)))
             case "strong_open" | "em_open" | "s_open":
-                name = token.type.removesuffix("_open")
-                inner, at = _render_run(tokens, at, f"{name}_close")
+                is_deep = token.level >= MOST_NESTED
+                text = escape_mrkdwn(read_plain(inner)) if is_deep else render_inline(inner)
                 before = parts[-1][-1:] if parts else ""
                 after = tokens[at].content[:1] if at < len(tokens) else ""
                 left = _INVISIBLE_SPACE if before.isalnum() else ""
                 right = _INVISIBLE_SPACE if after.isalnum() else ""
-                parts.append(f"{left}{_mark(inner, _MARKS[name])}{right}")
-    return "".join(parts), at
+                parts.append(f"{left}{_mark(text, _MARKS[token.type.removesuffix('_open')])}{right}")
+    return "".join(parts)
+
+
+def _closing(tokens: Sequence[Token], at: int) -> int:
+    """Return the place of the token that closes the one at `at`; `at` itself for a token that opens nothing."""
+    depth: int = tokens[at].nesting
+    while depth > 0:
+        at += 1
+        depth += tokens[at].nesting
+    return at
 
 
 def _mark(text: str, mark: str) -> str:
@@ -164,11 +157,7 @@ def _inline_code(content: str) -> str:
 def _link(address: str, text: str) -> str:
     """Return a link. An address that Slack does not take as one is shown behind the text."""
     shown = escape_mrkdwn(" ".join(text.split()))
-    try:
-        is_link = urlsplit(address).scheme in LINK_SCHEMES
-    except ValueError:
-        is_link = False
-    if not is_link:
+    if not is_link(address):
         return f"{shown} ({escape_mrkdwn(address)})" if address and address != text else shown
     target = re.sub(r"[|<>\s]", lambda found: f"%{ord(found[0]):02X}", address).replace("&", "&amp;")
     return f"<{target}|{shown}>" if shown and text != address else f"<{target}>"
@@ -176,23 +165,15 @@ def _link(address: str, text: str) -> str:
 
 def read_plain(tokens: Sequence[Token]) -> str:
     """Return the text of a block without any marks."""
-    return _plain_run(tokens, 0, "")[0]
-
-
-def _plain_run(tokens: Sequence[Token], at: int, closing: str) -> tuple[str, int]:
     parts: list[str] = []
-    while at < len(tokens):
-        token = tokens[at]
-        at += 1
-        if token.type == closing:
-            break
+    for token in tokens:
         if token.type in ("softbreak", "hardbreak"):
             parts.append(" ")
         elif token.type == "image":
             parts.append(read_plain(token.children or []))
         else:
             parts.append(token.content)
-    return "".join(parts), at
+    return "".join(parts)
 
 
 # ------------------------------------------------------------------ receiving

@@ -15,19 +15,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from functools import cache
 from typing import Final
-from urllib.parse import urlsplit
 
-from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from pegasus.channels.blocks import BlockRenderer
+from pegasus.channels.blocks import BlockRenderer, is_link
 from pegasus.channels.splitting import split_markdown, utf16_length
 
 LONGEST_TEXT: Final = 4096
 """UTF-16 code units of a message, without markup (https://core.telegram.org/bots/api#sendmessage)."""
-LINK_SCHEMES: Final = ("http", "https", "mailto", "tel")
 _TAGS: Final = {"strong": "b", "em": "i", "s": "s"}
 _TAG: Final = re.compile(r"<[^>]*>")
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9+#_.-]{1,32}")
@@ -45,7 +41,7 @@ def split_for_telegram(markdown: str) -> list[str]:
 
 def render_telegram_html(markdown: str) -> str:
     """Return a Markdown text as Telegram's HTML. Raises nothing."""
-    return _HtmlBlocks(_parser().parse(markdown)).render().strip("\n")
+    return _HtmlBlocks(markdown).render().strip("\n")
 
 
 def plain_text(rendered: str) -> str:
@@ -62,17 +58,11 @@ def escape_html(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-@cache
-def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-    return parser.disable(["html_block", "html_inline", "reference"])
-
-
 class _HtmlBlocks(BlockRenderer):
     """The blocks of a document as Telegram's HTML."""
 
-    def __init__(self, tokens: Sequence[Token]) -> None:
-        super().__init__(tokens)
+    def __init__(self, markdown: str) -> None:
+        super().__init__(markdown)
         self._quotes = 0
         """Quotations around the present place."""
 
@@ -130,7 +120,7 @@ def _inline(tokens: Sequence[Token]) -> str:
                 parts.append("\n")
             case "link_open":
                 address = str(token.attrGet("href") or "")
-                links.append(_is_link(address))
+                links.append(is_link(address))
                 parts.append(f'<a href="{html.escape(address)}">' if links[-1] else "")
             case "link_close":
                 parts.append("</a>" if links.pop() else "")
@@ -145,16 +135,9 @@ def _inline(tokens: Sequence[Token]) -> str:
 def _image(token: Token) -> str:
     """Return a picture as a link with its description."""
     address, shown = str(token.attrGet("src") or ""), token.content or "picture"
-    if not _is_link(address):
+    if not is_link(address):
         return escape_html(shown)
     return f'<a href="{html.escape(address)}">{escape_html(shown)}</a>'
-
-
-def _is_link(address: str) -> bool:
-    try:
-        return urlsplit(address).scheme in LINK_SCHEMES
-    except ValueError:
-        return False
 
 
 def _without_empty(text: str) -> str:
