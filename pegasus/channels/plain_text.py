@@ -13,11 +13,12 @@ from functools import cache
 from typing import Final
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
 COLUMN: Final = " | "
 MOST_NESTED: Final = 40
-"""Levels of lists and quotations that are read. The parser drops what is deeper, so such a text is shown as it is."""
+"""Levels of lists, quotations and marks that are read. The parser drops lists that are deeper, so such a text is shown as it is."""
 
 
 def to_plain_text(markdown: str) -> str:
@@ -27,9 +28,14 @@ def to_plain_text(markdown: str) -> str:
     'See the docs (https://example.com).'
     """
     tokens = _parser().parse(markdown)
-    if any(token.level >= MOST_NESTED - 1 for token in tokens):
+    if _is_deep(tokens):
         return markdown.strip()
     return "\n".join(_blocks(SyntaxTreeNode(tokens).children)).strip("\n") or markdown.strip()
+
+
+def _is_deep(tokens: Sequence[Token]) -> bool:
+    """Return whether the levels of some tokens, or of what is in them, reach what the parser drops, or would exhaust the stack."""
+    return any(token.level >= MOST_NESTED - 1 or _is_deep(token.children or ()) for token in tokens)
 
 
 def _blocks(nodes: Sequence[SyntaxTreeNode], *, is_tight: bool = False) -> Iterator[str]:

@@ -42,6 +42,12 @@ def test_deep_nesting_is_no_error():
     assert isinstance(to_plain_text("- " * 3000 + "a"), str)
 
 
+@pytest.mark.parametrize("mark", ["*", "**", "~~"])
+@pytest.mark.parametrize("around", ["{}", "![{}](https://a.b)"])
+def test_deep_nesting_of_marks_is_no_error(mark: str, around: str):
+    assert "middle" in to_plain_text(around.format(f"{mark}a " * 1500 + "middle" + f" b{mark}" * 1500))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.text("abc \n*_#>-()!1.<&\\"))
 def test_every_word_survives(text: str):

@@ -52,6 +52,11 @@ def test_markdown_becomes_mrkdwn(markdown, mrkdwn):
     assert render_mrkdwn(markdown) == mrkdwn
 
 
+@pytest.mark.parametrize("mark", ["*", "**", "~~"])
+def test_deep_nesting_of_marks_is_no_error(mark):
+    assert "&lt;middle&gt;" in render_mrkdwn(f"{mark}a " * 1500 + "<middle>" + f" b{mark}" * 1500)
+
+
 @pytest.mark.parametrize(
     "text", ["<!channel>", "<@U1>", "<!here|x>", "`<!channel>`", "[<!channel>](https://x.org)", "**<!everyone>**"]
 )
