@@ -8,12 +8,16 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
 import pytest
+import trio
 from axe_playwright_python.base import AXE_FILE_PATH
 
+from pegasus.bridge import Bridge, BridgeRefused
 from tests.blackbox.support.daemon import Daemon
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -68,6 +72,23 @@ class Site:
         return page
 
 
+    def write_over_irc(self, nick, text):
+        """Write to the agent as somebody in a chat network that a bridge serves; return what they get to read."""
+
+        async def exchange():
+            with trio.fail_after(PATIENCE / 1000):
+                async with Bridge(self.daemon.url, self.daemon.token, "irc") as bridge:
+                    with suppress(BridgeRefused):  # as of somebody unknown, who gets an answer all the same
+                        await bridge.send(text, nick, user_id=nick)
+                    reply = await anext(bridge)
+                    await bridge.acknowledge(reply)
+                    assert reply.channel.channel_id == nick
+                    return reply.text
+
+        with ThreadPoolExecutor(1) as thread:  # the browser's interface owns this one
+            return thread.submit(trio.run, exchange).result()
+
+
 def _note_problem(page, message):
     if message.type == "error" and "401" not in message.text and "WebSocket connection" not in message.text:
         page.problems.append(message.text)
@@ -101,6 +122,7 @@ def site(browser, tmp_path_factory):
         "http.enabled": True,
         "http.port": _free_port(),
         "policy.rules": [{"tool": "shell_exec", "decision": "ask"}],
+        "channels.irc.access": "pairing",
     }
     daemon = Daemon(home, settings)
     daemon.configure()

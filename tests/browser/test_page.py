@@ -92,6 +92,43 @@ def test_a_first_hour(site):
     page.get_by_role("button", name="Undo").first.click()
     expect(page.locator("article")).to_contain_text("I like tea")
 
+    # Schedule: a job that runs now, and whose reply is in the chat; paused, resumed, removed.
+    go(page, "schedule")
+    expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
+    page.get_by_role("button", name="New job").click()
+    page.get_by_label("When").select_option("Every so many seconds")
+    page.get_by_label("Time").fill("86400")
+    page.get_by_label("What is to be done").fill("water the plants")
+    page.locator("form").get_by_role("button", name="New job").click()
+    job = page.locator("section.card").filter(has=page.get_by_role("heading", name="water the plants"))
+    expect(job).to_contain_text("every 1 day")
+    expect(job).to_contain_text("0 runs")
+    job.get_by_role("button", name="Run now").click()
+    expect(job).to_contain_text("1 run")
+    go(page, "chat")
+    expect(answers(page).last).to_have_text("Reminder: water the plants")
+    go(page, "schedule")
+    job.get_by_role("button", name="Pause").click()
+    expect(job).to_contain_text("paused")
+    job.get_by_role("button", name="Resume").click()
+    expect(job).to_contain_text("next in")
+    job.get_by_role("button", name="Remove").click()
+    job.get_by_role("button", name="Really remove?").click()
+    expect(job).to_have_count(0)
+    expect(page.get_by_text("Nothing is scheduled.")).to_be_visible()
+
+    # Pair: somebody unknown writes elsewhere, and is answered when they were let in with one click.
+    asked_for = site.write_over_irc("joe", "let me in")
+    go(page, "channels")
+    row = page.get_by_role("listitem").filter(has=page.get_by_role("button", name="Let in"))
+    expect(row).to_contain_text("irc:joe")
+    assert row.get_by_role("code").inner_text() in asked_for
+    row.get_by_role("button", name="Let in").click()
+    expect(page.get_by_text("Nobody waits to be let in.")).to_be_visible()
+    assert "Hello" in site.write_over_irc("joe", "hello")
+    person = page.get_by_role("listitem").filter(has=page.get_by_role("button", name="Take back"))
+    expect(person).to_contain_text("irc:joe")
+
     # The conversation is there again after a reload, in the same order, and on a phone.
     go(page, "chat")
     expect(page.locator(".message.user .body").last).to_have_text("remember that I like tea")
@@ -99,7 +136,8 @@ def test_a_first_hour(site):
     expect(page.locator(".message.user .body").last).to_have_text("remember that I like tea")
     asked = ["hello", "run echo some-output", "run sleep 60", "run rm -rf important", "remember that I like tea"]
     assert page.locator(".message.user .body").all_inner_texts()[-len(asked) :] == asked, "commands are no part of it"
-    expect(answers(page).last).to_contain_text("Noted")
+    expect(answers(page).last).to_have_text("Reminder: water the plants")
+    expect(answers(page).nth(-2)).to_contain_text("Noted")
 
     # Sign out: the cookie counts no more.
     page.get_by_role("button", name="Sign out").click()
