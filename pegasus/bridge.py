@@ -289,6 +289,9 @@ class Bridge:
                 self._answer(id, None)
             case ErrorFrame(id=str(id)) if id in self._drafts:
                 self._answer(id, frame)
+            case ErrorFrame(code="too_large") if self._drafts:
+                # It was not read, so the answer has no id. The largest message on its way is too large if any is.
+                self._answer(max(self._drafts, key=lambda id: len(encode_frame(self._drafts[id].frame))), frame)
             case ErrorFrame(code="unauthorized"):  # the token was revoked
                 raise BridgeRefused(frame.code, frame.message)
             case ErrorFrame():

@@ -6,6 +6,7 @@ import base64
 import time
 
 import httpx2
+import pytest
 import trio
 
 from pegasus.bridge import Bridge
@@ -21,20 +22,24 @@ def wall_clock():
     return int(time.time() * 1000)
 
 
+def settings_for(twilio, port):
+    return {
+        "agent.owners": ["cli:*", f"sms:{OWNER}"],
+        "http.enabled": True,
+        "http.port": port,
+        "http.public_url": twilio.public_url,
+        "channels.sms.enabled": True,
+        "channels.sms.account_sid": twilio.account_sid,
+        "channels.sms.auth_token": twilio.auth_token,
+        "channels.sms.from_number": twilio.number,
+        "channels.sms.base_url": twilio.base_url,
+    }
+
+
 async def test_sms_through_the_http_server_and_kill_9_around_a_delivery(tmp_path):
     port = free_port()
     async with open_service(FakeTwilio(f"http://127.0.0.1:{port}", wall_clock)) as twilio:
-        settings = {
-            "agent.owners": ["cli:*", f"sms:{OWNER}"],
-            "http.enabled": True,
-            "http.port": port,
-            "http.public_url": twilio.public_url,
-            "channels.sms.enabled": True,
-            "channels.sms.account_sid": twilio.account_sid,
-            "channels.sms.auth_token": twilio.auth_token,
-            "channels.sms.from_number": twilio.number,
-            "channels.sms.base_url": twilio.base_url,
-        }
+        settings = settings_for(twilio, port)
         async with serving(tmp_path, Book(), settings) as daemon, httpx2.AsyncClient() as http:
 
             async def post(request, **headers):
@@ -69,6 +74,38 @@ async def test_sms_through_the_http_server_and_kill_9_around_a_delivery(tmp_path
             await until(lambda: "echo: third" in twilio.texts_to(OWNER), "the last reply", 20)
             assert twilio.texts_to(OWNER) == ["echo: hello", "echo: second", "echo: third"]
             assert twilio.auth_token not in daemon.stderr
+
+
+async def test_sms_that_was_taken_is_answered_once_over_kill_9_and_one_that_was_not_only_if_it_comes_again(tmp_path):
+    port = free_port()
+    async with (
+        open_service(FakeTwilio(f"http://127.0.0.1:{port}", wall_clock)) as twilio,
+        serving(tmp_path, book := Book(), settings_for(twilio, port)) as daemon,
+        httpx2.AsyncClient() as http,
+    ):
+
+        async def post(request):
+            with trio.fail_after(20):
+                while True:  # 503 while it starts
+                    answer = await http.post(request.url, content=request.body, headers=request.headers)
+                    if answer.status_code != 503:
+                        return answer.status_code
+
+        book.hold()
+        first = twilio.receive_sms(OWNER, "first")
+        assert await post(first) == 200
+        daemon.kill()
+        missed = twilio.receive_sms(OWNER, "missed")
+        again = twilio.receive_sms(OWNER, "again")
+        for request in (missed, again):
+            with pytest.raises(httpx2.ConnectError):
+                await post(request)
+        await daemon.start()
+        assert await post(first) == 200, "Twilio has not seen the answer"
+        assert await post(again) == 200
+        book.release()
+        await until(lambda: "echo: again" in twilio.texts_to(OWNER), "the last reply", 20)
+        assert twilio.texts_to(OWNER) == ["echo: first", "echo: again"]
 
 
 async def test_a_bridge_outlives_a_daemon_that_is_killed(tmp_path):

@@ -131,6 +131,26 @@ async def test_an_answer_that_never_left_is_sent_however_often_the_process_is_ki
             assert (await telegram.next_message()).text == "echo: one"
 
 
+async def test_what_people_write_while_the_process_is_dead_is_answered_once_and_in_order(tmp_path):
+    async with open_service(TelegramServer()) as telegram, serving(tmp_path, Book(), settings_for(telegram)) as daemon:
+        telegram.say(OWNER, "hello")
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "echo: hello"
+        daemon.kill()
+        for n in range(5):
+            telegram.say(OWNER, f"m{n}")
+        await daemon.start()
+        with trio.fail_after(20):
+            await telegram.until(lambda: (OWNER, "echo: m4") in telegram.shown)
+        await daemon.restart()
+        telegram.say(OWNER, "last")
+        with trio.fail_after(20):
+            await telegram.until(lambda: (OWNER, "echo: last") in telegram.shown)
+        texts = [text for _, text in telegram.shown]
+        assert list(dict.fromkeys(texts)) == ["echo: hello", *(f"echo: m{n}" for n in range(5)), "echo: last"]
+        assert len(texts) <= 7 + 2, "each of the two kills may repeat the message that was being recorded"
+
+
 async def test_telegram_calls_the_webhook_through_the_http_server(tmp_path):
     async with open_service(TelegramServer()) as telegram:
         port = free_port()

@@ -71,7 +71,6 @@ class Site:
             page.get_by_role("heading", name="Chat").wait_for(state="attached")
         return page
 
-
     def write_over_irc(self, nick, text):
         """Write to the agent as somebody in a chat network that a bridge serves; return what they get to read."""
 

@@ -237,6 +237,8 @@ def test_ten_thousand_messages(site):
 def test_a_lost_connection_loses_nothing(site):
     page = site.open()
     expect(page.locator(".model .mono")).to_be_attached()
+    say(page, "before the crash")
+    expect(answers(page).last).to_contain_text("before the crash")
     site.daemon.kill()
     expect(page.locator(".banner")).to_contain_text("No connection")
     say(page, "what time is it?")
@@ -247,6 +249,8 @@ def test_a_lost_connection_loses_nothing(site):
     page.reload()
     expect(answers(page).last).to_contain_text("UTC")
     assert page.locator(".message.user .body", has_text="what time is it?").count() == 1
+    expect(answers(page).nth(-2)).to_contain_text("before the crash")  # nothing came twice
+    assert answers(page).filter(has_text="before the crash").count() == 1
 
 
 @pytest.mark.parametrize(("phone", "dark"), [(False, False), (True, True)])

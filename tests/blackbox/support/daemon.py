@@ -255,8 +255,12 @@ class Daemon:
 
     @property
     def url(self) -> str:
+        return self._ready.ws
+
+    @property
+    def _ready(self) -> Ready:
         assert self.at is not None, "not ready"
-        return self.at.ws
+        return self.at
 
     @property
     def port(self) -> int:
@@ -287,17 +291,21 @@ class Daemon:
     # ------------------------------------------------------------ talking to it
 
     @asynccontextmanager
-    async def client(self, type: str = "web", channel_id: str | None = "", **hello: Any) -> AsyncIterator[Peer]:
+    async def client(
+        self, type: str = "web", channel_id: str | None = "", *, path: str = "", lazy: bool = False, **hello: Any
+    ) -> AsyncIterator[Peer]:
         """A client that has been welcomed, on web:`channel` if nothing else is said. hello: further fields of the frame.
 
-        channel_id None: a bridge. userId and replyTo go into the channel. The gateway gives a client two seconds for its greeting,
-        which a busy machine may take from the tests; so it dials again, as real clients do.
+        channel_id None: a bridge. path: dial the HTTP server there, and not the gateway. lazy: see `connect`. userId and replyTo go
+        into the channel. The gateway gives a client two seconds for its greeting, which a busy machine may take from the tests; so it
+        dials again, as real clients do.
         """
         name = self.channel if channel_id == "" else channel_id
+        url = f"{self._ready.http.replace('http', 'ws', 1)}{path}" if path else self.url
         for attempt in range(3):
             is_welcome = False
             try:
-                async with connect(self.url) as peer:
+                async with connect(url, lazy=lazy) as peer:
                     await peer.hello(self.token, type, name, **hello)
                     is_welcome = True
                     yield peer

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_client_stream
@@ -195,13 +196,14 @@ async def _shake_hands(
     nursery: trio.Nursery, line: _Line, url: str, headers: Sequence[tuple[bytes, bytes]], queue: int
 ) -> WebSocketConnection:
     """The handshake. Raises BrokenResourceError where the other side goes away (trio-websocket would wait for ever)."""
+    parts = urlsplit(url)
     with trio.fail_after(TIMEOUT), trio.CancelScope() as scope:
         nursery.start_soon(line.watch, scope)
         socket = await wrap_client_stream(
             nursery,
             line,
-            url.removeprefix("ws://"),
-            "/",
+            parts.netloc,
+            parts.path or "/",
             subprotocols=["pegasus.v1"],
             extra_headers=list(headers),
             max_message_size=64 * 1024 * 1024,
@@ -244,13 +246,13 @@ class _Line(trio.abc.Stream):
 
 
 async def _dial(url: str, buffer: int | None) -> trio.SocketStream:
-    host, _, port = url.removeprefix("ws://").rpartition(":")
+    parts = urlsplit(url)
     socket = trio.socket.socket()
     try:
         if buffer is not None:
             socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, buffer)
         with trio.fail_after(TIMEOUT):
-            await socket.connect((host, int(port)))
+            await socket.connect((parts.hostname, parts.port))
     except BaseException:
         socket.close()
         raise
