@@ -78,6 +78,15 @@ async def book(hotel):
     return {"text": f"{answer.action} {json.dumps(answer.values)}"}
 
 
+async def ask_and_hang(hotel):
+    await hotel.ask()
+    await trio.sleep_forever()
+
+
+async def quick(hotel):
+    return "quick"
+
+
 @asynccontextmanager
 async def opened(hotel, **more):
     """A world with this server, whose connection ends with it."""
@@ -95,6 +104,10 @@ async def opened(hotel, **more):
     ):
         yield world
         hotel.nursery.cancel_scope.cancel()
+
+
+async def cancel(world, task_id):
+    await world.root.ref("tasks/agent").ask(Cancel, task_id, "the owner")
 
 
 async def test_a_call_asks_and_goes_on_with_the_answer(autojump_clock):
@@ -244,7 +257,7 @@ async def test_ending_the_task_ends_the_questions_that_wait_for_their_turn(autoj
     async with opened(hotel) as world:
         task_id = await submit(world)
         await until_waiting(world, task_id)
-        await world.root.ref("tasks/agent").ask(Cancel, task_id, "the owner")
+        await cancel(world, task_id)
         await trio.sleep(1)
         assert await waiting(world) == ()
         assert hotel.answers == []
@@ -270,7 +283,7 @@ async def test_ending_the_task_ends_the_question_and_the_call(autojump_clock):
     async with opened(hotel) as world:
         task_id = await submit(world)
         approval = await until_waiting(world, task_id)
-        await world.root.ref("tasks/agent").ask(Cancel, task_id, "the owner")
+        await cancel(world, task_id)
         await trio.sleep(0.1)
         assert await waiting(world) == ()
         assert hotel.cancelled == 1
@@ -278,17 +291,13 @@ async def test_ending_the_task_ends_the_question_and_the_call(autojump_clock):
 
 
 async def test_a_call_whose_task_ends_behind_the_answer_is_ended_in_time(autojump_clock):
-    async def book_slowly(hotel):
-        await hotel.ask()
-        await trio.sleep_forever()
-
-    hotel = Hotel(book_slowly)
+    hotel = Hotel(ask_and_hang)
     async with opened(hotel) as world:
         task_id = await submit(world)
         approval = await until_waiting(world, task_id)
         await say_to(world, f"/approve {approval.id}")
         await trio.sleep(1)
-        await world.root.ref("tasks/agent").ask(Cancel, task_id, "the owner")
+        await cancel(world, task_id)
         await trio.sleep(0.1)
         assert hotel.cancelled == 1
 
@@ -312,11 +321,7 @@ async def test_the_time_of_a_person_is_none_of_the_call(autojump_clock):
 
 
 async def test_a_server_that_does_not_go_on_behind_the_answer_is_ended(autojump_clock):
-    async def hang(hotel):
-        await hotel.ask()
-        await trio.sleep_forever()
-
-    hotel = Hotel(hang)
+    hotel = Hotel(ask_and_hang)
     async with opened(hotel) as world:
         task_id = await submit(world)
         approval = await until_waiting(world, task_id)
@@ -379,10 +384,6 @@ async def test_nothing_else_waits_for_a_person(autojump_clock):
             await trio.sleep(0.01)
         hotel.work = quick
         assert (await outcome(world, await submit(world))).result == '"quick"'
-
-
-async def quick(hotel):
-    return "quick"
 
 
 async def test_an_owner_is_asked_where_they_are_and_a_guest_never(autojump_clock):
