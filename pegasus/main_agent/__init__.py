@@ -48,7 +48,7 @@ from pegasus.main_agent.chat_commands import (
 )
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
-from pegasus.main_agent.history import HistoryPage, PastMessage, Place, history_json, read_history
+from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.services import AgentServices, message_publisher
@@ -75,9 +75,7 @@ __all__ = [
     "EndedWork",
     "FolderArchives",
     "GetStatus",
-    "HistoryPage",
     "MainAgentMessage",
-    "PastMessage",
     "Place",
     "SessionArchives",
     "SkillInvoker",

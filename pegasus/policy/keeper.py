@@ -121,7 +121,7 @@ class _Keeper:
         self._always: set[str] = set()
         """Digests of the calls that were allowed for ever."""
         self._waiting: dict[str, list[Reply[Approval]]] = {}
-        """Who waits for the end of which approval."""
+        """Requests to answer when an approval is over, by its id."""
         self._changed = trio.Event()
         """Set when the next time of expiry may have changed."""
 

@@ -51,7 +51,7 @@ class SandboxError(Exception):
 
 
 class Witness(Protocol):
-    """Somebody who has to know while programs run, because they can write in the workspace."""
+    """Watches over the workspace, in which programs can write: it is told when one begins and when it has ended."""
 
     def running_program(self) -> AbstractAsyncContextManager[None]:
         """Return a block in which a program runs. Entering raises OSError if none may; leaving comes when all of it has ended."""
@@ -103,7 +103,7 @@ class Sandbox:
     processes: int = 0
     """Processes that a command may have at the same time; 0 = no limit."""
     witness: Witness | None = attrs.field(default=None, eq=False)
-    """Has to know while a command runs; None: nobody has."""
+    """It is told of each command; None: nobody is."""
 
     @property
     def kind(self) -> str:

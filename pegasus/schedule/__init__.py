@@ -11,7 +11,7 @@ Main Agent or a background task, with the rights of whoever made the job. docs/u
 * `tool`: the tool by which a model keeps jobs.
 """
 
-from pegasus.schedule.heartbeat import Heartbeat, parse_active_hours
+from pegasus.schedule.heartbeat import Heartbeat
 from pegasus.schedule.jobs import JOBS_FILE, Job, JobDraft, decode_jobs, draft_job, job_view, jobs_view
 from pegasus.schedule.keeper import ScheduleServices, schedule_keeper
 from pegasus.schedule.messages import (
@@ -52,7 +52,6 @@ __all__ = [
     "jobs_view",
     "make_schedule",
     "next_run",
-    "parse_active_hours",
     "schedule_keeper",
     "schedule_text",
 ]
