@@ -36,7 +36,7 @@ from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
-from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of
+from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of, withdraw_message
 from pegasus.app.reload import Reloader
 from pegasus.app.schedule import CronMethods
 from pegasus.app.service_channels import adapter_children, build_adapters, make_intake
@@ -267,6 +267,7 @@ async def _daemon(world: _World) -> int:
                     tree_events=root.events,
                     hooks=settings.hooks,
                     receivers=adapters,
+                    withdraw=partial(withdraw_message, tree.main_agent),
                     item_usage=usage.item_usage,
                     clock=wall_clock,
                     may_serve=environment.may_work,

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
 
-from actors import ActorInfo, Child, Supervisor
+from actors import ActorError, ActorInfo, Child, Ref, Supervisor
 from pegasus.app.services import APPROVALS, BUS, GATEWAY, SWITCHBOARD, TASK_AGENT, TASK_LISTENER
 from pegasus.app.tree import CHILD_BACKOFF
 from pegasus.channels import ServiceAdapter
 from pegasus.gateway import BadParams, Caller, NotAllowed, Params
-from pegasus.messages import Json
+from pegasus.main_agent import MainAgentMessage, Withdraw
+from pegasus.messages import InboundMessage, Json
 from pegasus.policy import CONTROL
 from pegasus.settings import HttpSettings
 from pegasus.web import HttpConfig, WebServices, WebSessions, run_http
@@ -68,6 +70,12 @@ def health_of(root: Supervisor, may_work: trio.Event, adapters: Iterable[Service
 
 def _walk(info: ActorInfo) -> list[ActorInfo]:
     return [info, *(below for child in info.children for below in _walk(child))]
+
+
+def withdraw_message(main_agent: Ref[MainAgentMessage], message: InboundMessage) -> None:
+    """Tell the Main Agent that the sender of a message has gone. An agent that is being restarted works on it all the same."""
+    with suppress(ActorError):
+        main_agent.tell_nowait(Withdraw(message.channel.address, message.id))
 
 
 def url_of(scheme: str, host: str, listeners: Sequence[trio.SocketListener]) -> str:

@@ -43,6 +43,7 @@ from pegasus.main_agent.chat_commands import (
     GetStatus,
     MainAgentMessage,
     Stop,
+    Withdraw,
     describe_commands,
     persona_answer,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "Stop",
     "TaskCommand",
     "TaskDelegation",
+    "Withdraw",
     "archive_names",
     "archive_tool",
     "delegation_tools",

@@ -7,7 +7,8 @@ Four tasks run side by side:
 * The control lane answers the commands that pass the queue (/stop, /status, …), also while a model call hangs. It answers one after
   the other, so none of them may take long. A /stop whose work does not end in time is answered with a list of the work that is still
   ending, and the lane continues.
-* The mailbox answers programs in the same process. A status is answered at once, a stop in a task of its own, because it waits.
+* The mailbox answers programs in the same process. A status is answered at once, a stop in a task of its own, because it waits. A
+  message that is withdrawn has no answer.
 * The compactor writes the summary that a full session will be replaced by. The main lane puts it into the session.
 
 An item is handed out by the journal again until `Done` is sent. A crash of any of these tasks ends the actor. Its supervisor
@@ -37,7 +38,6 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.conversation import Entry
 from pegasus.formatting import truncate
 from pegasus.intake import CONTROL_COMMANDS, command_of, describe_unknown, find_unknown, is_internal
 from pegasus.main_agent.chat_commands import (
@@ -47,19 +47,20 @@ from pegasus.main_agent.chat_commands import (
     GetStatus,
     MainAgentMessage,
     Stop,
+    Withdraw,
     describe_commands,
     help_text,
     stop_text,
 )
-from pegasus.main_agent.queue_items import AgentTurn
+from pegasus.main_agent.queue_items import AgentTurn, WithdrawnMessages, begins_session
 from pegasus.main_agent.replies import apologise, close_stopped_item, reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session import NextStep, Session, is_begun_by, stopped_thoughts, until_written
+from pegasus.main_agent.session import NextStep, Session, is_begun_by, opening_entry, stopped_thoughts, until_written
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.speech import manner_of
 from pegasus.main_agent.status import gather_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop
-from pegasus.messages import ChannelInfo, Json, Progress, Typing
+from pegasus.messages import ChannelInfo, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import Principal, sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
@@ -118,6 +119,8 @@ async def main_agent(
                     reply.send(agent.status())
                 case Stop():
                     nursery.start_soon(agent.answer_stop, message)
+                case Withdraw():
+                    agent.withdraw(message)
         nursery.cancel_scope.cancel()
 
 
@@ -151,6 +154,8 @@ class _MainAgent:
     _stop_deadline: float = attrs.field(init=False, default=-math.inf)
     """Time on Trio's clock until which the control lane waits for all of them together. A second /stop that arrives while the
     work of the first one still runs gets no time of its own. Otherwise anybody could block the lane by repeating the command."""
+
+    _withdrawn: WithdrawnMessages = attrs.field(init=False, factory=WithdrawnMessages)
 
     def __attrs_post_init__(self) -> None:
         self._loop = ThinkLoop(self._session, self._services, self._journal, self._show)
@@ -195,7 +200,9 @@ class _MainAgent:
         self._session.replies = {}
         self._show_typing(item, active=True)
         try:
+            self._withdrawn.stop(turn)
             with turn.scope:
+                await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn message is not begun
                 await self._work_on(item, turn)
             if turn.scope.cancelled_caught and not await self._close_stopped(turn):
                 return
@@ -217,7 +224,7 @@ class _MainAgent:
         progress = self._session.progress(item.n, item.message.id)
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
-        elif _begins_session(item):
+        elif begins_session(item):
             if (
                 self._services.config.scope == "global"
                 and not sender_of(item.message, self._services.config.owners).is_owner
@@ -251,7 +258,7 @@ class _MainAgent:
         """
         item = turn.item
         progress = self._session.progress(item.n, item.message.id)
-        if progress.next is NextStep.RECORD and not _begins_session(item):
+        if progress.next is NextStep.RECORD and not begins_session(item):
             await self._loop.record(item)
         now, elsewhere = self._services.clock(), turn.stopped_elsewhere
         return await close_stopped_item(
@@ -267,10 +274,10 @@ class _MainAgent:
         now = self._services.clock()
         answer = "This is a fresh conversation."
         if not self._session.entries:
-            await self._session.commit((_opening(now, item, ""),), (reply_to_sender(item, answer, "new"),))
+            await self._session.commit((opening_entry(now, item, ""),), (reply_to_sender(item, answer, "new"),))
             return
         if not is_begun_by(self._session.entries, item.n, item.message.id):
-            archive = await self._session.restart(lambda archive: (_opening(now, item, archive),), now)
+            archive = await self._session.restart(lambda archive: (opening_entry(now, item, archive),), now)
             answer += f" The one before is kept in {archive}."
         await self._session.commit((), (reply_to_sender(item, answer, "new"),))
 
@@ -351,6 +358,12 @@ class _MainAgent:
         """
         ended, _ = await self._stop(message.by)
         message.reply.send(tuple(ended))
+
+    def withdraw(self, message: Withdraw) -> None:
+        """Carry out a Withdraw of the mailbox. Never waits: the main lane closes the turn."""
+        self._withdrawn.add(message)
+        if self._running is not None:
+            self._withdrawn.stop(self._running)
 
     def _may_stop(self, person: Principal | None, turn: AgentTurn) -> bool:
         """Return whether a /stop of this person ends a turn: an owner's ends any, a guest's that which is for the guest alone.
@@ -476,11 +489,6 @@ def _about(turn: AgentTurn) -> str:
     return truncate(turn.item.message.text, EXCERPT)
 
 
-def _begins_session(item: Item) -> bool:
-    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
-    return command_of(item.message.text) == "/new" and not is_internal(item.message)
-
-
 def _set_aside(item: Item) -> str:
     """Log that an item is set aside, and return the apology for its sender."""
     _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
@@ -488,12 +496,3 @@ def _set_aside(item: Item) -> str:
         f"Sorry, an internal error occurred: work on your message failed {MAX_ATTEMPTS} times, so I have set it aside. "
         "It is kept, and the details are in my log."
     )
-
-
-def _opening(now: int, item: Item, archive: str) -> Entry:
-    """Return the first entry of a session that /new begins. archive: name of the session before, "" if there was none."""
-    metadata: dict[str, Json] = {"type": "new", "closes": item.n, "messageId": item.message.id}
-    if not archive:
-        return Entry(now, "system", "(A new conversation begins.)", metadata=metadata)
-    text = f"(A new conversation begins. The one before is archived as {archive}.)"
-    return Entry(now, "system", text, metadata={**metadata, "previousSession": archive})

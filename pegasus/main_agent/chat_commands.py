@@ -33,7 +33,7 @@ from pegasus.identity import (
     format_persona,
     persona_view,
 )
-from pegasus.messages import ChannelInfo
+from pegasus.messages import Address, ChannelInfo
 from pegasus.policy import is_owner
 from pegasus.storage import StorageError
 
@@ -95,6 +95,19 @@ class Stop:
 
 
 @attrs.frozen
+class Withdraw:
+    """Note: the sender of a message does not wait for an answer any more.
+
+    The turn that works for this message ends as by /stop, but its tasks go on. If the message still waits, its turn ends when it
+    begins. A turn that works for other messages, too, goes on until all of them are withdrawn.
+    """
+
+    address: Address
+    """Conversation of the message."""
+    message_id: str
+
+
+@attrs.frozen
 class AgentStatus:
     """Answer to GetStatus."""
 
@@ -123,7 +136,7 @@ class GetStatus:
     reply: Reply[AgentStatus]
 
 
-MainAgentMessage: TypeAlias = Stop | GetStatus
+MainAgentMessage: TypeAlias = Stop | Withdraw | GetStatus
 
 
 # ------------------------------------------------------------------ texts

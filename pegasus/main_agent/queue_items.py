@@ -22,6 +22,7 @@ task system sends it again. The item's id is made of the task and the number of 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
@@ -39,8 +40,9 @@ from pegasus.conversation import (
     user_content,
 )
 from pegasus.identity import SILENCE
-from pegasus.intake import Priority, is_internal
-from pegasus.messages import ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.intake import Priority, command_of, is_internal
+from pegasus.main_agent.chat_commands import Withdraw
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
 from pegasus.policy import ROLE, Principal, Role, sender_of
@@ -67,6 +69,8 @@ DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
 NOTIFICATION_BATCH: Final = 64
 """Notifications that are offered to the inbox together, so that they are written together."""
+MOST_WITHDRAWN: Final = 1000
+"""Withdrawn messages that are remembered. One that waits while more than that follow is worked on."""
 RETRY: Final = 5.0
 """Seconds until an item is offered again that the inbox had no room for or that the disk refused. Nobody waits for it at a screen."""
 
@@ -256,6 +260,32 @@ class AgentTurn:
         """Go on with another item, which is recorded behind the others."""
         self.earlier.append(self.item)
         self.item = item
+
+
+class WithdrawnMessages:
+    """Messages whose senders do not wait for an answer any more; the last MOST_WITHDRAWN are remembered.
+
+    Example: `withdrawn.add(message)`, then `withdrawn.stop(turn)` for the turn that runs and for each that begins.
+    """
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[Address, str]] = deque(maxlen=MOST_WITHDRAWN)
+
+    def add(self, message: Withdraw) -> None:
+        """Remember a message."""
+        self._known.append((message.address, message.message_id))
+
+    def stop(self, turn: AgentTurn) -> None:
+        """Cancel the work of a turn if nobody waits for any of its messages."""
+        messages = [item.message for item in turn.items]
+        if all((message.channel.address, message.id) in self._known for message in messages):
+            turn.stopped_by = turn.stopped_by or f"the user ({messages[-1].channel.type})"
+            turn.scope.cancel()
+
+
+def begins_session(item: Item) -> bool:
+    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
+    return command_of(item.message.text) == "/new" and not is_internal(item.message)
 
 
 def _is_same_person(a: Principal, b: Principal) -> bool:

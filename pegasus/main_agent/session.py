@@ -39,13 +39,14 @@ from pegasus.conversation import (
     parse_metadata_line,
 )
 from pegasus.main_agent.chat_commands import EndedWork
-from pegasus.messages import Address, ChannelInfo, Metadata, OutboundMessage
+from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
 from pegasus.storage import (
     Archive,
     ArchiveName,
     Commit,
+    Item,
     JournalMessage,
     Post,
     PostResult,
@@ -309,6 +310,15 @@ def _belongs_to(metadata: Metadata, message_id: str | None) -> bool:
     Another message under the same item number means that the inbox was lost and has begun to count from 1 again.
     """
     return message_id is None or metadata.get("messageId", message_id) == message_id
+
+
+def opening_entry(now: int, item: Item, archive: str) -> Entry:
+    """Return the first entry of a session that /new begins. archive: name of the session before, "" if there was none."""
+    metadata: dict[str, Json] = {"type": "new", "closes": item.n, "messageId": item.message.id}
+    if not archive:
+        return Entry(now, "system", "(A new conversation begins.)", metadata=metadata)
+    text = f"(A new conversation begins. The one before is archived as {archive}.)"
+    return Entry(now, "system", text, metadata={**metadata, "previousSession": archive})
 
 
 def is_begun_by(entries: Sequence[Entry], item: int, message_id: str | None) -> bool:

@@ -12,7 +12,7 @@ import attrs
 
 from pegasus.gateway import GatewayConfig, Listeners, Methods
 from pegasus.intake import Intake
-from pegasus.messages import Json
+from pegasus.messages import InboundMessage, Json
 
 if TYPE_CHECKING:
     import trio
@@ -87,6 +87,8 @@ class WebServices:
     """Webhooks by name."""
     receivers: Mapping[str, WebhookReceiver] = attrs.field(factory=dict)
     """Receivers of webhooks by the channel type that they belong to."""
+    withdraw: Callable[[InboundMessage], None]
+    """Ends the work on a message whose sender has gone. Never waits, never fails."""
     item_usage: Callable[[int], Usage]
     """Returns the tokens that calls of models for an item have used so far."""
     clock: Callable[[], int]

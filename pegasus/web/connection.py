@@ -47,6 +47,9 @@ HEAD_BYTES: Final = 32 * 1024
 LINGER: Final = 2.0
 """Seconds in which a client that is still sending may read why it is refused."""
 
+CLIENT_GONE: Final = "client_gone"
+"""Key in the `state` of a request's scope: an event that is set when the client has gone while its request was under way."""
+
 _log = get_logger("web")
 
 Application = Callable[[Scope, ASGIReceiveCallable, ASGISendCallable], Awaitable[None]]
@@ -151,6 +154,8 @@ class HttpConnection:
         """Time at which the next wait for bytes ends."""
         self._is_ending = False
         """Nothing is answered any more; what still comes is dropped."""
+        self._gone = trio.Event()
+        """Set when the client has gone, before the work for its request is cancelled. A stop of the server does not set it."""
         self._writing = trio.Lock()
         """Held during a write: the reader (errors of the protocol) and the application write."""
 
@@ -190,7 +195,7 @@ class HttpConnection:
                 self._protocol_config,
                 self._context,
                 tasks,
-                ConnectionState({}),
+                ConnectionState({CLIENT_GONE: self._gone}),
                 False,
                 client,
                 server,
@@ -203,6 +208,7 @@ class HttpConnection:
                 await self._read()
             except WebSocketRequest as found:
                 handshake = found
+            self._gone.set()
             if tasks._nursery is not None:  # the client has gone: nobody waits for the work any more
                 tasks._nursery.cancel_scope.cancel()
         if handshake is None:
@@ -262,6 +268,8 @@ class HttpConnection:
             finally:
                 if not is_written:
                     self.cut()
+            if not is_written:
+                self._gone.set()
 
     async def _end(self) -> None:
         """End the connection from our side, and give the client a moment to read what was sent."""

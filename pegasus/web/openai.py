@@ -31,6 +31,8 @@ from pegasus.wire import encode_json
 
 MODEL: Final = "pegasus"
 """The model that is listed. A request may name any."""
+IDEMPOTENCY: Final = "idempotency-key"
+"""Header field with a client's own id of a request, which it may send again."""
 QUIET: Final = 15.0
 """Seconds of silence after which a comment is streamed, so that no proxy takes the connection for dead."""
 
@@ -220,7 +222,7 @@ class CompletionRoutes:
         if user is not None and not isinstance(user, str):
             raise ApiError(400, "bad_request", "user: allowed: a text")
         channel: dict[str, Json] = {"type": API, **({"channelId": user} if user else {})}
-        id = request.http.headers.get("idempotency-key") or f"v1-{secrets.token_hex(8)}"
+        id = request.http.headers.get(IDEMPOTENCY) or f"v1-{secrets.token_hex(8)}"
         message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
         model = fields.get("model")
         model = model if isinstance(model, str) and model else MODEL
@@ -237,8 +239,17 @@ class CompletionRoutes:
         return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": usage})
 
     async def run_turn(self, request: ApiRequest, message: InboundMessage, on_said: OnSaid | None = None) -> HttpTurn:
-        """Send the message, and return when its turn has ended. Its replies count as received."""
-        turn = await self._conversations.converse(message, request.grant, LONGEST_WAIT, on_said)
+        """Send the message, and return when its turn has ended. Its replies count as received.
+
+        The turn is stopped if the client hangs up: that is how front ends stop an answer. A client that names its request by an
+        `Idempotency-Key` may send it again, so that its turn goes on.
+        """
+        turn = None
+        try:
+            turn = await self._conversations.converse(message, request.grant, LONGEST_WAIT, on_said)
+        finally:
+            if turn is None and request.has_gone and IDEMPOTENCY not in request.http.headers:
+                self._services.withdraw(message)
         if turn.replies:
             await self._conversations.acknowledge(message.channel.address, turn.replies[-1].seq)
         return turn

@@ -21,6 +21,7 @@ from pegasus.policy import CONTROL, READ, TokenGrant
 from pegasus.storage import StorageError
 from pegasus.web.access import AccessRules, Visitor
 from pegasus.web.config import WebServices
+from pegasus.web.connection import CLIENT_GONE
 from pegasus.web.errors import ApiError
 from pegasus.wire import decode_json, encode_json, kind
 
@@ -101,6 +102,12 @@ class ApiRequest:
         if self.visitor.grant is None:
             raise ApiError(401, "unauthorized", "no token (Authorization: Bearer …) and no session; sign in", None)
         return self.visitor.grant
+
+    @property
+    def has_gone(self) -> bool:
+        """True if the client has hung up. Its handler is being cancelled then, as it also is when the server stops."""
+        gone: trio.Event = self.http.scope["state"][CLIENT_GONE]
+        return gone.is_set()
 
     def require(self, scope: str) -> None:
         """Raise ApiError 401 for somebody unknown, and 403 for a token without this scope."""

@@ -9,13 +9,14 @@ import signal
 import socket
 import subprocess
 from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx
 import pytest
 import trio
 from trio_websocket import ConnectionClosed, open_websocket_url
 
-from tests.blackbox.support import Daemon, command, running
+from tests.blackbox.support import HANG, Book, Daemon, command, running, serving
 from tests.blackbox.support.serving import standing
 
 STAND_IN = {"models.default": "offline/stand-in"}
@@ -97,6 +98,28 @@ async def test_a_script_waits_for_the_replies_of_its_turn(serving_http, name):
         assert streamed.text.endswith("data: [DONE]\n\n")
         chunks = [json.loads(line[6:]) for line in streamed.text.split("\n\n") if line.startswith("data: {")]
         assert "Hello" in "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_openai_client_stops_its_turn_by_hanging_up(tmp_path, is_streamed):
+    book = Book({"write a very long novel": HANG})
+    settings = {"http.enabled": True, "http.port": 0}
+    async with serving(tmp_path, book, settings) as daemon, client(daemon) as http:
+        request = {
+            "model": "pegasus",
+            "messages": [{"role": "user", "content": "write a very long novel"}],
+            "stream": is_streamed,
+        }
+        owner = {"authorization": f"Bearer {daemon.token}"}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(http.post, "/v1/chat/completions", json=request, headers=owner))
+            await book.reached(1)
+            nursery.cancel_scope.cancel()
+        await book.abandoned()
+        again = {"model": "pegasus", "messages": [{"role": "user", "content": "hello"}]}
+        body = (await http.post("/v1/chat/completions", json=again, headers=owner)).json()
+        assert body["choices"][0]["message"]["content"] == "echo: hello"
+        assert len(book.about("write a very long novel")) == 1
 
 
 @asynccontextmanager

@@ -5,13 +5,13 @@ import json
 import pytest
 import trio
 
-from pegasus.main_agent import TaskDelegation
-from pegasus.messages import ChannelInfo
+from pegasus.main_agent import TaskDelegation, Withdraw
+from pegasus.messages import Address, ChannelInfo
 from pegasus.settings import AgentSettings, Settings
-from pegasus.testing.scripted import Hang, ScriptedModel, call, reply, say
-from pegasus.testing.world import FakeChannel, open_world
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
+from pegasus.testing.world import CLI, FakeChannel, open_world
 
-from .voices import add_sleepy, delegate
+from .voices import add_sleepy, delegate, spawn
 
 OWNER = ChannelInfo("slack", "#owner", "owner")
 
@@ -61,6 +61,52 @@ async def test_strangers_who_stop_again_and_again_do_not_keep_the_owner_waiting(
         await world.say("/status", OWNER)
         await slack.next_reply()
         assert trio.current_time() - began < 8
+
+
+async def test_a_message_whose_sender_has_gone_is_not_worked_on_any_more(autojump_clock):
+    model = ScriptedModel([Hang(), say("", reply("r", "next"))])
+    async with open_world(model) as world:
+        withdraw = world.tree.main_agent.tell
+        await world.say("think", message_id="a")
+        await world.say("wait", message_id="b")
+        await trio.sleep(1)
+        await withdraw(Withdraw(Address("cli", "other"), "a"))  # a message of another conversation
+        await withdraw(Withdraw(CLI.address, "b"))
+        await trio.sleep(1)
+        assert (await world.status()).thinking_about == "think"
+        await withdraw(Withdraw(CLI.address, "a"))
+        await world.idle()
+        assert (await world.status()).turns == 2
+        notes = [line["content"] for line in world.session() if line["role"] == "system"]
+        assert notes == ["(Work on the message above was stopped by the user (cli).)"] * 2
+        await world.say("go on")
+        assert (await world.next_reply()).text == "next"
+    assert len(model.requests) == 2
+
+
+async def test_a_turn_goes_on_for_the_messages_whose_senders_still_wait(autojump_clock):
+    model = ScriptedModel([After(5, say("", call("current_time", "t"))), After(5, say("", reply("r", "both")))])
+    steer = Settings(agent=AgentSettings(when_busy="steer"))
+    async with open_world(model, settings=steer) as world:
+        await world.say("first", message_id="a")
+        await trio.sleep(1)
+        await world.say("second", message_id="b")
+        await trio.sleep(6)
+        await world.tree.main_agent.tell(Withdraw(CLI.address, "a"))
+        assert (await world.next_reply()).text == "both"
+
+
+async def test_tasks_go_on_without_the_turn_that_began_them(autojump_clock):
+    thinks = ScriptedModel(lambda request: Hang())
+    script = [say("", spawn("count the stars")), Hang()]
+    async with open_world(ScriptedModel(script), task_model=thinks) as world:
+        await world.say("count the stars", message_id="a")
+        await trio.sleep(3)
+        await world.tree.main_agent.tell(Withdraw(CLI.address, "a"))
+        await world.idle()
+        await world.say("/status")
+        text = (await world.next_reply()).text
+        assert "I am waiting for 1 background task." in text
 
 
 async def test_status_names_the_tasks_that_run_while_nothing_is_thought(autojump_clock):

@@ -1,11 +1,14 @@
 """Messages, replies, and the chat API of OpenAI: what a turn is, when it ends, and what a client gets."""
 
 import json
+from contextlib import suppress
+from functools import partial
 
 import httpx
 import openai
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from pegasus.messages import ChannelInfo, Progress
 from pegasus.models import Usage
@@ -343,10 +346,90 @@ async def test_an_error_in_a_stream_is_its_last_event():
         assert events[-1] == "[DONE]"
 
 
-async def test_a_client_that_leaves_does_not_take_its_message_back():
-    async with world() as there:
-        with pytest.raises(httpx.ReadTimeout):
-            async with there.owner() as client:
-                await client.post("/v1/chat/completions", json=complete(there), timeout=0.2)
+async def hang_up(there, begin):
+    """Begin a request, and hang up when its message is on disk."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(begin)
+        await there.journal.until(lambda: there.journal.waiting_for)
+        nursery.cancel_scope.cancel()
+
+
+async def withdrawn(there):
+    """The first message whose sender the server has found to be gone."""
+    with trio.fail_after(20):
+        while not there.withdrawn:
+            await trio.lowlevel.checkpoint()
+    return there.withdrawn[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [("/v1/chat/completions", {"idempotency-key": "k-1"}), ("/api/messages?wait=20", {})],  # these may come again
+)
+async def test_a_client_that_leaves_does_not_take_its_message_back(path, headers):
+    async with world() as there, there.owner() as client:
+        body = complete(there, text="hi")
+        await hang_up(there, partial(client.post, path, json=body, headers=headers))
         [(message, _)] = there.journal.accepted
         assert message.text == "hi"
+        await client.get("/healthz")
+        await wait_all_tasks_blocked()
+        assert there.withdrawn == []
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_the_turn_of_a_client_that_hangs_up_is_stopped(openai_client, is_streamed):
+    async with world() as there:
+        client = openai_client(there)
+
+        async def begin():
+            answer = await client.chat.completions.create(**complete(there, stream=is_streamed))
+            async for _ in answer:
+                pass
+
+        await hang_up(there, begin)
+        [(message, _)] = there.journal.accepted
+        found = await withdrawn(there)
+        assert (found.id, found.channel.address) == (message.id, message.channel.address)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves its generators open
+async def test_the_official_client_stops_the_turn_by_closing_its_stream(openai_client):
+    async with world() as there, trio.open_nursery() as nursery:
+        client = openai_client(there)
+
+        async def play():
+            await there.journal.until(lambda: there.journal.waiting_for)
+            await there.supervisor.ref("gateway").tell(Progress(channel_of(there), "Hel"))
+
+        nursery.start_soon(play)
+        stream = await client.chat.completions.create(**complete(there, stream=True))
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+        await stream.close()
+        assert (await withdrawn(there)).text == "hi"
+
+
+async def test_a_turn_is_not_stopped_with_the_server():
+    async with trio.open_nursery() as nursery:
+        async with world(stop_time=0.1) as there:
+
+            async def begin():
+                with suppress(httpx.TransportError):
+                    async with there.owner() as client:
+                        await client.post("/v1/chat/completions", json=complete(there))
+
+            nursery.start_soon(begin)
+            await there.journal.until(lambda: there.journal.waiting_for)
+        assert there.withdrawn == []
+
+
+async def test_an_answer_that_is_read_whole_stops_nothing():
+    async with world() as there:
+        async with there.owner() as client, trio.open_nursery() as nursery:
+            nursery.start_soon(answer, there, "one")
+            await ask(there, client, stream=True)
+        async with there.owner() as client:
+            await client.get("/healthz")
+        assert there.withdrawn == []

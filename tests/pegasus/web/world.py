@@ -83,13 +83,15 @@ class Clock:
 class World:
     """A running server. `client` is an HTTP client without rights; `owner` shows the token of the home."""
 
-    def __init__(self, supervisor, journal, services, port):
+    def __init__(self, supervisor, journal, services, port, withdrawn):
         self.supervisor = supervisor
         self.journal = journal
         self.services = services
         self.sessions = services.sessions
         self.tokens = services.gateway_config.tokens
         self.port = port
+        self.withdrawn = withdrawn
+        """Messages whose senders have gone."""
         self.url = f"http://127.0.0.1:{port}"
 
     def client(self, token=None, **headers):
@@ -204,6 +206,7 @@ async def world(
     clock = clock or Clock()
     listeners = await open_listeners("127.0.0.1", 0)
     http = await open_listeners("127.0.0.1", 0)
+    withdrawn = []
     table = {**METHODS, **(methods or {})}
     may_serve = trio.Event()
     may_serve.set()
@@ -235,6 +238,7 @@ async def world(
                 tree_events=supervisor.events,
                 hooks=hooks or {},
                 receivers=receivers or {},
+                withdraw=withdrawn.append,
                 item_usage=lambda n: (used or {}).get(n, Usage()),
                 clock=clock,
                 may_serve=may_serve,
@@ -243,7 +247,7 @@ async def world(
             await supervisor.start_child(Child("http", run_http, services, http))
             args = (gateway_config, intake, listeners, table, None, None, said)
             await supervisor.start_child(Child("gateway", run_gateway, *args, mailbox=Mailbox(1024)))
-            yield World(supervisor, journal, services, port)
+            yield World(supervisor, journal, services, port, withdrawn)
     finally:
         for listener in [*listeners, *http]:
             await listener.aclose()
