@@ -172,6 +172,23 @@ def test_a_job_whose_time_has_passed_is_over_and_no_line_of_the_log_is_squeezed(
     expect(lines.filter(has_text="a line that belongs").locator(".event")).to_contain_text("a line that belongs")
 
 
+def test_the_log_shows_its_newest_line_and_follows(site):
+    """Also where lines are longer than the window is wide, so that the height of most is not known before they are shown."""
+
+    def write(text):
+        with (site.daemon.home / "logs" / "pegasus.log").open("a") as log:
+            log.write(f"2026-01-02T03:04:05.000Z info    test: {text}\n")
+
+    for number in range(200):
+        write(f"{number} " + "long line " * 30)
+    write("the newest line")
+    page = site.open(phone=True)
+    go(page, "log")
+    expect(page.locator(".log li", has_text="the newest line")).to_be_in_viewport()
+    write("a newer line")
+    expect(page.locator(".log li", has_text="a newer line")).to_be_in_viewport()
+
+
 def test_texts_of_others_stay_texts(site):
     """The stand-in repeats what it is told, so each text comes back in replies, as a task, as a tool's result and as an approval."""
     page = site.open()
