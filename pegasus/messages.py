@@ -77,6 +77,18 @@ class Media:
 
 
 @attrs.frozen
+class StoredFile:
+    """A file of a reply as the outbox keeps it: its content is a file of its own, below data/."""
+
+    name: str
+    mime: str
+    file: str
+    """Path below data/, made of the SHA-256 of the content."""
+    size: int
+    """Bytes."""
+
+
+@attrs.frozen
 class InboundMessage:
     """A message from a person to the agent."""
 
@@ -98,6 +110,15 @@ class OutboundMessage:
     """1 for the first reply to an address, growing by 1 and never reused. A client recognises by it what it has missed."""
     metadata: Metadata = attrs.field(factory=dict)
     media: tuple[Media, ...] = ()
+    """Its files with their content, as a client gets them. Empty until they are loaded for delivery (`load_files`)."""
+    files: tuple[StoredFile, ...] = ()
+    """The same files as the outbox keeps them. Clients do not see this."""
+
+    @property
+    def text_with_names(self) -> str:
+        """The text, and a line for each file, for readers that show text only."""
+        names = [f"[attached: {file.name}, {file.mime}]" for file in self.media]
+        return "\n\n".join(filter(None, [self.text, "\n".join(names)]))
 
 
 @attrs.frozen

@@ -260,6 +260,8 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
     """
     if isinstance(frame, OutboundMessage | Progress) and not is_unicode(frame.text):
         frame = attrs.evolve(frame, text=_to_unicode(frame.text))
+    if isinstance(frame, OutboundMessage) and frame.files:
+        frame = attrs.evolve(frame, files=())
     if isinstance(frame, Progress) and not is_unicode(frame.reasoning):
         frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning))
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})

@@ -40,6 +40,7 @@ from pegasus.main_agent import (
     AgentServices,
     AgentToolset,
     Compactor,
+    FileAccess,
     SessionArchives,
     SkillInvoker,
     TaskDelegation,
@@ -318,6 +319,7 @@ def _agent_services(
         compactor=compactor,
         traits=models.traits,
         warnings=tuple(filter(None, [environment.sandbox.warning])),
+        files=FileAccess.within(environment.workspace, settings, environment.closed_paths),
         make_fence=environment.make_fence,
     )
 
@@ -428,10 +430,7 @@ async def _commands_done(journal: Ref[JournalMessage]) -> None:
 
 
 def _guest_active(settings: Settings) -> int:
-    """Return how many tasks of guests may work at the same time.
-
-    One slot is kept for owners, and one model call: tasks wait for these too, and one more is kept for conversations.
-    """
+    """Return how many tasks of guests may work at once. A slot and a model call are kept for owners, and a call for people."""
     return max(1, min(settings.tasks.max_active - 1, settings.models.max_concurrent_calls - 2))
 
 

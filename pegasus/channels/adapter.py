@@ -29,7 +29,7 @@ import trio
 from actors import ActorError, Inbox, Ref
 from pegasus.intake import report_undelivered
 from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
-from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged
+from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged, load_files
 
 GOODBYE: Final = 1.0
 """Seconds in which a stopped adapter reports to the journal that it has gone."""
@@ -145,7 +145,7 @@ class Adapter:
         if reply.seq <= self._last(reply):
             return
         try:
-            await self.deliver(reply)
+            await self.deliver(await load_files(reply, journal))
         except ReplyRefused as error:
             await report_undelivered(journal, reply, str(error))
             self._delivered[reply.channel.channel_id] = reply.seq

@@ -66,6 +66,7 @@ from pegasus.storage import (
     StorageError,
     Unacknowledged,
     UnacknowledgedChannels,
+    load_files,
 )
 
 T = TypeVar("T")
@@ -337,7 +338,7 @@ class ServiceAdapter(Adapter):
         if reply.seq <= self._last(reply):
             return
         try:
-            await self.deliver(reply)
+            await self.deliver(await _load_files(reply, journal))
         except ReplyRefused as error:
             reason = str(error)
             _log.warning("a reply is refused", to=str(reply.channel.address), seq=reply.seq, reason=reason)
@@ -471,6 +472,16 @@ class ServiceAdapter(Adapter):
             _log.warning("the service is out of reach", channel=self.type, reason=state.reason)
         else:
             _log.info("the service is connected", channel=self.type, name=state.name)
+
+
+async def _load_files(reply: OutboundMessage, journal: Ref[JournalMessage]) -> OutboundMessage:
+    """Return a reply with the content of its files. While the disk cannot be read, waits."""
+    while True:
+        try:
+            return await load_files(reply, journal)
+        except StorageError as error:
+            _log.error("the files of a reply cannot be read", to=str(reply.channel.address), error=str(error))
+        await trio.sleep(RETRY_DELAY)
 
 
 async def _wait(event: trio.Event, until: float) -> None:

@@ -207,10 +207,10 @@ class _Sending:
                     self._away_since = trio.current_time()
                 case Online():
                     self._away_since = None
-                case OutboundMessage(text=reply, seq=seq) if before is not None and seq <= before:
+                case OutboundMessage(text_with_names=reply, seq=seq) if before is not None and seq <= before:
                     print_error(neutralise(reply))
                     continue
-                case OutboundMessage(text=reply):
+                case OutboundMessage(text_with_names=reply):
                     print_text(reply)
                 case MessageAccepted():
                     self._is_accepted = True

@@ -36,12 +36,10 @@ from pegasus.conversation.sanitize import sanitize_name
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import MEDIA_FOLDER, JournalMessage, ReadFile, ReplaceFile, StorageError
 
 _log = get_logger("session")
 
-MEDIA_FOLDER: Final = "media"
-"""Folder of the pictures, below data/. Entries name files in it, so it must not change."""
 MOST_SHOWN: Final = 20
 """Pictures that a conversation shows at a time. With more, Anthropic refuses pictures above 2000 pixels."""
 MOST_BYTES: Final = 12 * 1024 * 1024

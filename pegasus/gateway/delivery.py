@@ -29,7 +29,7 @@ from pegasus.messages import Address, ApprovalNotice, ChannelInfo, OutboundMessa
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant, is_owner
 from pegasus.protocol import SERVER_ERROR, HelloFrame, encode_frame
-from pegasus.storage import Connected, Disconnected, JournalMessage, LastSeq, StorageError, Unacknowledged
+from pegasus.storage import Connected, Disconnected, JournalMessage, LastSeq, StorageError, Unacknowledged, load_files
 
 PAGE = 200
 """Replies asked for in one question. Each further question asks for twice as many from the start of the backlog, because a
@@ -396,7 +396,7 @@ class ReplyFeed:
         if self.channel.channel_id is None and self._routes.has_own_client(reply.channel):
             with_own_client.add(channel_id)
         if channel_id not in with_own_client and self._cursor(channel_id).take(reply.seq):
-            self._queue.push(encode_frame(reply))
+            self._queue.push(encode_frame(await load_files(reply, self._journal)))
 
     async def _queue_kept(self, cursor: Cursor, last: int) -> None:
         """Queue the pushes that were kept during a reading, as far as they follow what was read without a gap."""

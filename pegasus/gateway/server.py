@@ -21,7 +21,7 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from actors import Inbox, Reply
+from actors import ActorError, Inbox, Ref, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.accepting import accept_connections, failures_logged
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
@@ -29,10 +29,11 @@ from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor,
 from pegasus.gateway.delivery import Hub, OpenApprovals, OpenTasks
 from pegasus.gateway.listeners import Listeners
 from pegasus.intake import Intake
-from pegasus.messages import ApprovalNotice, Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import TokenGrant
 from pegasus.protocol import GOING_AWAY
+from pegasus.storage import JournalMessage, StorageError, load_files
 
 GOODBYE_TIME = 2.0
 """Seconds that all clients together have to answer the close frame when the gateway stops."""
@@ -81,7 +82,7 @@ async def run_gateway(
         async for message in inbox:
             match message:
                 case DeliverReply(reply):
-                    hub.deliver(reply)
+                    await _deliver(hub, reply, intake.journal)
                 case Typing():
                     hub.typing(message)
                 case Progress():
@@ -97,6 +98,17 @@ async def run_gateway(
         accepting.cancel()
         await server.close_all()
         nursery.cancel_scope.cancel()
+
+
+async def _deliver(hub: Hub, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+    """Hand a reply with its files to the clients. If these cannot be read now, the clients' feeds read it from the journal again."""
+    try:
+        reply = await load_files(reply, journal)
+    except (ActorError, StorageError) as error:
+        _log.error("the files of a reply cannot be read", to=str(reply.channel.address), reason=str(error))
+        hub.catch_up()
+    else:
+        hub.deliver(reply)
 
 
 async def _accept_all(

@@ -210,8 +210,9 @@ earlier conversation is kept in that file."""
 TOOL_GROUPS: Final = {
     "Communication": {
         "reply": (
-            "reply(channelId, channelType?, replyTo?, text): Speak. Always pass back the channel's "
-            "metadata. May be called several times, also to another channel than the one you were asked in."
+            "reply(channelId, channelType?, replyTo?, text, media?): Speak. Always pass back the channel's "
+            "metadata. May be called several times, also to another channel than the one you were asked in. "
+            "media: paths of files in the workspace to send along, such as a picture that a task has made."
         ),
         "spawn_subagent": "spawn_subagent(description, input, type?): Delegate work to a background subagent.",
         "use_skill": "use_skill(skill, args?): Use a registered skill by its name.",

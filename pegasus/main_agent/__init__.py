@@ -13,6 +13,7 @@ The way of a message through the files, from the queue to the reply:
     queue_items         the item as an entry of the session, and the turn that it belongs to; reports of tasks for the queue
     session             the durable log, and the progress of each item; loaded and repaired by `session_loading`
     compaction          makes the session shorter when it comes near the model's window
+    sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
 
 Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `history` (what was said, for a chat window),
@@ -52,7 +53,7 @@ from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegatio
 from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
-from pegasus.main_agent.services import AgentServices, message_publisher
+from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.skill_command import SKILLS, skills_answer
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
@@ -74,6 +75,7 @@ __all__ = [
     "ArchivePage",
     "Compactor",
     "EndedWork",
+    "FileAccess",
     "FolderArchives",
     "GetStatus",
     "MainAgentMessage",

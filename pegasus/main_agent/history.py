@@ -185,10 +185,12 @@ class _HistoryReader:
             facts: dict[str, Any] = decode_object(result.content)
         except ValueError:
             return
-        text, seq = call.arguments.get("text"), facts.get("seq")
+        text, seq = call.arguments.get("text", ""), facts.get("seq")
         goes_here = Address(str(facts.get("channelType")), str(facts.get("channelId"))) == self._address
         if goes_here and isinstance(text, str) and type(seq) is int:
-            self._replies.append(PastMessage("agent", text.strip(), ts, seq=seq))
+            files = facts.get("files")
+            names = tuple(map(str, files[:MAX_FILES])) if isinstance(files, list) else ()
+            self._replies.append(PastMessage("agent", text.strip(), ts, seq=seq, media=names))
 
     def _take_message(self, entry: Entry) -> None:
         """Take a message or a task's notification: whatever was said since then answers it."""

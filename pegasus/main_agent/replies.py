@@ -58,13 +58,24 @@ REPLY: Final = ToolSpec(
             "channelType": {"type": "string", "description": "The channel type from the metadata line"},
             "replyTo": {"type": "string", "description": "The thread from the metadata line, if there is one"},
             "text": {"type": "string", "description": "What to say"},
+            "media": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "Paths of files in the workspace to send with it, such as one that a task has made",
+            },
         },
         "required": ["channelId", "text"],
     },
 )
 """The tool as the model is shown it. The address comes before the text, and `channelId` is required, so that a draft can be addressed
 early; a call without it is accepted all the same (see `parse_reply`)."""
-_ACCEPTED: Final[Metadata] = {**REPLY.parameters, "required": ["text"]}
+_ACCEPTED: Final[Metadata] = {
+    "type": "object",
+    "properties": {
+        **{name: {"type": "string"} for name in ("channelId", "channelType", "replyTo", "text")},
+        "media": {"type": ["array", "string"], "items": {"type": "string"}},
+    },
+}
 """Schema that calls of `reply` are checked against."""
 STOPPED_ELSEWHERE: Final = (
     "I was stopped from another chat while I was thinking about your message. Send it again if it still matters."
@@ -120,9 +131,9 @@ def parse_reply(call: ToolCall, item: Item) -> Post | str:
     arguments, problem = prepare_arguments(_ACCEPTED, call.arguments)
     if problem is not None:
         return problem
-    text = str(arguments["text"])
-    if not text.strip():
-        return "text is empty"
+    text = str(arguments.get("text") or "")
+    if not text.strip() and not media_paths(call):
+        return "text is empty" if "text" in arguments else "text is required"
     channel_id, kind, thread = (
         str(arguments.get(name) or "").strip() or None for name in ("channelId", "channelType", "replyTo")
     )
@@ -132,6 +143,13 @@ def parse_reply(call: ToolCall, item: Item) -> Post | str:
     if channel_id is None:
         return _post(item, text, call.id, source.channel_id, source.type, source.reply_to)
     return _post(item, text, call.id, channel_id, kind, thread)
+
+
+def media_paths(call: ToolCall) -> tuple[str, ...]:
+    """Return the paths of the files that a call of `reply` sends, each once. A model may give a single path instead of a list."""
+    media = call.arguments.get("media")
+    paths = [media] if isinstance(media, str) else media if isinstance(media, list) else []
+    return tuple(dict.fromkeys(path for path in paths if isinstance(path, str) and path.strip()))
 
 
 def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | str]:
@@ -194,9 +212,11 @@ def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: st
 def queued_result(message: OutboundMessage) -> str:
     """Return the tool result (JSON) of a reply that is in the outbox."""
     channel = message.channel
-    return encode_json(
-        {"queued": True, "channelType": channel.type, "channelId": channel.channel_id, "seq": message.seq}
-    )
+    facts: dict[str, Json] = {"queued": True, "channelType": channel.type, "channelId": channel.channel_id}
+    facts["seq"] = message.seq
+    if message.files:
+        facts["files"] = [file.name for file in message.files]
+    return encode_json(facts)
 
 
 def reply_result(result: PostResult | str) -> tuple[str, bool]:

@@ -7,8 +7,9 @@ knows about reloading.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import TypeAlias
 
@@ -22,7 +23,8 @@ from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.messages import InboundMessage
 from pegasus.models import LanguageModel, TraitStore
-from pegasus.settings import AgentSettings
+from pegasus.settings import AgentSettings, Settings
+from pegasus.tools import ToolContext, base_context
 from pegasus.wire import to_wire
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
@@ -31,6 +33,21 @@ CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[st
 
 PublishMessage: TypeAlias = Callable[[InboundMessage], None]
 """Makes a message known to observers. Never waits, never fails."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class FileAccess:
+    """Files that replies may send: `FileAccess(base_context(workspace, (), 0), 20 << 20)`."""
+
+    context: ToolContext
+    """Folders that they may be in."""
+    max_bytes: int
+    """Bytes of all files of one reply: the setting `media.max_bytes`."""
+
+    @classmethod
+    def within(cls, workspace: Path, settings: Settings, closed_paths: Sequence[Path]) -> FileAccess:
+        """Return the access that the settings give. closed_paths: never allowed. Reads the file system briefly."""
+        return cls(base_context(workspace, settings.tools.allowed_paths, 0, closed_paths), settings.media.max_bytes)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -59,6 +76,8 @@ class AgentServices:
     """What is known about each model's manners."""
     warnings: tuple[str, ...] = ()
     """Facts about this installation that /status tells an owner."""
+    files: FileAccess | None = None
+    """Files that replies may send; None: none."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 

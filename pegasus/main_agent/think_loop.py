@@ -63,6 +63,7 @@ from pegasus.main_agent.replies import (
     end_if_stuck,
     find_circle,
     first_surplus,
+    media_paths,
     model_failure,
     parse_replies,
     repeat_replies,
@@ -70,6 +71,7 @@ from pegasus.main_agent.replies import (
     reply_result,
     reply_to_sender,
 )
+from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
@@ -122,9 +124,11 @@ class ThinkLoop:
     _board: DraftBoard = attrs.field(init=False)
     """Drafts that people see now."""
     _asker: ModelAsker = attrs.field(init=False)
+    _sender: FileSender = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._board = DraftBoard(self._show_draft)
+        self._sender = FileSender(self._services, self._journal)
         self._asker = ModelAsker(self._session, self._services, self._journal, self._board)
 
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
@@ -237,7 +241,9 @@ class ThinkLoop:
         calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
         surplus = first_surplus(session.of_item(item.n), calls)
         replies = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
-        replies = {call_id: await self._permitted(reply, item) for call_id, reply in replies.items()}
+        paths = {call.id: media_paths(call) for call in calls}
+        replies = {id: await self._permitted(reply, item) for id, reply in replies.items()}
+        replies = {id: await self._with_files(reply, paths[id], item) for id, reply in replies.items()}
         posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
         if answer.spoken:
             spoken = direct_reply(answer.spoken, item, before.thoughts + 1)
@@ -269,6 +275,13 @@ class ThinkLoop:
         context = ToolContext(key=reply.key, principal=principal, origin=message.channel, outside=self._session.outside)
         outcome = await self._services.toolset.executor.run(_ELSEWHERE, {}, context)
         return outcome.content.removeprefix("Error: ") if outcome.failed else reply
+
+    async def _with_files(self, reply: Post | str, paths: Sequence[str], item: Item) -> Post | str:
+        """Return a reply with the files that it sends, which are kept by then, or why it is not sent."""
+        if isinstance(reply, str) or not paths:
+            return reply
+        files = await self._sender.keep(paths, item, reply, self._session.outside)
+        return files if isinstance(files, str) else attrs.evolve(reply, files=files)
 
     async def _carry_out(
         self,

@@ -293,6 +293,14 @@ class SessionSettings:
 
 
 @attrs.frozen(eq=False, repr=False)
+class MediaSettings:
+    """Files that travel with messages."""
+
+    # The upper bound keeps a reply within the 64 MiB that clients take as one frame, in base64.
+    max_bytes: int = whole(20971520, "bytes of all files of one reply, at most", least=1, most=47185920)
+
+
+@attrs.frozen(eq=False, repr=False)
 class GatewaySettings:
     """The WebSocket server."""
 
@@ -389,6 +397,7 @@ class Settings:
     sandbox: SandboxSettings = section(SandboxSettings)
     schedule: ScheduleSettings = section(ScheduleSettings)
     session: SessionSettings = section(SessionSettings)
+    media: MediaSettings = section(MediaSettings)
     gateway: GatewaySettings = section(GatewaySettings)
     http: HttpSettings = section(HttpSettings)
     hooks: Mapping[str, HookSettings] = sections(HookSettings)

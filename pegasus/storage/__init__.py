@@ -9,6 +9,7 @@ implement the same messages with a database. docs/storage.md states what is prom
 
 Inside, from the top down:
 
+    media_files             files that travel with messages, kept by their content
     journal                 the actor: gathers messages, writes them as one batch, answers
     whole_files             reading, replacing and archiving files
     item_queries            handing out items
@@ -31,6 +32,7 @@ does.
 
 from pegasus.storage.directory import escape_field
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
+from pegasus.storage.media_files import MEDIA_FOLDER, keep_file, load_files
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -71,6 +73,7 @@ from pegasus.storage.volume import Disk, FileDisk, Volume
 __all__ = [
     "FLUSH_AFTER",
     "INTERNAL_ID_PREFIX",
+    "MEDIA_FOLDER",
     "UNDELIVERED_REPLY",
     "Accept",
     "Accepted",
@@ -107,6 +110,8 @@ __all__ = [
     "Volume",
     "Waiting",
     "escape_field",
+    "keep_file",
+    "load_files",
     "run_journal",
     "sender_of_channel",
     "undelivered_item",

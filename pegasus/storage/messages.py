@@ -30,7 +30,7 @@ from typing import TypeAlias
 import attrs
 
 from actors import Reply
-from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata, OutboundMessage
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Metadata, OutboundMessage, StoredFile
 
 MAX_PRIORITY = 9
 """The number of the lowest priority."""
@@ -229,6 +229,8 @@ class Post:
     """The thread as the model has given it, if it has."""
     metadata: Metadata = attrs.field(factory=dict)
     """Free-form data for the client, passed on unchanged."""
+    files: tuple[StoredFile, ...] = ()
+    """Files that go with it. Their content is on disk already."""
 
 
 PostResult: TypeAlias = OutboundMessage | Unroutable

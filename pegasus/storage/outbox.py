@@ -193,12 +193,12 @@ class OutboxLog(RecordLog[StoredReply]):
         # The session posts again what it had decided before a crash. The first reply stands, with its number.
         known = self.find(post.key)
         if known is not None:
-            return OutboundMessage(post.text, known.channel, known.seq, post.metadata)
+            return OutboundMessage(post.text, known.channel, known.seq, post.metadata, files=post.files)
         address = channel.address
         staged = (reply for reply, _ in reversed(self.staged.values()) if reply.channel.address == address)
         latest = next(staged, None)
         seq = (latest.seq if latest else self.last_seq(address)) + 1
-        message = OutboundMessage(post.text, channel, seq, post.metadata)
+        message = OutboundMessage(post.text, channel, seq, post.metadata, files=post.files)
         line = encode_line({"type": "reply", "key": post.key, "at": at, "message": to_wire(message)})
         self.staged[post.key] = Staged(StoredReply(post.key, channel, seq, at, Span(0, len(line)), message), line)
         return message
@@ -350,7 +350,8 @@ class OutboxLog(RecordLog[StoredReply]):
 def undelivered_item(reply: OutboundMessage, reason: str) -> InboundMessage:
     """Return an item that reports to the Main Agent that nobody will ever get this reply. reason: one line for the model."""
     address = reply.channel.address
-    text = f"{reason}\nIt began: {truncate(reply.text, EXCERPT)}"
+    names = "".join(f" [file {file.name}]" for file in reply.files)
+    text = f"{reason}\nIt began: {truncate(reply.text + names, EXCERPT)}"
     metadata: dict[str, Json] = {"type": UNDELIVERED_REPLY, "seq": reply.seq}
     return InboundMessage(text, reply.channel, f"{INTERNAL_ID_PREFIX}reply/{address}/{reply.seq}", metadata)
 

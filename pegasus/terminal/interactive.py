@@ -461,10 +461,9 @@ class InteractiveChat:
         """
         drawn = trio.Event()
         self._show_question(reply)
-        attached = [f"[attached: {file.name}, {file.mime}]" for file in reply.media]
         self._drafting = False  # the reply takes the draft's place
         self._update_status(attrs.evolve(self._status, answered=self._status.thinking, writing=False))
-        self._screen.reply(self._agent, "\n\n".join([reply.text, *attached]), partial(self._post, drawn.set))
+        self._screen.reply(self._agent, reply.text_with_names, partial(self._post, drawn.set))
         await drawn.wait()
         self._replies += 1
         self._status_changed.set()

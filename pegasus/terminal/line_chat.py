@@ -289,7 +289,7 @@ class LineChat:
         After a lost connection each event is a sign of life, which moves the deadline of a turn in doubt.
         """
         match event:
-            case OutboundMessage(text=text):
+            case OutboundMessage(text_with_names=text):
                 await self._write(text + "\n")
             case ApprovalNotice(id=id, tool=tool, state="open", question=question):
                 what = f"the {question.source} asks: {question.text};" if question else "waits for your yes:"

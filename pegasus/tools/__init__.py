@@ -29,7 +29,7 @@ from pegasus.tools.base import (
 )
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
-from pegasus.tools.files import save_file
+from pegasus.tools.files import read_content, save_file
 from pegasus.tools.gate import Gate, PolicyGate, describe_call
 from pegasus.tools.lean import lean_task_specs
 from pegasus.tools.memory import found_json, memory_tools
@@ -77,6 +77,7 @@ __all__ = [
     "parameters",
     "persona_tool",
     "prepare_arguments",
+    "read_content",
     "result_limit",
     "run_tool",
     "save_file",

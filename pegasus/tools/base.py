@@ -154,7 +154,7 @@ class Tool:
     `AwaitsOwner`: it has asked an owner (`ToolContext.questions`), and will be called again with the same key when the question is
     over. It is cancelled at the deadline of the call, so it must clean up on cancel."""
     category: str = "custom"
-    """One of system, file, network, data, memory, code, task, mcp, custom."""
+    """One of system, file, network, data, memory, code, task, mcp, media, custom."""
     effect: Effect = Effect.ONCE
     """The default is the cautious one."""
     more: str = "Ask for less at a time."

@@ -10,6 +10,7 @@ may get lost, and the client then repeats its request with the same id: so the l
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import sha256
@@ -32,6 +33,7 @@ from pegasus.storage import (
     Overloaded,
     StorageError,
     Unacknowledged,
+    load_files,
 )
 from pegasus.web.errors import ApiError
 
@@ -47,6 +49,8 @@ ON_THE_WAY: Final = 1.0
 """Seconds that replies of an ended turn are waited for; afterwards they are read from the journal."""
 RETRY: Final = 0.2
 """Seconds before the journal is asked again after it was restarted."""
+MOST_BYTES: Final = 32 << 20
+"""Bytes of the files of the replies in one response, or a little more."""
 CHECK: Final = 10.0
 """Seconds after which a long poll looks into the journal, whatever it has heard."""
 
@@ -123,6 +127,7 @@ class Conversations:
             key = (address, message.id)
             known = self._turns.get(key)
             if accepted.duplicate and known is not None:
+                known = attrs.evolve(known, replies=await self._load(known.replies))
                 if on_said is not None:
                     for reply in known.replies:
                         await on_said(reply)
@@ -170,8 +175,8 @@ class Conversations:
             nursery.cancel_scope.cancel()
         if len(replies) < last - before:
             for reply in await self._unacknowledged(address, 0):
-                if reply.seq <= last:
-                    await take(reply)
+                if before < reply.seq <= last and reply.seq not in replies:
+                    await take(await load_files(reply, self._journal))
         return HttpTurn(n, tuple(replies[seq] for seq in sorted(replies)), is_done)
 
     async def _wait_for_item(self, n: int, sender: trio.MemorySendChannel[object]) -> None:
@@ -186,6 +191,7 @@ class Conversations:
                 return
 
     def _remember(self, address: Address, id: str, turn: HttpTurn) -> None:
+        turn = attrs.evolve(turn, replies=tuple(attrs.evolve(reply, media=()) for reply in turn.replies))
         self._turns[address, id] = turn
         if len(self._turns) > MOST_TURNS:
             self._turns.popitem(last=False)
@@ -203,7 +209,7 @@ class Conversations:
     async def replies_after(self, address: Address, after: int, seconds: float) -> Sequence[OutboundMessage]:
         """Return the replies with larger numbers that are still known; wait for one if there is none.
 
-        Raises ActorError, StorageError.
+        Those behind MOST_BYTES of files are left for the next request. Raises ActorError, StorageError.
         """
         deadline = trio.current_time() + seconds
         with self._listeners.listen(address) as said:
@@ -211,11 +217,21 @@ class Conversations:
                 found = {reply.seq: reply for reply in self._replies.get(address, ()) if reply.seq > after}
                 found |= {reply.seq: reply for reply in await self._unacknowledged(address, after)}
                 if found or trio.current_time() >= deadline:
-                    return [found[seq] for seq in sorted(found)]
+                    return await self._load([found[seq] for seq in sorted(found)], MOST_BYTES)
                 with trio.move_on_at(min(deadline, trio.current_time() + CHECK)):
                     async for message in said:
                         if isinstance(message, OutboundMessage | Behind):
                             break
+
+    async def _load(self, replies: Sequence[OutboundMessage], most: float = math.inf) -> tuple[OutboundMessage, ...]:
+        """Return the replies with their files, but none behind the one at which these reach `most` bytes."""
+        loaded, size = [], 0
+        for reply in replies:
+            loaded.append(await load_files(reply, self._journal))
+            size += sum(file.size for file in reply.files)
+            if size >= most:
+                break
+        return tuple(loaded)
 
     async def _unacknowledged(self, address: Address, after: int) -> Sequence[OutboundMessage]:
         """Return the replies in the outbox with larger numbers. Asks for more and more, because the oldest come first."""

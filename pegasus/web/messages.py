@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
+import attrs
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
@@ -25,7 +26,7 @@ LONGEST_WAIT: Final = 3600
 
 def reply_json(reply: OutboundMessage) -> dict[str, Json]:
     """Return a reply as it stands in responses."""
-    return dict(to_wire(reply))
+    return dict(to_wire(attrs.evolve(reply, files=())))
 
 
 def check_address(request: ApiRequest, type: str, channel_id: str) -> None:

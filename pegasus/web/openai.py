@@ -163,7 +163,7 @@ class CompletionStream(Response):
         if isinstance(said, Progress):
             piece = self._text.draft(said.text)
         elif isinstance(said, OutboundMessage):
-            piece = self._text.reply(said.text)
+            piece = self._text.reply(said.text_with_names)
         if piece:
             await self._chunk({"content": piece})
 
@@ -232,7 +232,7 @@ class CompletionRoutes:
             return CompletionStream(self, request, message, model, with_usage)
         with failures_as_errors():
             turn = await self.run_turn(request, message)
-        content = "\n\n".join(reply.text for reply in turn.replies)
+        content = "\n\n".join(reply.text_with_names for reply in turn.replies)
         answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
         choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": "stop"}
         usage = self.usage_of(turn)

@@ -41,6 +41,22 @@ ENVELOPE: Final = 400
 """Characters of a result beside the content."""
 
 
+def read_content(context: ToolContext, path: str, most: int) -> bytes:
+    """Return the content of a file that is to be sent. Raises ToolError, also for an empty one or one above `most` bytes. Blocks."""
+    located = locate(context, path)
+    if not located.steps:
+        raise ToolError(f"{path} is a folder, not a regular file")
+    with refusing(path), folder_of(located) as folder:
+        fd, status = open_file(folder, located.name, path)
+        with open(fd, "rb") as file:
+            content = file.read(most + 1) if status.st_size <= most else b""
+    if status.st_size > most or len(content) > most:
+        raise ToolError(f"{path} has {max(status.st_size, len(content)):,} bytes; at most {most:,} can be sent")
+    if not content:
+        raise ToolError(f"{path} is empty, so there is nothing to send")
+    return content
+
+
 class _Part(NamedTuple):
     """The wanted lines of a file."""
 

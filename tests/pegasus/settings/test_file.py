@@ -20,7 +20,7 @@ from pegasus.settings import (
 
 GATEWAY = "host, port, token, allow_remote, allowed_origins, max_frame_bytes"
 SECTIONS = (
-    "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, schedule, session, gateway, http, "
+    "run, models, providers, budget, prices, agent, limits, tasks, tools, policy, sandbox, schedule, session, media, gateway, http, "
     "hooks, channels, mcp, log"
 )
 

@@ -1,0 +1,125 @@
+"""Files that replies send: checked as those of file tools are, and kept before the reply is posted.
+
+A model names a path. What is sent is the content at that moment: it is kept below data/media by its SHA-256 before the thought is
+written, and the reply in the outbox names that copy. So a file that is changed or deleted later changes nothing, and a crash loses
+nothing.
+
+Two questions are asked of the policy. May the work read this file? That is asked as for `read_file`, so a rule about it holds here
+too; and work for a guest may send from the workspace only, whatever the owner's tasks may read. May the file leave? That is asked
+where the receiver is not the owner and the work has read text from outside, since the text may have asked for it. A guest who is
+answered in the own conversation does not count as such a source: what a guest may ask for is decided by the first question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.conversation import sanitize_name
+from pegasus.file_types import detect_type, extension_of
+from pegasus.intake import GROUP
+from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.session import until_written
+from pegasus.messages import Address, ChannelInfo, Json, Metadata, StoredFile
+from pegasus.models import ToolSpec
+from pegasus.outside import Outside
+from pegasus.policy import is_owner, sender_of
+from pegasus.storage import Item, JournalMessage, Post, escape_field, keep_file
+from pegasus.tools import Effect, Reach, Tool, ToolContext, parameters, read_content
+
+MOST_FILES: Final = 10
+"""Files of one reply."""
+LONGEST_NAME: Final = 120
+"""Characters of a file's name as people see it."""
+
+_READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "string"}}, "path"))
+_SEND_SPEC: Final = ToolSpec("reply", "", parameters({}))
+
+
+async def _say_nothing(arguments: Metadata, context: ToolContext) -> Json:
+    return None
+
+
+_LEAVES: Final = Tool(_SEND_SPEC, _say_nothing, "media")
+"""A file that leaves, as the policy sees it."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class FileSender:
+    """Keeps the files that replies send.
+
+    Example: `await FileSender(services, journal).keep(("chart.png",), item, post, session.outside)`.
+    """
+
+    _services: AgentServices
+    _journal: Ref[JournalMessage]
+
+    async def keep(
+        self, paths: Sequence[str], item: Item, reply: Post, outside: tuple[Outside, ...]
+    ) -> tuple[StoredFile, ...] | str:
+        """Return the files of a reply, which are on disk by then, or why they are not sent, in words for the model.
+
+        paths: as the model gave them. item: the message that is worked on. outside: labels of what the work has read.
+
+        While the disk refuses to write, waits. Cancelled: some may be on disk, and nobody names them.
+        """
+        access = self._services.files
+        if access is None:
+            return "files cannot be sent here"
+        if len(paths) > MOST_FILES:
+            return f"found {len(paths)} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
+        principal = sender_of(item.message, self._services.config.owners)
+        context = attrs.evolve(
+            access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
+        )
+        if not principal.is_owner:
+            context = attrs.evolve(context, allowed_paths=(context.workspace,))
+        refusal = await self._refusal(item, reply, context)
+        files: list[StoredFile] = []
+        room = access.max_bytes
+        for path in paths if refusal is None else ():
+            content = await self._read(path, room, context)
+            if isinstance(content, str):
+                refusal = content
+                break
+            room -= len(content)
+            files.append(await self._keep(path, content))
+        return tuple(files) if refusal is None else refusal
+
+    async def _refusal(self, item: Item, reply: Post, context: ToolContext) -> str | None:
+        """Return why files may not leave in this reply; None if they may."""
+        message, owners = item.message, self._services.config.owners
+        here = message.channel.address
+        target = Address(reply.channel_type or here.type, reply.channel_id)
+        is_here = target in (here, Address(escape_field(here.type), escape_field(here.channel_id)))
+        receiver = message.channel if is_here else ChannelInfo(target.type, target.channel_id)
+        if is_owner(receiver, owners) and message.metadata.get(GROUP) is not True:
+            return None
+        sources = context.outside
+        if is_here and not context.principal.is_owner:
+            sources = tuple(label for label in sources if label is not Outside.GUEST)
+        outcome = await self._services.toolset.executor.run(_LEAVES, {}, attrs.evolve(context, outside=sources))
+        return outcome.content.removeprefix("Error: ") if outcome.failed else None
+
+    async def _read(self, path: str, room: int, context: ToolContext) -> bytes | str:
+        """Return the content of a file, or why it cannot be sent. room: bytes that it may have."""
+        contents: list[bytes] = []
+
+        async def read(arguments: Metadata, context: ToolContext) -> Json:
+            contents.append(await trio.to_thread.run_sync(read_content, context, path, room, abandon_on_cancel=True))
+            return None
+
+        tool = Tool(_READ_SPEC, read, "file", Effect.PURE, reach=Reach.INSIDE)
+        outcome = await self._services.toolset.executor.run(tool, {"path": path}, context)
+        return outcome.content.removeprefix("Error: ") if outcome.failed else contents[0]
+
+    async def _keep(self, path: str, content: bytes) -> StoredFile:
+        name = sanitize_name(path.replace("\\", "/").rstrip("/").rpartition("/")[2])[-LONGEST_NAME:] or "file"
+        mime = detect_type(content, name)
+        file = await until_written(partial(keep_file, self._journal, content, extension_of(mime)), "media")
+        return StoredFile(name, mime, file, len(content))

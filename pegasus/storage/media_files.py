@@ -1,0 +1,68 @@
+"""Files that travel with messages: kept below data/media by their content, and loaded again when a reply is delivered.
+
+The name of such a file is the SHA-256 of its content. So the same content is kept once, whoever sends it; keeping it again changes
+nothing; and a file that was damaged is recognised. Whatever becomes of the file that somebody attached, the copy stays.
+
+A file is kept before the message that names it is posted. A crash between the two leaves a file that nobody names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.messages import Media, OutboundMessage, StoredFile
+from pegasus.observe import get_logger
+from pegasus.storage.messages import JournalMessage, ReadFiles, ReplaceFile, StorageError
+
+MEDIA_FOLDER: Final = "media"
+"""Folder of the files, below data/. Sessions and the outbox name files in it, so it must not change."""
+
+_log = get_logger("journal")
+_FILE: Final = re.compile(rf"{MEDIA_FOLDER}/([0-9a-f]{{64}})\.[a-z0-9]{{1,8}}")
+
+
+async def keep_file(journal: Ref[JournalMessage], content: bytes, extension: str) -> str:
+    """Keep a file and return its path below data/. On return it is on disk. extension: lower-case letters and digits.
+
+    Raises StorageError and ActorError. Keeping the same content again is the same file.
+    """
+    digest = await trio.to_thread.run_sync(lambda: hashlib.sha256(content).hexdigest())
+    path = f"{MEDIA_FOLDER}/{digest}.{extension}"
+    await journal.ask(ReplaceFile, path, content)
+    return path
+
+
+async def load_files(reply: OutboundMessage, journal: Ref[JournalMessage]) -> OutboundMessage:
+    """Return a reply with the content of its files, as it is delivered.
+
+    A file that is gone, damaged or cannot be read is named at the end of the text instead, since waiting for it would hold up
+    everything behind it. Raises StorageError and ActorError if the journal does not answer.
+    """
+    wanted = [file for file in reply.files if _FILE.fullmatch(file.file)]
+    if not reply.files or reply.media:
+        return reply
+    contents = await journal.ask(ReadFiles, tuple(file.file for file in wanted)) if wanted else ()
+    found = await trio.to_thread.run_sync(_encode_each, wanted, contents)
+    lost = [file for file in reply.files if file not in found]
+    for file in lost:
+        _log.warning("a file of a reply is gone or damaged", file=file.file, to=str(reply.channel.address))
+    lines = [f"[file {file.name}: it cannot be read any more]" for file in lost]
+    text = "\n".join([reply.text, *lines] if reply.text else lines) if lines else reply.text
+    return attrs.evolve(reply, text=text, media=tuple(found.values()), files=tuple(found))
+
+
+def _encode_each(files: Sequence[StoredFile], contents: Sequence[bytes | StorageError]) -> dict[StoredFile, Media]:
+    """Return the files that are what they were when they were kept, in base64. Blocks: they may be megabytes."""
+    found: dict[StoredFile, Media] = {}
+    for file, content in zip(files, contents, strict=True):
+        if isinstance(content, bytes) and hashlib.sha256(content).hexdigest() in file.file:
+            found[file] = Media(file.name, file.mime, b64encode(content).decode("ascii"))
+    return found

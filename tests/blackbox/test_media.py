@@ -1,0 +1,193 @@
+"""Files that the agent sends: what people get, whatever becomes of the file and of the process meanwhile."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+
+import httpx
+import pytest
+import trio
+
+from pegasus.testing.service_server import open_service
+from pegasus.testing.telegram_server import TelegramServer
+from tests.blackbox.support import SILENCE, Book, Call, Thought, reply, say, serving
+from tests.blackbox.support.files import session
+from tests.blackbox.support.work import Office, act, answer, desk
+from tests.blackbox.test_telegram import OWNER, settings_for
+
+PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+
+
+def send(*paths, text="here it is"):
+    """A reply with files."""
+    call = reply(text)
+    return Thought(calls=(Call("reply", {**call.arguments, "media": list(paths)}),))
+
+
+def files_of(frame):
+    return [(file["name"], file["mime"], b64decode(file["data"])) for file in frame.get("media", [])]
+
+
+def put(daemon, name, content):
+    path = daemon.home / "workspace" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+async def test_a_file_of_the_workspace_reaches_a_client_and_a_bridge(stage, name):
+    book = Book({"the chart": send("out/chart.png"), "both": send("out/chart.png", "notes.md", text="")})
+    async with stage.play(book, name) as daemon, daemon.client() as client, daemon.bridge(name) as bridge:
+        put(daemon, "out/chart.png", PNG)
+        put(daemon, "notes.md", b"# Notes")
+        await client.say("the chart")
+        got = await client.reply()
+        assert (got["text"], files_of(got)) == ("here it is", [("chart.png", "image/png", PNG)])
+        assert "files" not in got
+        await bridge.say("both", channel={"type": name, "channelId": "r1"})
+        got = await bridge.reply()
+        assert got["text"] == ""
+        assert files_of(got) == [("chart.png", "image/png", PNG), ("notes.md", "text/markdown", b"# Notes")]
+
+
+async def test_what_is_sent_is_the_file_as_it_was_at_the_call_even_after_a_kill(stage, name):
+    async with stage.play(Book({"the chart": send("chart.png")}), name) as daemon:
+        path = put(daemon, "chart.png", PNG)
+        async with daemon.client() as client:
+            await client.say("the chart")
+            first = await client.reply()
+            daemon.kill()
+        path.unlink()
+        await daemon.start()
+        async with daemon.client(lastSeq=0) as client:
+            again = await client.reply()
+        assert again == first
+        assert files_of(again) == [("chart.png", "image/png", PNG)]
+
+
+async def test_a_file_that_is_no_picture_is_not_sent_as_one(stage, name):
+    async with stage.play(Book({"go": send("photo.png")}), name) as daemon, daemon.client() as client:
+        put(daemon, "photo.png", b"<html>not a picture</html>")
+        await client.say("go")
+        assert files_of(await client.reply()) == [("photo.png", "text/plain", b"<html>not a picture</html>")]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("../token", "never touch"),
+        ("../pegasus.toml", "never touch"),
+        ("/etc/passwd", "outside of what tools may touch"),
+        ("secret-link", "outside of what tools may touch"),
+        ("gone.png", "there is no such file"),
+        ("empty.png", "is empty"),
+        (".", "is a folder"),
+        ("a\0b", "cannot be used as a path"),
+    ],
+)
+async def test_what_may_not_be_sent_is_refused_with_the_reason_and_nothing_goes_out(stage, name, path, why):
+    book = Book({"go": [send(path), lambda view: say(view.results[-1])]})
+    async with stage.play(book, name) as daemon, daemon.client() as client:
+        put(daemon, "empty.png", b"")
+        link = daemon.home / "workspace" / "secret-link"
+        if not link.is_symlink():
+            link.symlink_to("/etc/hostname")
+        told = await client.ask("go")
+        assert told.startswith("Error: nothing was said: ")
+        assert why in told or (path.startswith("../") and "outside of what tools may touch" in told)
+
+
+async def test_files_above_the_limit_are_refused_without_being_read(tmp_path):
+    book = Book({"go": [send("huge.bin"), lambda view: say(view.results[-1])]})
+    async with serving(tmp_path, book, {"media.max_bytes": 1000}) as daemon, daemon.client() as client:
+        huge = put(daemon, "huge.bin", b"")
+        with huge.open("r+b") as file:
+            file.truncate(2 << 30)
+        assert "2,147,483,648 bytes; at most 1,000 can be sent" in await client.ask("go")
+
+
+async def test_a_guest_gets_files_of_the_workspace_and_no_others(tmp_path):
+    outside = tmp_path / "private.txt"
+    outside.write_text("for the owner")
+    answers = {
+        "the list": send("list.txt"),
+        "the private one": [send(str(outside)), lambda view: say(view.results[-1])],
+    }
+    settings = {"tools.allowed_paths": ["/"], "policy.rules": []}
+    async with serving(tmp_path, Book(answers), settings) as daemon, daemon.bridge("team") as bridge:
+        put(daemon, "list.txt", b"tea")
+        guest = {"type": "team", "channelId": "r1", "userId": "eve"}
+        await bridge.say("the list", channel=guest)
+        assert files_of(await bridge.reply()) == [("list.txt", "text/plain", b"tea")]
+        await bridge.say("the private one", channel=guest)
+        told = await bridge.reply()
+        assert "outside of what tools may touch" in told["text"]
+        assert files_of(told) == []
+
+
+async def test_the_picture_of_a_task_reaches_the_chat_and_telegram(tmp_path):
+    """The task makes the file, its report names it, and the agent sends it on."""
+
+    def told(view):
+        if view.question.text.startswith("[Task "):
+            return SILENCE if view.replied else send("out/plot.png", text="the plot")
+        return desk(view)
+
+    write = Call("write_file", {"path": "out/plot.png", "content": b64encode(PNG).decode(), "encoding": "base64"})
+    book = Office({"draw": [act(write), answer("The plot is in out/plot.png")]}, otherwise=told)
+    async with (
+        open_service(TelegramServer()) as telegram,
+        serving(tmp_path, book, settings_for(telegram)) as daemon,
+    ):
+        telegram.say(OWNER, "do draw")
+        with trio.fail_after(30):
+            assert (await telegram.next_message()).text == "the plot"
+            assert (await telegram.next_message()).file == ("photo", "plot.png", PNG)
+        assert (daemon.home / "workspace" / "out" / "plot.png").read_bytes() == PNG
+
+
+async def test_files_over_http_and_in_the_history(tmp_path):
+    book = Book({"the chart": send("chart.png")})
+    settings = {"http.enabled": True, "http.port": 0}
+    async with serving(tmp_path, book, settings) as daemon:
+        put(daemon, "chart.png", PNG)
+        headers = {"authorization": f"Bearer {daemon.token}"}
+        async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as http:
+            sent = await http.post("/api/messages", params={"wait": 20}, json={"text": "the chart", "id": "m1"})
+            [got] = sent.json()["replies"]
+            assert files_of(got) == [("chart.png", "image/png", PNG)]
+            again = await http.post("/api/messages", params={"wait": 20}, json={"text": "the chart", "id": "m1"})
+            assert again.json() == sent.json()
+            later = await http.get("/api/replies", params={"after": 0})
+            assert files_of(later.json()["replies"][0]) == [("chart.png", "image/png", PNG)]
+            chat = await http.post(
+                "/v1/chat/completions", json={"messages": [{"role": "user", "content": "the chart"}]}
+            )
+            content = chat.json()["choices"][0]["message"]["content"]
+            assert content == "here it is\n\n[attached: chart.png, image/png]"
+        results = [json.loads(line["content"]) for line in session(daemon.home) if line["role"] == "tool"]
+        assert results[0]["files"] == ["chart.png"]
+
+
+async def test_the_terminal_names_the_file(tmp_path):
+    async with serving(tmp_path, Book({"the chart": send("chart.png")})) as daemon:
+        put(daemon, "chart.png", PNG)
+        told = await daemon.command("send", "the chart", "--wait", "20")
+        assert "here it is\n\n[attached: chart.png, image/png]" in told.out
+
+
+async def test_a_file_that_is_gone_from_the_store_is_named_and_holds_nobody_up(stage, name):
+    book = Book({"the chart": send("chart.png")})
+    async with stage.play(book, name) as daemon:
+        put(daemon, "chart.png", PNG + name.encode())
+        async with daemon.client() as client:
+            await client.say("the chart")
+            await client.reply()
+        for kept in (daemon.home / "data" / "media").iterdir():
+            if kept.read_bytes() == PNG + name.encode():
+                kept.unlink()
+        async with daemon.client(lastSeq=0) as client:
+            got = await client.reply()
+            assert got["text"] == "here it is\n[file chart.png: it cannot be read any more]"
+            assert await client.ask("next") == "echo: next"
