@@ -300,6 +300,19 @@ async def test_a_restart_of_the_actor_repeats_nothing(autojump_clock):
         assert adapter.of("a") == ["one", "two", "three", "four"]
 
 
+async def test_a_stop_lets_the_call_under_way_end_so_that_nothing_is_repeated(autojump_clock):
+    adapters, disk = [], MemoryDisk()
+    async with office(disk, adapters) as it:
+        await it.world.idle()
+        it.adapter.answer = lambda chat, piece, n: trio.sleep(1)  # noqa: ASYNC105 the service awaits it
+        await it.post("a", "one", "two")
+        await trio.sleep(0.5)
+        await it.world.root.stop()
+    async with office(disk, adapters):
+        await trio.sleep(20)
+    assert [piece for adapter in adapters for _, piece in adapter.taken] == ["one", "two"]
+
+
 async def test_bots_that_answer_each_other_come_to_an_end(autojump_clock):
     async with office() as it:
         assert sum(it.adapter.hears_bot("a") for _ in range(1000)) == 5

@@ -1,13 +1,14 @@
 """Routing by channel type, in virtual time, with a journal that holds an outbox in memory."""
 
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import attrs
 import trio
 import trio.testing
 
 from actors import Child, Intensity, Mailbox, open_supervisor
-from pegasus.channels import CatchUp, DeliverReply, run_switchboard
+from pegasus.channels import CatchUp, DeliverReply, run_switchboard, switchboard
 from pegasus.messages import ChannelInfo, OutboundMessage, Progress, Typing
 from pegasus.storage import NextReplies, QueuedReply, StorageError
 
@@ -129,12 +130,17 @@ async def test_what_was_handed_over_is_confirmed(autojump_clock):
         assert running.outbox.confirmed == 2
 
 
-async def test_a_type_without_adapter_is_no_error_and_does_not_stop_the_others(autojump_clock):
+async def test_a_type_without_adapter_is_a_warning_and_does_not_stop_the_others(autojump_clock, monkeypatch):
+    warnings = []
+    log = SimpleNamespace(warning=lambda text, **fields: warnings.append((text, fields)))
+    monkeypatch.setattr(switchboard, "_log", log)
     async with board(default=False) as running:
         running.outbox.post(IRC)
         sms = running.outbox.post(SMS)
         await settled()
         assert running.sms.got == [DeliverReply(sms)]
+        expected = "no adapter for this channel type; the reply waits in the outbox"
+        assert warnings == [(expected, {"to": str(IRC.address), "seq": 1})]
 
 
 async def test_an_adapter_that_fails_does_not_stop_the_others(autojump_clock):

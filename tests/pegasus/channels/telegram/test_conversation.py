@@ -1,10 +1,12 @@
 """Conversations on Telegram, from the update to the message that people see."""
 
 import itertools
+from types import SimpleNamespace
 
 import attrs
 import trio
 
+from pegasus.channels import service
 from pegasus.messages import ChannelInfo, Media, Progress
 from pegasus.storage import Commit, Post, Waiting
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call
@@ -221,7 +223,10 @@ async def test_typing_is_shown_while_the_agent_thinks(play, autojump_clock):
 # ------------------------------------------------------------------ what Telegram refuses
 
 
-async def test_a_chat_that_has_blocked_the_bot_is_left_alone_and_the_agent_is_told(play, autojump_clock):
+async def test_a_chat_that_has_blocked_the_bot_is_left_alone_and_the_agent_is_told(play, autojump_clock, monkeypatch):
+    warnings = []
+    log = SimpleNamespace(warning=lambda text, **fields: warnings.append(text), info=lambda *_, **__: None)
+    monkeypatch.setattr(service, "_log", log)
     async with play() as stage:
         stage.telegram.blocked.add(FRIEND)
         await say(stage, "to a friend", FRIEND)
@@ -235,6 +240,7 @@ async def test_a_chat_that_has_blocked_the_bot_is_left_alone_and_the_agent_is_to
         await trio.sleep(1800)
         assert len(stage.model.requests) < 12, "a model that answers each report comes to an end"
         assert any("bot was blocked by the user" in str(line) for line in stage.world.session())
+        assert set(warnings) == {"a reply is refused"}
 
 
 async def test_a_rate_limit_is_obeyed_and_other_chats_do_not_wait(play, autojump_clock):
