@@ -16,7 +16,6 @@ def main() -> None:
         gc.disable()
         from pegasus.cli import main as run
 
-        gc.freeze()
         gc.enable()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
