@@ -31,6 +31,8 @@ from pegasus.wire import encode_json
 
 MODEL: Final = "pegasus"
 """The model that is listed. A request may name any."""
+NO_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+"""Usage of an answer without the agent."""
 IDEMPOTENCY: Final = "idempotency-key"
 """Header field with a client's own id of a request, which it may send again."""
 QUIET: Final = 15.0
@@ -87,6 +89,14 @@ def last_user_message(messages: Json) -> Json:
         if isinstance(message, Mapping) and message.get("role") == "user":
             return message.get("content")
     raise ApiError(400, "bad_request", "messages: found no message of the role user")
+
+
+def is_chore(text: str) -> bool:
+    """Return whether a front end, and not a person, asks for the title, tags or next questions of a chat.
+
+    The marks are those of the prompts of Open WebUI, which sends them like messages.
+    """
+    return text.startswith("### Task:") and "<chat_history>" in text
 
 
 class DeltaText:
@@ -221,21 +231,24 @@ class CompletionRoutes:
         user = fields.get("user")
         if user is not None and not isinstance(user, str):
             raise ApiError(400, "bad_request", "user: allowed: a text")
+        model = fields.get("model")
+        model = model if isinstance(model, str) and model else MODEL
+        if is_chore(text) and fields.get("stream") is not True:  # it must not become a part of the conversation
+            return self._answer(model, "", NO_USAGE)
         channel: dict[str, Json] = {"type": API, **({"channelId": user} if user else {})}
         id = request.http.headers.get(IDEMPOTENCY) or f"v1-{secrets.token_hex(8)}"
         message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
-        model = fields.get("model")
-        model = model if isinstance(model, str) and model else MODEL
         if fields.get("stream") is True:
             options = fields.get("stream_options")
             with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
             return CompletionStream(self, request, message, model, with_usage)
         with failures_as_errors():
             turn = await self.run_turn(request, message)
-        content = "\n\n".join(reply.text_with_names for reply in turn.replies)
+        return self._answer(model, "\n\n".join(reply.text_with_names for reply in turn.replies), self.usage_of(turn))
+
+    def _answer(self, model: str, content: str, usage: Mapping[str, Json]) -> Response:
         answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
         choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": "stop"}
-        usage = self.usage_of(turn)
         return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": usage})
 
     async def run_turn(self, request: ApiRequest, message: InboundMessage, on_said: OnSaid | None = None) -> HttpTurn:

@@ -327,6 +327,45 @@ async def test_the_official_client_is_told_what_the_turn_has_used(openai_client)
             assert all(chunk.choices or chunk is chunks[-1] for chunk in chunks)
 
 
+TITLE = """### Task:
+Generate a concise, 3-5 word title with an emoji summarizing the chat history.
+### Output:
+JSON format: { "title": "your concise title here" }
+### Chat History:
+<chat_history>
+USER: hi
+ASSISTANT: hello
+</chat_history>"""
+
+
+async def test_open_webui_gets_answers_and_its_chores_are_kept_from_the_agent():
+    forwarded = {"x-openwebui-chat-id": "b1c2", "x-openwebui-user-name": "Ada", "x-openwebui-user-role": "user"}
+    async with world() as there, there.owner(**forwarded) as client, trio.open_nursery() as nursery:
+        assert (await client.get("/v1/models")).json()["data"][0]["id"] == "pegasus"
+        nursery.start_soon(answer, there, "hello")
+        options = {"include_usage": True}
+        extras = {"chat_id": "b1c2", "session_id": "s", "metadata": {"chat_id": "b1c2"}, "params": {}, "features": {}}
+        answered = await ask(there, client, stream=True, stream_options=options, **extras)
+        assert (answered.status_code, '"content":"hello"' in answered.text.replace(" ", "")) == (200, True)
+        chore = [{"role": "user", "content": TITLE}]
+        titled = await ask(
+            there, client, messages=chore, stream=False, max_completion_tokens=1000, metadata={"task": "title"}
+        )
+        assert titled.status_code == 200
+        [choice] = titled.json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == ("", "stop")
+        assert [message.text for message, _ in there.journal.accepted] == ["hi"]
+
+
+async def test_a_person_may_begin_a_message_like_a_front_end():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        for n, fields in enumerate(({"content": "### Task:\nwater the plants"}, {"content": TITLE, "stream": True}), 1):
+            nursery.start_soon(answer, there, "done")
+            message = [{"role": "user", "content": fields["content"]}]
+            assert "done" in (await ask(there, client, messages=message, stream=fields.get("stream", False))).text
+            assert len(there.journal.accepted) == n
+
+
 async def test_the_official_client_tells_errors_apart(openai_client):
     async with world() as there:
         client = openai_client(there)
