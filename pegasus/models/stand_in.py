@@ -282,6 +282,9 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
         elif call is not None and call.name == "cron":
             due = (_parse_object(result.content) or {}).get("next")
             planned.append(_reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}"))
+        elif call is not None and call.name == "spawn_subagent" and result.is_error:
+            if '"cancelled"' not in result.content:
+                planned.append(_reply(f"That did not work: {_shorten(result.content)}"))
         elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:
             planned.append((call.name, call.arguments))
     return "I go on with the results." if planned else "That is done.", planned

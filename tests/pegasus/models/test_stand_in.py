@@ -236,6 +236,22 @@ async def test_a_job_is_delegated_with_a_word_to_the_user():
     assert (spawn.name, spawn.arguments["input"]) == ("spawn_subagent", "run: ls")
 
 
+async def test_a_task_that_was_refused_is_told():
+    turns = (
+        *BEFORE,
+        UserTurn(text=f"{HERE}\nrun ls"),
+        AssistantTurn("", (ToolCall("c", "spawn_subagent", {"input": "run: ls"}),)),
+    )
+
+    async def after_spawn(content):
+        result = ToolResult("c", "spawn_subagent", content, is_error=True)
+        return await think(*turns, UserTurn((result,)), tools=(REPLY, SPAWN))
+
+    (reply,) = said(await after_spawn("Error: 9 tasks are waiting already"))
+    assert reply["text"] == "That did not work: Error: 9 tasks are waiting already"
+    assert not (await after_spawn('{"cancelled":true}')).calls, "whoever has stopped it knows"
+
+
 async def test_without_a_task_system_it_says_that_it_has_no_rule():
     [reply] = (await main_agent("run `ls`", tools=(REPLY,))).calls
     assert "beyond my rules" in reply.arguments["text"]
