@@ -5,7 +5,7 @@ written once, as the bytes that every stream sends. The last MAX_KEPT are kept, 
 what it has missed; if some of that is gone, or the server was started anew, a `gap` comes first.
 
 A stream reads at its own speed: one that is slow costs nothing but its place, and finds a gap when it is MAX_KEPT behind. Nothing is
-gathered before the first stream is opened. The format is that of https://html.spec.whatwg.org/multipage/server-sent-events.html
+gathered before the first stream is opened.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ from pegasus.messages import ApprovalNotice, Json
 from pegasus.observe import get_logger
 from pegasus.policy import CONTROL, READ
 from pegasus.web.config import WebServices
+from pegasus.web.event_streams import QUIET, EventStreamResponse
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest
 from pegasus.wire import encode_json, to_wire
 
 MAX_KEPT: Final = 1000
 """Events that are kept."""
-QUIET: Final = 15.0
-"""Seconds of silence after which a comment is sent, so that no proxy takes the stream for dead."""
 USAGE_CHECK: Final = 5.0
 """Seconds between two looks at what models have used, while somebody follows events."""
 
@@ -165,14 +164,11 @@ async def _follow_usage(services: WebServices, feed: EventFeed) -> None:
 # ------------------------------------------------------------------ streams
 
 
-class EventResponse(Response):
+class EventResponse(EventStreamResponse):
     """One stream. after: number of the last event that the client has seen; None: it begins now."""
 
     def __init__(self, request: ApiRequest, feed: EventFeed, after: int | None) -> None:
-        super().__init__(
-            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-        )
-        self.raw_headers = [field for field in self.raw_headers if field[0] != b"content-length"]
+        super().__init__()
         self._request = request
         self._feed = feed
         self._after = after

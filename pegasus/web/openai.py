@@ -24,6 +24,7 @@ from pegasus.policy import MESSAGE
 from pegasus.web.config import WebServices
 from pegasus.web.conversations import API, Conversations, HttpTurn, OnSaid
 from pegasus.web.errors import ApiError
+from pegasus.web.event_streams import QUIET, EventStreamResponse
 from pegasus.web.messages import LONGEST_WAIT, message_of
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
@@ -35,8 +36,6 @@ NO_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 
 """Usage of an answer without the agent."""
 IDEMPOTENCY: Final = "idempotency-key"
 """Header field with a client's own id of a request, which it may send again."""
-QUIET: Final = 15.0
-"""Seconds of silence after which a comment is streamed, so that no proxy takes the connection for dead."""
 
 
 def text_and_media(content: Json) -> tuple[str, list[Json]]:
@@ -128,16 +127,13 @@ class DeltaText:
         return f"\n\n{piece}" if begins else piece
 
 
-class CompletionStream(Response):
+class CompletionStream(EventStreamResponse):
     """A chat completion as server-sent events: a chunk for each piece of text, then the reason of the end, then `[DONE]`."""
 
     def __init__(
         self, routes: CompletionRoutes, request: ApiRequest, message: InboundMessage, model: str, with_usage: bool
     ) -> None:
-        super().__init__(
-            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
-        )
-        self.raw_headers = [field for field in self.raw_headers if field[0] != b"content-length"]
+        super().__init__()
         self._routes = routes
         self._request = request
         self._message = message
