@@ -275,7 +275,8 @@ def _channels(channels: Sequence[Answer]) -> Iterator[Finding]:
     """Report the adapters of chat services, as the running agent knows them."""
     for channel in channels:
         type, state = channel["type"], channel["state"]
-        text = neutralise(f"{type}: {state}" + (f" ({channel['reason']})" if channel["reason"] else ""))
+        reason = channel.get("reason")  # left out where there is none
+        text = neutralise(f"{type}: {state}" + (f" ({reason})" if reason else ""))
         if state == "parked":
             yield Finding(
                 "channels", BROKEN, text, f"change its credentials in [channels.{type}], and start the agent again"

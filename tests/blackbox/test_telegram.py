@@ -45,6 +45,8 @@ async def test_a_conversation_and_kill_9_at_each_step_of_a_delivery(tmp_path):
         with trio.fail_after(20):
             assert (await telegram.next_message()).text == "echo: hello"
 
+        assert "telegram: up" in (await daemon.command("doctor")).out
+
         # The message was heard and is on disk, and Telegram has not been told so.
         telegram.fault = at("getUpdates", "offset", daemon.kill)
         telegram.say(OWNER, "first")
