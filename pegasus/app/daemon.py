@@ -39,7 +39,7 @@ from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, Perso
 from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of, withdraw_message
 from pegasus.app.reload import Reloader
 from pegasus.app.schedule import CronMethods
-from pegasus.app.service_channels import adapter_children, build_adapters, make_intake
+from pegasus.app.service_channels import adapter_children, build_adapters, make_intake, replace_parked
 from pegasus.app.services import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment, policy_of
 from pegasus.app.task_control import EventMethods, TaskMethods
 from pegasus.app.task_signs import open_tasks
@@ -246,6 +246,7 @@ async def _daemon(world: _World) -> int:
                 await tokens.load(tree.journal, wall_clock)
                 intake = make_intake(tree.journal, settings, environment.pairing)
                 adapters = build_adapters(tree.services, intake, describe_commands(chat_commands(tree.services)))
+                reloader.replace_channels = partial(replace_parked, adapters)
                 gateway_config = _gateway_config(world, tokens)
                 sessions = WebSessions(gateway_config)
                 await sessions.load(tree.journal, wall_clock)

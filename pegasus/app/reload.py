@@ -3,7 +3,7 @@
 A reload (SIGHUP, the control call `config.reload`) reads and checks all settings again. A mistake changes nothing: the settings in
 force stay. What can change without a restart changes at once, and the answer names the keys that need one. No actor
 takes part in a reload, because the objects that they were given follow the settings themselves: a `ModelClient` asks
-`ModelService` at each call.
+`ModelService` at each call. A parked channel is the exception: its adapter is replaced by one with the new settings.
 
 `/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
 `/model default` takes it back or a newer decision does. The newest decision wins: with the choice, the `models.default` of that moment
@@ -19,7 +19,7 @@ after the first change, so a cancel never leaves half of the new settings in for
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
@@ -40,6 +40,8 @@ POLICY_KEYS: Final = ("policy.rules", "policy.default", "policy.after_untrusted"
 """Keys from which the rules about tool calls are made."""
 RELOADABLE: Final = ("models.", "providers.", "log.", "budget.", "prices.", *POLICY_KEYS)
 """Prefixes of keys that take effect without a restart."""
+ACCESS_KEYS: Final = ("access", "allow_from", "groups")
+"""Keys of a channel's section that its adapter does not follow: who may write is decided before."""
 MODEL_KEYS: Final = ("models.", "providers.")
 """Prefixes of keys that the models follow."""
 CHOICE_FILE: Final = "models/choice.json"
@@ -67,6 +69,8 @@ class Reloader:
         """The models that follow the settings."""
         self.journal: Ref[JournalMessage] | None = None
         """Writes the chosen model to disk; known once the journal runs."""
+        self.replace_channels: Callable[[Settings], Sequence[str]] = lambda settings: ()
+        """Starts parked channels with other settings, and returns their types; known once the channels run."""
         self._home = home
         self._token = token
         self._secrets = frozenset(secrets_of(settings))
@@ -135,6 +139,9 @@ class Reloader:
             self._warm_up_soon()
         self._secrets |= frozenset(secrets_of(new))
         self.settings = new
+        for type in self.replace_channels(new):
+            now += [key for key in later if _is_of_adapter(key, type)]
+            later = [key for key in later if key not in now]
         if self.models.usage is not None:
             self.models.usage.configure(new.budget, PriceList(new.prices, new.providers))
         self._configure_logs()
@@ -203,6 +210,11 @@ class Reloader:
     def _configure_logs(self) -> None:
         log = self.settings.log
         configure_logging(self._home.log, level=log.level, format=log.format, secrets=self.secrets())
+
+
+def _is_of_adapter(key: str, type: str) -> bool:
+    """Return whether the adapter of a channel type follows a key."""
+    return key.startswith(f"channels.{type}.") and key.split(".")[2] not in ACCESS_KEYS
 
 
 def _names_default_model(settings: Settings) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from actors import Child, Ref
+from actors import Child, Inbox, Ref
 from pegasus.app.services import ADAPTER, Services
 from pegasus.channels import AdapterMessage, ChannelState, ServiceAdapter, ServiceContext, make_adapter
 from pegasus.intake import Access, GuestLimits, Intake, PairingBook, PairingRefused, SenderRates, rules_of
@@ -66,8 +66,33 @@ def make_intake(journal: Ref[JournalMessage], settings: Settings, pairing: Pairi
 def adapter_children(
     adapters: Mapping[str, ServiceAdapter], journal: Ref[JournalMessage], **options: Any
 ) -> dict[str, Child[AdapterMessage]]:
-    """Return the adapters as children for `start_channels`. options: those of `Child`."""
-    return {type: Child(ADAPTER, adapter.run, journal, **options) for type, adapter in adapters.items()}
+    """Return the adapters as children for `start_channels`. options: those of `Child`.
+
+    Each start of a child runs the adapter that `adapters` has by then; see `replace_parked`.
+    """
+    return {type: Child(ADAPTER, _run_adapter, adapters, type, journal, **options) for type in adapters}
+
+
+async def _run_adapter(
+    inbox: Inbox[AdapterMessage], adapters: Mapping[str, ServiceAdapter], type: str, journal: Ref[JournalMessage]
+) -> None:
+    await adapters[type].run(inbox, journal)
+
+
+def replace_parked(adapters: dict[str, ServiceAdapter], settings: Settings) -> list[str]:
+    """Put an adapter made from these settings in place of each one that is parked, and start it. Return their channel types.
+
+    One that the settings do not enable any more stays parked. Owners and `http.public_url` are those of the start.
+    """
+    parked = [adapter for adapter in adapters.values() if adapter.state.state == "parked"]
+    replaced = []
+    for adapter in parked:
+        made = make_adapter(adapter.type, settings.channels[adapter.type], adapter.context)
+        if made is not None:
+            adapters[adapter.type] = made
+            adapter.retire()
+            replaced.append(adapter.type)
+    return replaced
 
 
 def channels_json(states: Iterable[ChannelState]) -> list[Json]:
@@ -100,4 +125,4 @@ def _pairing(book: PairingBook) -> Any:
     return pair
 
 
-__all__ = ["adapter_children", "build_adapters", "channels_json", "with_parked"]
+__all__ = ["adapter_children", "build_adapters", "channels_json", "replace_parked", "with_parked"]

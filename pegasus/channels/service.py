@@ -16,9 +16,10 @@ What a service says instead of yes has one of four kinds (`refusals`), each hand
     ServiceDown          tried again for ever, with growing pauses (`outages`)
     RateLimited          tried again after the time that the service names
     ReplyRefused         this recipient never gets it: logged, reported to the agent, and the next reply follows
-    CredentialsRefused   the channel is parked: nothing more is tried until the daemon starts again
+    CredentialsRefused   the channel is parked: nothing more is tried until the settings are read again
 
 A parked adapter stays alive as an actor and sends nothing: its replies wait in the outbox. `state` says so, for `status` and the tree.
+After `retire` its actor ends, so that its supervisor starts the adapter that has taken its place.
 
 A subclass implements `send`, `pieces` and `listen`, and may override `show_typing` and `show_draft`::
 
@@ -129,6 +130,8 @@ class ServiceAdapter(Adapter):
         """Replies refused, by conversation."""
         self._bots = InARow(BOT_MESSAGES)
         """Messages of bots, by conversation."""
+        self._parked: trio.CancelScope | None = None
+        """Ends the actor of a parked adapter."""
 
     # ---------------------------------------------------------------- for a subclass
 
@@ -190,6 +193,13 @@ class ServiceAdapter(Adapter):
         """Note that a person has written, after whom bots are heard again."""
         self._bots.reset(channel_id)
 
+    # ---------------------------------------------------------------- for the application
+
+    def retire(self) -> None:
+        """End the actor of an adapter that is parked."""
+        if self._parked is not None:
+            self._parked.cancel()
+
     # ---------------------------------------------------------------- the actor
 
     async def _serve(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
@@ -198,8 +208,9 @@ class ServiceAdapter(Adapter):
         except* CredentialsRefused as group:
             self._park(str(first_cause(group)))
         self._conversations.clear()
-        async for _ in inbox:  # only a parked adapter comes here with a mailbox that is open
-            pass
+        with trio.CancelScope() as self._parked:
+            async for _ in inbox:  # only a parked adapter comes here with a mailbox that is open
+                pass
 
     def _park(self, reason: str) -> None:
         self._set_state(attrs.evolve(self.state, state="parked", reason=reason))

@@ -278,9 +278,8 @@ def _channels(channels: Sequence[Answer]) -> Iterator[Finding]:
         reason = channel.get("reason")  # left out where there is none
         text = neutralise(f"{type}: {state}" + (f" ({reason})" if reason else ""))
         if state == "parked":
-            yield Finding(
-                "channels", BROKEN, text, f"change its credentials in [channels.{type}], and start the agent again"
-            )
+            fix = f"change its credentials in [channels.{type}], and send SIGHUP or start the agent again"
+            yield Finding("channels", BROKEN, text, fix)
         elif state == "down":
             yield Finding("channels", NOTE, text, "it is tried again; check the network if it stays like that")
         else:

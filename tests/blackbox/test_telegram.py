@@ -92,6 +92,25 @@ async def test_a_conversation_and_kill_9_at_each_step_of_a_delivery(tmp_path):
         assert TOKEN not in (daemon.home / "logs" / "pegasus.log").read_text()
 
 
+async def test_a_parked_channel_is_taken_up_with_the_token_of_a_reload(tmp_path):
+    async with open_service(TelegramServer()) as telegram:
+        settings = settings_for(telegram) | {"channels.telegram.bot_token": "999:revoked"}
+        async with serving(tmp_path, Book(), settings) as daemon, daemon.client() as client:
+            telegram.say(OWNER, "anybody there?")
+            await until(lambda: "the channel is parked" in daemon.stderr, "the log line", 20)
+
+            daemon.configure(channels__telegram__bot_token=TOKEN, channels__telegram__allow_from=["7"])
+            assert await client.call("config.reload") == {
+                "changed": ["channels.telegram.bot_token"],
+                "afterRestart": ["channels.telegram.allow_from"],
+            }
+            with trio.fail_after(20):
+                assert (await telegram.next_message()).text == "echo: anybody there?"
+            [channel] = (await client.call("status"))["channels"]
+            assert channel["state"] == "up"
+            assert TOKEN not in daemon.stderr
+
+
 async def test_kill_9_again_and_again_when_telegram_has_taken_an_answer_never_shows_it_three_times(tmp_path):
     """Telegram recognises no repeated call. So an answer is sent a second time, and then the agent is told instead."""
     book = Book(otherwise=lambda view: SILENCE if "never confirmed" in view.question.text else echo(view))
