@@ -14,8 +14,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import trio
+
+from pegasus.bridge import Bridge, BridgeRefused
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "docs" / "pictures"
@@ -51,6 +56,11 @@ MEMORY = {
     "facts/greenhouse.md": "# Greenhouse\n\n> Summary: beds, sensors, the door\n\n- Sensor 3 stands beside the door\n",
 }
 
+JOBS = (
+    ("--every", "600", "--prompt", "Is the greenhouse door open? Tell me only if it is."),
+    ("--cron", "0 9 * * 1-5", "--tz", "Europe/Berlin", "--prompt", "What is planned today?"),
+)
+
 
 def main() -> int:
     from playwright.sync_api import sync_playwright
@@ -69,13 +79,19 @@ def main() -> int:
         )
         try:
             assert daemon.stdout is not None
-            address = dict(word.split("=", 1) for word in daemon.stdout.readline().split() if "=" in word)["http"]
+            ready = dict(word.split("=", 1) for word in daemon.stdout.readline().split() if "=" in word)
+            address, token = ready["http"], (home / "token").read_text().strip()
             subprocess.run(
                 [*command, "send", "demo", "--channel", "demo", "--wait", "20"], check=True, capture_output=True
             )
+            for job in JOBS:
+                subprocess.run(
+                    [*command, "cron", "add", *job, "--channel", "web:main"], check=True, capture_output=True
+                )
+            trio.run(write_as_somebody_unknown, ready["ws"], token)
             with sync_playwright() as playwright:
                 browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-                take_all(browser, address, (home / "token").read_text().strip())
+                take_all(browser, address, token)
                 browser.close()
         finally:
             daemon.terminate()
@@ -107,6 +123,20 @@ def take_all(browser: Any, address: str, token: str) -> None:
     windows["light"].goto(f"{address}/#/usage")
     windows["light"].locator(".chart").wait_for()
     save(browser, windows["light"], "page-usage")
+    windows["light"].goto(f"{address}/#/schedule")
+    windows["light"].get_by_role("button", name="Run now").first.wait_for()
+    save(browser, windows["light"], "page-schedule")
+    windows["light"].goto(f"{address}/#/channels")
+    windows["light"].get_by_role("button", name="Let in").wait_for()
+    save(browser, windows["light"], "page-channels")
+
+
+async def write_as_somebody_unknown(url: str, token: str) -> None:
+    """Write over a bridge as somebody who was not let in, and gets a code."""
+    async with Bridge(url, token, "matrix") as bridge:
+        with suppress(BridgeRefused):
+            await bridge.send("May I talk with you?", "!kitchen", user_id="@ada:example.org")
+        await bridge.acknowledge(await anext(bridge))
 
 
 def save(browser: Any, page: Any, name: str) -> None:
@@ -143,6 +173,7 @@ def prepare(home: Path) -> None:
     (home / "pegasus.toml").write_text(
         'gateway.port = 0\nhttp.port = 0\nmodels.default = "offline/stand-in"\n'
         'policy.rules = [{tool = "write_file", decision = "ask"}]\nbudget.monthly_cost = 20.0\n'
+        'channels.matrix.access = "pairing"\n'
     )
     (home / "pegasus.toml").chmod(0o600)
     (home / "data/main/2026-01-02-030405.jsonl").write_text("".join(past_lines()))

@@ -247,7 +247,7 @@ export const T = {
     enabled: "on",
     disabled: "off",
     since: (when, by) => `since ${when}, by ${by}`,
-    until: (when) => `until ${when}`,
+    until: (when) => `expires ${when}`,
     access: { pairing: "pairing", allow_list: "listed people", open: "open to all", "": "" },
     reason: "Reason",
     mcp: "MCP servers",
