@@ -83,15 +83,25 @@ _PROBE: Final = 8192
 
 def detect_type(content: bytes, name: str = "") -> str:
     """Return the MIME type of a file. name: chooses among kinds of text, and between audio and video."""
-    head, suffix = content[:_PROBE], PurePosixPath(name.lower()).suffix
+    known = recognise(content, name)
+    if known is not None:
+        return known
+    return _TEXT_NAMES.get(_suffix(name), "text/plain") if is_text(content[:_PROBE]) else UNKNOWN
+
+
+def recognise(content: bytes, name: str = "") -> str | None:
+    """Return the MIME type that the first bytes of a file tell; None for text, and for what is not known."""
+    head = content[:_PROBE]
     mime = _by_magic(head)
     if mime in ("video/mp4", "video/webm"):
-        return _AUDIO_NAMES.get(suffix, mime)
+        return _AUDIO_NAMES.get(_suffix(name), mime)
     if mime == "application/zip":
         return next((kind for part, kind in _PARTS if part in head), mime)
-    if mime is not None:
-        return mime
-    return _TEXT_NAMES.get(suffix, "text/plain") if is_text(head) else UNKNOWN
+    return mime
+
+
+def _suffix(name: str) -> str:
+    return PurePosixPath(name.lower()).suffix
 
 
 def _by_magic(head: bytes) -> str | None:

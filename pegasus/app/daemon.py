@@ -349,6 +349,7 @@ def _gateway_config(world: _World, tokens: TokenBook) -> GatewayConfig:
         agent=world.persona.name,
         origins=frozenset(gateway.allowed_origins),
         max_frame_bytes=gateway.max_frame_bytes,
+        max_media_bytes=world.settings.media.max_bytes,
         # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
         max_connections=connections_within(raise_descriptor_limit(), servers),
     )

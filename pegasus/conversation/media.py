@@ -33,6 +33,7 @@ import trio
 from actors import Ref
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import sanitize_name
+from pegasus.file_types import recognise
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
 from pegasus.observe import get_logger
@@ -110,6 +111,9 @@ def _examine(media: Sequence[Media]) -> tuple[list[str], list[tuple[Image, str, 
         except ValueError:
             labels.append(f"(attached: {description}; it is damaged)")
             continue
+        if known := recognise(data, name):  # what it is counts, not what it claims to be
+            mime = known
+            description = f"{name}, {mime}"
         description += f", {len(data):,} bytes"
         if mime.startswith("image/"):
             # The bounds are those of one request, so the picture is checked together with those before it.

@@ -34,7 +34,7 @@ from pegasus.gateway.config import (
     connections_within,
 )
 from pegasus.gateway.listeners import Behind, Listeners, Said
-from pegasus.gateway.requests import CALL_TIMEOUT, read_message
+from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_message
 from pegasus.gateway.server import GatewayMessage, ServeConnection, run_gateway
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "Said",
     "ServeConnection",
     "accept_connections",
+    "check_media_size",
     "connections_within",
     "failures_logged",
     "open_listeners",

@@ -55,6 +55,8 @@ class GatewayConfig:
     """Values of a browser's Origin header that are let in. Programs send none."""
     max_frame_bytes: int = 1 << 20
     """Bytes of a frame after the hello, attachments included (`gateway.max_frame_bytes`)."""
+    max_media_bytes: int = 20 << 20
+    """Bytes of all files of one message (`media.max_bytes`)."""
     max_connections: int = 1000
     """Connections that may be open, greeted or not. The next one is refused as `overloaded`."""
     hello_timeout: float = 2.0

@@ -322,6 +322,7 @@ class Connection:
             self._nursery,
             grant=grant,
             read_methods=self._config.read_methods,
+            max_media_bytes=self._config.max_media_bytes,
         )
         self._nursery.start_soon(self._end_when_revoked, grant)
         self._queue.client = str(hello.channel)

@@ -86,6 +86,7 @@ class Requests:
         *,
         grant: TokenGrant = OWNER_GRANT,
         read_methods: Collection[str] = (),
+        max_media_bytes: int = 20 << 20,
     ) -> None:
         self._own = own
         """The channel of the hello."""
@@ -94,6 +95,8 @@ class Requests:
         self._caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, grant)
         self._read_methods = read_methods
         """Methods for which the scope "read" is enough."""
+        self._max_media_bytes = max_media_bytes
+        """Bytes of all files of one message."""
         self._intake = intake
         self._methods = methods
         self._queue = queue
@@ -107,6 +110,8 @@ class Requests:
         """Carry out a frame. Waits while the client has too many answers outstanding. Raises ActorError."""
         try:
             frame = read_frame(text, self._own)
+            if isinstance(frame, InboundMessage):
+                check_media_size(frame, self._max_media_bytes)
         except BadFrame as error:
             await self._queue.answer(error_frame(error.code, error.message, error.id))
             return
@@ -358,6 +363,15 @@ def _check_seq(field: str, value: Json) -> None:
     """Raise BadFrame for a sequence number that no reply can have. JSON's true is no number here."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MAX_SEQ:
         raise BadFrame("bad_frame", f"{field}: found {describe(value)}, allowed: a whole number from 0 on")
+
+
+def check_media_size(message: InboundMessage, most: int) -> None:
+    """Raise BadFrame `too_large`, with the id of the message, if its files have more than `most` bytes together."""
+    size = sum(len(file.data) // 4 * 3 - file.data.count("=", -2) for file in message.media)
+    if size > most:
+        error = BadFrame("too_large", f"message.media: found {size:,} bytes, allowed: media.max_bytes = {most}")
+        error.id = message.id if is_name(message.id) else None
+        raise error
 
 
 def _check_media(field: str, file: Media) -> None:

@@ -297,7 +297,7 @@ class MediaSettings:
     """Files that travel with messages."""
 
     # The upper bound keeps a reply within the 64 MiB that clients take as one frame, in base64.
-    max_bytes: int = whole(20971520, "bytes of all files of one reply, at most", least=1, most=47185920)
+    max_bytes: int = whole(20971520, "bytes of all files of one message or reply, at most", least=1, most=47185920)
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -10,7 +10,7 @@ import attrs
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
-from pegasus.gateway import read_message
+from pegasus.gateway import check_media_size, read_message
 from pegasus.messages import Address, InboundMessage, Json, OutboundMessage
 from pegasus.policy import MESSAGE
 from pegasus.protocol import BadFrame, ClientChannel
@@ -48,7 +48,10 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
     id = fields.get("id") or f"http-{secrets.token_hex(8)}"
     try:
         message = read_message({**content, "id": id, "channel": channel}, ClientChannel(str(channel["type"])))
+        check_media_size(message, request.services.gateway_config.max_media_bytes)
     except BadFrame as error:
+        if error.code == "too_large":
+            raise ApiError(413, error.code, error.message.removeprefix("message.")) from None
         raise ApiError(400, "bad_request", error.message.removeprefix("message.")) from None
     check_address(request, message.channel.type, message.channel.channel_id)
     return message

@@ -191,3 +191,32 @@ async def test_a_file_that_is_gone_from_the_store_is_named_and_holds_nobody_up(s
             got = await client.reply()
             assert got["text"] == "here it is\n[file chart.png: it cannot be read any more]"
             assert await client.ask("next") == "echo: next"
+
+
+async def test_files_of_a_message_above_the_limit_are_refused_and_the_connection_stays(tmp_path):
+    settings = {"media.max_bytes": 1000, "http.enabled": True, "http.port": 0}
+    large = {"media": [{"name": "a.bin", "mime": "application/zip", "data": b64encode(bytes(1001)).decode()}]}
+    fitting = {"media": [{"name": "a.bin", "mime": "application/zip", "data": b64encode(bytes(1000)).decode()}]}
+    async with serving(tmp_path, Book(otherwise=say("taken")), settings) as daemon, daemon.client() as client:
+        await client.post("large", "m-1", **large)
+        refused = await client.get("error")
+        assert (refused["code"], refused["id"]) == ("too_large", "m-1")
+        assert "media.max_bytes = 1000" in refused["message"]
+        assert await client.ask("fits", "m-2", **fitting) == "taken"
+        headers = {"authorization": f"Bearer {daemon.token}"}
+        async with httpx.AsyncClient(base_url=daemon.at.http, headers=headers, timeout=20) as http:
+            answer = await http.post("/api/messages", json={"text": "large", **large})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
+
+
+@pytest.mark.parametrize("name_of_file", ["../../token", "/etc/passwd", "..\\..\\x.png", "a/b/c.png"])
+async def test_a_file_whose_name_is_a_path_is_kept_under_its_hash(stage, name, name_of_file):
+    async with stage.play(book := Book(otherwise=say("seen")), name) as daemon, daemon.client() as client:
+        token = daemon.token
+        file = {"name": name_of_file, "mime": "image/jpeg", "data": b64encode(PNG).decode()}
+        assert await client.ask("look", media=[file]) == "seen"
+        assert "attached picture: " in book.asked[0].user
+        assert "image/png" in book.asked[0].user
+        kept = [path.name for path in (daemon.home / "data" / "media").iterdir()]
+        assert all(len(name.partition(".")[0]) == 64 for name in kept)
+        assert (daemon.home / "token").read_text().strip() == token

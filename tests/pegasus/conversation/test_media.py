@@ -64,6 +64,13 @@ async def test_a_picture_is_a_file_before_it_is_told_and_shown_to_the_model(jour
     assert "attached picture: a.png" in turn.text
 
 
+@pytest.mark.parametrize("claimed", ["image/png", "text/plain", "application/octet-stream", ""])
+async def test_a_picture_is_known_by_its_content_whatever_it_claims_to_be(journal, claimed):
+    kept = await keep_media(journal, [media(jpeg(), "a.png", claimed)])
+    assert kept.labels[0].startswith("(attached picture: a.png, image/jpeg, ")
+    assert kept.refs[0]["mime"] == "image/jpeg"
+
+
 @pytest.mark.parametrize("mime", KINDS)
 async def test_every_kind_is_kept_once_however_often_it_comes(journal, mime):
     one = await keep_media(journal, [media(KINDS[mime], mime=mime)])
@@ -75,7 +82,8 @@ async def test_every_kind_is_kept_once_however_often_it_comes(journal, mime):
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (media(jpeg(), mime="image/png"), "is image/jpeg"),
+        (media(b"<html/>", "a.png", "image/png"), "says image/png, but is no such picture"),
+        (media(b"%PDF-1.7 a text", "r.txt", "text/plain"), "r.txt, application/pdf"),
         (media(b"<svg/>", "x.svg", "image/svg+xml"), "not a picture that models read"),
         (media(png(9000, 9000)), "9000 x 9000 pixels"),
         (media(png() + b"\0" * 4_000_000), "larger than 5 MB"),
