@@ -36,7 +36,7 @@ import base64
 import math
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from hashlib import blake2b
 from itertools import chain, count, islice
 from typing import ClassVar, Final
@@ -196,6 +196,8 @@ class InboxLog(RecordLog[QueuedItem]):
         """Number of the item by the digest of its id, oldest first."""
         self._lanes: dict[str, dict[int, QueuedItem]] = {}
         """The items of each lane by number, oldest first."""
+        self._by_address: dict[tuple[str, Address], dict[int, QueuedItem]] = {}
+        """The same items by lane and address, oldest first."""
         self._sizes: Counter[tuple[str, bool]] = Counter()
         """Number of items by lane and by whether they are an owner's."""
         self._hand_outs = count()
@@ -282,24 +284,27 @@ class InboxLog(RecordLog[QueuedItem]):
 
     def count_waiting(self, address: Address | None = None, lane: str | None = None) -> int:
         """Return the number of items that are not done. address, lane: only those of this one; None = of all."""
-        lanes = self._lanes.values() if lane is None else [self._lanes.get(lane, {})]
-        if address is None:
-            return sum(map(len, lanes))
-        return sum(item.address == address for items in lanes for item in items.values())
+        return sum(len(self._of(name, address)) for name in (self._lanes if lane is None else [lane]))
 
-    def due(self, lane: str) -> QueuedItem | None:
-        """Return the item that is to be handed out now, by the order of the lane."""
-        items = self._lanes.get(lane, {}).values()
+    def due(self, lane: str, address: Address | None = None) -> QueuedItem | None:
+        """Return the item that is to be handed out now, by the order of the lane; of this address only, None = of any."""
+        items = self._of(lane, address)
         first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
         if first is None or first.handed_out < math.inf or self._owners_in_a_row[lane] < OWNERS_IN_A_ROW:
             return first
         others = (item for item in items if not item.is_owners)
         return min(others, key=lambda item: item.turn, default=first)
 
+    def due_chat(self, lane: str, except_for: Set[Address]) -> Address | None:
+        """Return the address of the item that would be handed out first if these addresses had none."""
+        items = [item for item in self._of(lane) if item.address not in except_for]
+        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
+        return None if first is None else first.address
+
     def newer(self, address: Address, after: int) -> QueuedItem | None:
         """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
-        items = self._lanes.get(MAIN, {}).values()
-        return next((i for i in items if i.n > after and i.address == address and i.handed_out == math.inf), None)
+        items = self._of(MAIN, address)
+        return next((item for item in items if item.n > after and item.handed_out == math.inf), None)
 
     def item(self, n: int) -> QueuedItem | None:
         """Return the item of lane "main" with this number, if it is not done."""
@@ -388,8 +393,15 @@ class InboxLog(RecordLog[QueuedItem]):
 
     # ------------------------------------------------------------------ inside
 
+    def _of(self, lane: str, address: Address | None = None) -> Collection[QueuedItem]:
+        """Return the items of a lane; of this address only, None = of all."""
+        if address is None:
+            return self._lanes.get(lane, {}).values()
+        return self._by_address.get((lane, address), {}).values()
+
     def _add(self, item: QueuedItem) -> None:
         self._lanes.setdefault(item.lane, {})[item.n] = item
+        self._by_address.setdefault((item.lane, item.address), {})[item.n] = item
         self._sizes[item.lane, item.is_owners] += 1
 
     def _remove(self, n: int) -> bool:
@@ -397,6 +409,10 @@ class InboxLog(RecordLog[QueuedItem]):
         for items in self._lanes.values():
             if (item := items.pop(n, None)) is not None:
                 self._sizes[item.lane, item.is_owners] -= 1
+                of_address = self._by_address[item.lane, item.address]
+                del of_address[n]
+                if not of_address:
+                    del self._by_address[item.lane, item.address]
                 return True
         return False
 

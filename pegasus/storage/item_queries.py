@@ -1,6 +1,6 @@
 """Queries for items of the inbox that were not answered yet.
 
-Nothing is handed out that is not on disk. There is one taker for each lane: a second
+Nothing is handed out that is not on disk. There is one taker for each lane, or for each lane of an address: a second
 query comes from a new incarnation of that actor, whose predecessor has crashed; it takes over, and the old query fails
 instead of swallowing an item.
 """
@@ -11,13 +11,13 @@ from typing import TypeAlias
 
 from pegasus.messages import InboundMessage
 from pegasus.storage.inbox import InboxLog, QueuedItem, message_in
-from pegasus.storage.messages import Item, ItemDone, Newer, NextItem, StorageError, Take
+from pegasus.storage.messages import Item, ItemDone, Newer, NextChat, NextItem, StorageError, Take
 from pegasus.storage.record_log import Report
 from pegasus.storage.volume import Disk, Volume
 
-ItemQuery: TypeAlias = NextItem | Newer | Take | ItemDone
+ItemQuery: TypeAlias = NextItem | NextChat | Newer | Take | ItemDone
 
-_ORDER = (Take, NextItem, Newer, ItemDone)
+_ORDER = (Take, NextItem, NextChat, Newer, ItemDone)
 """Order in which queries are answered. `Take` comes before `NextItem`, so that an item which is asked for by its number is
 not handed to somebody else first. `Newer` comes after both, because it only shows items that nobody has taken."""
 
@@ -44,12 +44,11 @@ class ItemQueries:
 
     def keep(self, query: ItemQuery) -> None:
         """Keep a query until the next `answer`. An earlier one that it replaces fails."""
-        if isinstance(query, NextItem):
-            for other in self.open:
-                if isinstance(other, NextItem) and other.lane == query.lane:
-                    self.open.remove(other)
-                    other.reply.fail(StorageError("another NextItem for this lane has taken the place of this one"))
-                    break
+        for other in self.open:
+            if _is_replaced(other, query):
+                self.open.remove(other)
+                other.reply.fail(StorageError(f"another {type(other).__name__} has taken the place of this one"))
+                break
         self.open.append(query)
 
     async def answer(self) -> None:
@@ -69,6 +68,11 @@ class ItemQueries:
                 return False
             query.reply.send(None)
             return True
+        if isinstance(query, NextChat):
+            chats = (self._log.due_chat(lane, query.except_for) for lane in query.lanes)
+            if (address := next(filter(None, chats), None)) is not None:
+                query.reply.send(address)
+            return address is not None
         while (item := self._find(query)) is not None:
             message = item.message or await self._read(item)
             if message is not None:
@@ -84,7 +88,7 @@ class ItemQueries:
     def _find(self, query: NextItem | Newer | Take) -> QueuedItem | None:
         match query:
             case NextItem():
-                return self._log.due(query.lane)
+                return self._log.due(query.lane, query.address)
             case Take():
                 return self._log.item(query.n)
             case Newer():
@@ -102,3 +106,13 @@ class ItemQueries:
             self._report(f"{self._log.path}: item {item.n} was accepted but is not in the file any more ({error})")
             self._log.done(item.n)
             return None
+
+
+def _is_replaced(query: ItemQuery, by: ItemQuery) -> bool:
+    """Return whether a later query of the same kind takes the place of this one."""
+    match query, by:
+        case NextItem(_, lane, address), NextItem(_, by_lane, by_address):
+            return (lane, address) == (by_lane, by_address)
+        case NextChat(), NextChat():
+            return True
+    return False

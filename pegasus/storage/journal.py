@@ -67,7 +67,10 @@ from pegasus.storage.messages import (
     JournalMessage,
     KnownAddresses,
     LastSeq,
+    Lease,
+    LeaseLost,
     Newer,
+    NextChat,
     NextItem,
     NextReplies,
     Post,
@@ -78,6 +81,7 @@ from pegasus.storage.messages import (
     ReplaceFile,
     StorageError,
     Take,
+    TakeLease,
     Unacknowledged,
     UnacknowledgedChannels,
     Unroutable,
@@ -200,6 +204,8 @@ class _Journal:
         self._outbox = OutboxLog()
         self._items = ItemQueries(disk, self._inbox, report)
         self._replies = ReplyQueries(disk, self._outbox, report)
+        self._leases: dict[str, int] = {}
+        """Fencing token of the newest lease of each file."""
         self._refusal = ""
         """The error of the last write, "" if it succeeded."""
         self._has_grown = False
@@ -285,9 +291,12 @@ class _Journal:
                     size += _size_of(message)
                 case Waiting() | Posted() | Unacknowledged() | UnacknowledgedChannels() | LastSeq() | KnownAddresses():
                     queries.append(message)
+                case TakeLease(reply, path):
+                    self._leases[path] = self._leases.get(path, 0) + 1
+                    reply.send(Lease(path, self._leases[path]))
                 case ReadFile() | ReadFiles() | ReplaceFile() | Archive() | ArchiveName():
                     return _Round(requests, queries, message)
-                case NextItem() | Newer() | Take() | ItemDone():
+                case NextItem() | NextChat() | Newer() | Take() | ItemDone():
                     self._items.keep(message)
                 case NextReplies():
                     self._replies.keep(message)
@@ -329,9 +338,15 @@ class _Journal:
         """
         try:
             check_paths(message.paths if isinstance(message, ReadFiles) else (message.path,))
+            self._check_lease(getattr(message, "lease", None))
             await answer_whole_file(message, self._disk, self.flush)
-        except (StorageError, ValueError) as error:
+        except (StorageError, LeaseLost, ValueError) as error:
             message.reply.fail(error)
+
+    def _check_lease(self, lease: Lease | None) -> None:
+        """Raise LeaseLost if somebody else has taken this lease since."""
+        if lease is not None and lease.token < self._leases.get(lease.path, 0):
+            raise LeaseLost(f"somebody else has the lease of {lease.path}")
 
     # ------------------------------------------------------------------ group commit
 
@@ -405,12 +420,15 @@ class _Journal:
                     request.message, request.lane, self._clock(), request.priority, *request.limits
                 )
             check_paths(path for path, _ in request.appends)
+            self._check_lease(request.lease)
             results = tuple(map(self._stage_post, request.posts))
             batch.add(request.appends)
             return results
         except (TypeError, ValueError) as error:
             self._outbox.drop_staged(keep=staged_replies)
             return ValueError(f"cannot be written: {error}")
+        except LeaseLost as error:
+            return error
 
     def _stage_post(self, post: Post) -> PostResult:
         """Stage a reply. A key that is known gets its reply also when the address could not be resolved any more."""

@@ -106,11 +106,27 @@ class NextItem:
     Due first is an item that was handed out and is not done, since whoever had it has crashed; `attempt` grows then.
     After those, the order of the lane applies (see `inbox`). An item is handed out only when it is on disk.
 
-    There is one taker for each lane: a second query for the same lane fails the first with StorageError.
+    There is one taker for each lane, or for each lane and address: a second query for the same fails the first with StorageError.
     """
 
     reply: Reply[Item]
     lane: str = "main"
+    address: Address | None = None
+    """Only items of this address; None = of all."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class NextChat:
+    """Query: the address whose item is due first, of any lane, commands before others. It is answered when there is one.
+
+    Nothing is handed out. There is one asker: a second query fails the first with StorageError.
+    """
+
+    reply: Reply[Address]
+    except_for: frozenset[Address] = frozenset()
+    """Addresses that do not count, since somebody takes their items already."""
+    lanes: tuple[str, ...] = ("control", "main")
+    """The lanes to look at."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -253,6 +269,8 @@ class Commit:
     """Pairs of a path below data/ and bytes that end in a newline. Each is on disk before the next one is begun."""
     posts: tuple[Post, ...] = ()
     """Replies. They reach the disk after all appends, so a reply that exists was decided in a session that shows it."""
+    lease: Lease | None = None
+    """Proof that the session to append to is the asker's, where it has taken a lease for it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -332,6 +350,34 @@ class LastSeq:
     address: Address
 
 
+# ------------------------------------------------------------------ leases
+
+
+@attrs.frozen
+class Lease:
+    """The right to change a file, until somebody else takes it: `Lease("sessions/web%3Ac1.jsonl", 7)`."""
+
+    path: str
+    token: int
+    """Fencing token: it grows with each lease of the file, and a change with an older one is refused."""
+
+
+class LeaseLost(Exception):
+    """Somebody else has taken the lease since. Nothing of the request has happened, and it must not be made again."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class TakeLease:
+    """Query: take the lease of a file, whoever had it. Whoever had it gets LeaseLost for the next change.
+
+    So a file has one owner at a time, also while an owner that is given up still works. Leases are kept in memory: a restart of the
+    journal restarts everybody who holds one.
+    """
+
+    reply: Reply[Lease]
+    path: str
+
+
 # ------------------------------------------------------------------ whole files
 
 
@@ -362,13 +408,15 @@ class ReplaceFile:
     path: str
     content: bytes
     """All that the file holds afterwards."""
+    lease: Lease | None = None
+    """Proof that the file is the asker's, where it has taken a lease for it."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Archive:
-    """Request: rename `path` to `YYYY-MM-DD-HHMMSS.jsonl` beside it, and create it anew with `content`.
+    """Request: rename `path` to `<prefix>YYYY-MM-DD-HHMMSS.jsonl` beside it, and create it anew with `content`.
 
-    If that name is taken, -2, -3 … is added. The answer is the archive's file name, "" if there was no file. After a
+    If that name is taken, -2, -3 … is added. The answer is the archive's name without the prefix, "" if there was no file. After a
     crash there is either the old state or the new one, once the file is read (`ReadFile`).
 
     Earlier notes (`Done`) are made durable first: a session that was archived cannot show any more what is done.
@@ -381,20 +429,28 @@ class Archive:
     """Wall clock, ms since the epoch. The name shows it in UTC."""
     name: str | None = None
     """The name that `ArchiveName` has given, for a content that contains it. Another name would be a StorageError."""
+    prefix: str = ""
+    """Beginning of the archive's file name, which tells the archives of several files in one folder apart."""
+    lease: Lease | None = None
+    """Proof that the file is the asker's, where it has taken a lease for it."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ArchiveName:
-    """Query: the file name that an `Archive` of `path` would get at this time (ms since the epoch)."""
+    """Query: the answer that an `Archive` of `path` would get at this time (ms since the epoch)."""
 
     reply: Reply[str]
     path: str
     at: int
+    prefix: str = ""
+    """As in `Archive`."""
 
 
 JournalMessage: TypeAlias = (
     Accept
     | NextItem
+    | NextChat
+    | TakeLease
     | Newer
     | Take
     | ItemDone

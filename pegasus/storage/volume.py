@@ -145,18 +145,19 @@ class Volume:
                 self._sync_names(path)
             return size
 
-    def archive(self, path: str, content: bytes, at: int, name: str | None = None) -> str:
+    def archive(self, path: str, content: bytes, at: int, name: str | None = None, prefix: str = "") -> str:
         """Rename the file to its time (`at`: ms since the epoch, shown in UTC) and begin it with `content`.
 
-        Return the archive's file name, "" if there was no file. An archive that would not be called `name` is a
-        StorageError. On an error the file is what it was before, at the latest when it is used again. A process that dies
+        Return the archive's name, "" if there was no file; its file name is `prefix` and that. An archive that would not be called
+        `name` is a StorageError. On an error the file is what it was before, at the latest when it is used again. A process that dies
         in here leaves the old state or the new one, once the next process has read the file.
         """
         with self._refusing("archive", path), ExitStack() as undo:
             self._restore_size(path)
-            archive = self._archive_path(path, at)
-            if name is not None and posixpath.basename(archive) != name:
-                raise OSError(errno.EEXIST, f"its archive would be {posixpath.basename(archive)!r} and not {name!r}")
+            archive = self._archive_path(path, at, prefix)
+            free = posixpath.basename(archive).removeprefix(prefix)
+            if name is not None and free != name:
+                raise OSError(errno.EEXIST, f"its archive would be {free!r} and not {name!r}")
             if not archive:
                 self._put(path, (content,))
                 self._sync_names(path)
@@ -173,12 +174,12 @@ class Volume:
             self._sync_names(path)
             undo.pop_all()
             del self._unfinished_archives[path]
-            return posixpath.basename(archive)
+            return free
 
-    def archive_name(self, path: str, at: int) -> str:
-        """Return the file name that the archive would get, "" if there is no file."""
+    def archive_name(self, path: str, at: int, prefix: str = "") -> str:
+        """Return the name that `archive` would return, "" if there is no file."""
         with self._refusing("archive", path):
-            return posixpath.basename(self._archive_path(path, at))
+            return posixpath.basename(self._archive_path(path, at, prefix)).removeprefix(prefix)
 
     # ------------------------------------------------------------------ reading
 
@@ -327,12 +328,12 @@ class Volume:
 
     # ------------------------------------------------------------------ parts of archiving
 
-    def _archive_path(self, path: str, at: int) -> str:
+    def _archive_path(self, path: str, at: int, prefix: str) -> str:
         """Return the path that an archive would get now, "" if there is no file."""
         self._finish_archive(path)
         if not self._files.exists(path):
             return ""
-        stem = posixpath.join(posixpath.dirname(path), format_time(at, "%Y-%m-%d-%H%M%S"))
+        stem = posixpath.join(posixpath.dirname(path), prefix + format_time(at, "%Y-%m-%d-%H%M%S"))
         return self._free_name(lambda n: f"{stem}-{n}.jsonl" if n > 1 else f"{stem}.jsonl")
 
     def _finish_archive(self, path: str) -> None:

@@ -27,12 +27,12 @@ async def answer_whole_file(
         case ReplaceFile(reply, path, content):
             await disk.run(Volume.replace, path, content)
             reply.send(None)
-        case Archive(reply, path, content, at, name):
+        case Archive(reply, path, content, at, name, prefix):
             if (error := await flush()) is not None:
                 raise error
-            reply.send(await disk.run(Volume.archive, path, content, at, name))
-        case ArchiveName(reply, path, at):
-            reply.send(await disk.run(Volume.archive_name, path, at))
+            reply.send(await disk.run(Volume.archive, path, content, at, name, prefix))
+        case ArchiveName(reply, path, at, prefix):
+            reply.send(await disk.run(Volume.archive_name, path, at, prefix))
 
 
 def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageError, ...]:
