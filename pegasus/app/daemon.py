@@ -191,7 +191,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
         make_tools=partial(standard_tools, settings.tools, clock=wall_clock, sandbox=world.sandbox),
-        archives=FolderArchives(home.data / "main"),
+        archives=lambda files: FolderArchives(home.data / files.folder, files),
         mcp=McpServers(
             settings.mcp.servers,
             files_context(home.workspace),
@@ -272,7 +272,7 @@ async def _daemon(world: _World) -> int:
                     item_usage=usage.item_usage,
                     clock=wall_clock,
                     may_serve=environment.may_work,
-                    health=partial(health_of, root, environment.may_work, adapters.values()),
+                    health=partial(health_of, root, tree.main_agent.path, environment.may_work, adapters.values()),
                 )
                 children = adapter_children(adapters, tree.journal, backoff=CHILD_BACKOFF)
                 await start_channels(tree, gateway, children, http_child(web, http_listeners) if http else None)

@@ -25,12 +25,11 @@ PERMANENT: Final = (
     "tasks/persister",
     BUS,
     TASK_AGENT,
-    "main-agent/global",
     TASK_LISTENER,
     SWITCHBOARD,
     GATEWAY,
 )
-"""Actors without which the agent is not ready."""
+"""Actors without which the agent is not ready, beside the Main Agent."""
 _CHANNELS: Final = "channels/"
 
 
@@ -51,14 +50,16 @@ def http_child(services: WebServices, listeners: Sequence[trio.SocketListener]) 
     return Child("server", run_http, services, listeners, backoff=CHILD_BACKOFF)
 
 
-def health_of(root: Supervisor, may_work: trio.Event, adapters: Iterable[ServiceAdapter]) -> Mapping[str, Json]:
+def health_of(
+    root: Supervisor, main_agent: str, may_work: trio.Event, adapters: Iterable[ServiceAdapter]
+) -> Mapping[str, Json]:
     """Return `ready`, the permanent actors that do not run in `down`, and the channels that are parked in `parked`.
 
     The daemon is not ready before people can connect, nor while a permanent actor does not run. A parked channel makes no difference:
-    the rest runs on.
+    the rest runs on. main_agent: path of the Main Agent.
     """
     states = {info.path: info.state for info in _walk(root.tree())}
-    down = [path for path in PERMANENT if states.get(path) != "up"]
+    down = [path for path in (*PERMANENT, main_agent) if states.get(path) != "up"]
     parked = [
         path.removeprefix(_CHANNELS)
         for path, state in states.items()

@@ -36,16 +36,19 @@ from pegasus.events import BusMessage, EventMaker, RecentEvents
 from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, WorkspaceFiles
 from pegasus.intake import PairingBook
 from pegasus.main_agent import (
+    GLOBAL,
     SPAWN_ALIAS,
     AgentServices,
     AgentToolset,
     Compactor,
     FileAccess,
     SessionArchives,
+    SessionFiles,
     SkillInvoker,
     TaskDelegation,
     archive_tool,
     delegation_tools,
+    files_of,
     find_open_tasks,
 )
 from pegasus.mcp import McpServers
@@ -86,6 +89,7 @@ from pegasus.tools import Gate, PolicyGate, Tool, ToolExecutor, base_context, cu
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
 SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
 SCHEDULE = "schedule/keeper"
+MAIN_AGENTS = {"global": "main-agent/global", "chat": "main-agent/chats"}
 """Paths of actors in the tree that others send to."""
 ADAPTER: Final = "adapter"
 """Name of a service's adapter below its supervisor, `channels/<type>`."""
@@ -167,8 +171,8 @@ class Environment:
     """The walls around commands."""
     make_tools: Callable[[Memory], Sequence[Tool]]
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
-    archives: SessionArchives
-    """Reads the archives of the session."""
+    archives: Callable[[SessionFiles], SessionArchives]
+    """Returns the archives of a session."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers, whose tools the Main Agent and tasks have beside their own."""
     secrets: Callable[[], Iterable[str]] = tuple
@@ -341,6 +345,10 @@ def _toolset(
     """
     settings = environment.settings
     invoker = SkillInvoker(environment.skills, task_agent, environment.models.client)
+
+    def archives_of(chat: ChannelInfo | None) -> SessionArchives:
+        return environment.archives(GLOBAL if chat is None else files_of(settings.agent.scope, chat.address))
+
     found = (
         *delegation_tools(task_agent, _descriptions(types)),
         invoker.tool(),
@@ -348,7 +356,7 @@ def _toolset(
         current_time(environment.clock),
         *task_tools(task_agent),
         cron,
-        archive_tool(environment.archives),
+        archive_tool(archives_of),
         persona_tool(evolution, settings.agent.owners),
     )
     # An empty list means all tools. Patterns are those of shells: `memory_*`.

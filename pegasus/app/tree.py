@@ -53,6 +53,7 @@ from pegasus.app.services import (
     APPROVALS,
     BUS,
     GATEWAY,
+    MAIN_AGENTS,
     SWITCHBOARD,
     TASK_AGENT,
     TASK_LISTENER,
@@ -63,7 +64,7 @@ from pegasus.app.services import (
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.identity import HEARTBEAT_FILE
-from pegasus.main_agent import MainAgentMessage, forward_notifications, main_agent, message_publisher
+from pegasus.main_agent import MainAgentMessage, chat_agents, forward_notifications, main_agent, message_publisher
 from pegasus.mcp import ServerDown
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import usage_keeper
@@ -131,7 +132,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
     await root.start_child(_schedule_child(root, services))
-    return AgentTree(root, journal, root.ref("main-agent/global"), services)
+    return AgentTree(root, journal, root.ref(MAIN_AGENTS[environment.settings.agent.scope]), services)
 
 
 def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
@@ -158,14 +159,15 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
     The forwarder is separate because a notification has to be kept even while the Main Agent thinks.
     """
     environment, journal = services.environment, services.journal
+    scope = environment.settings.agent.scope
     run = partial(
-        main_agent,
+        chat_agents if scope == "chat" else main_agent,
         announce=root.ref(SWITCHBOARD),
         publish=message_publisher(root.ref(BUS), environment.clock, environment.random),
         answers=chat_commands(services),
     )
     return [
-        Child("global", run, journal, services.agent, backoff=CHILD_BACKOFF),
+        Child(MAIN_AGENTS[scope].rpartition("/")[2], run, journal, services.agent, backoff=CHILD_BACKOFF),
         Child("notifications", forward_notifications, journal),
     ]
 

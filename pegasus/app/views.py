@@ -114,7 +114,8 @@ class ViewMethods:
             before = Place.parse(require_text(params, "before"))
             if before is None:
                 raise BadParams(f"before: found {params['before']!r:.80}, allowed: what an earlier answer has named")
-        read = partial(read_history, os.fspath(self.data / "main"), address, before, limit)
+        scope = self.settings().agent.scope
+        read = partial(read_history, os.fspath(self.data), scope, address, before, limit)
         return history_json(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
 
     async def markdown(self, caller: Caller, params: Params) -> Json:

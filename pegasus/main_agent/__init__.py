@@ -6,6 +6,7 @@ packages import from here only.
 
 The way of a message through the files, from the queue to the reply:
 
+    chats               with an agent for each chat: starts the actor of a chat that has an item
     actor               takes the item from the journal; /stop and /status run beside it
     think_loop          decides about each next step of a turn; writes the answer, posts its replies and carries out its calls
     asking              calls the model, as its manner wants it (`speech`), until there is an answer to act on
@@ -26,7 +27,6 @@ made anew from them, and is, at each start of the actor.
 
 from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.archives import (
-    CURRENT,
     LONGEST,
     ArchivePage,
     FolderArchives,
@@ -48,12 +48,14 @@ from pegasus.main_agent.chat_commands import (
     describe_commands,
     persona_answer,
 )
+from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
+from pegasus.main_agent.session_files import CURRENT, GLOBAL, SessionFiles, files_of
 from pegasus.main_agent.skill_command import SKILLS, skills_answer
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
@@ -63,6 +65,7 @@ from pegasus.main_agent.toolset import AgentToolset
 
 __all__ = [
     "CURRENT",
+    "GLOBAL",
     "LONGEST",
     "NOTIFICATION_BATCH",
     "REPLY",
@@ -81,6 +84,7 @@ __all__ = [
     "MainAgentMessage",
     "Place",
     "SessionArchives",
+    "SessionFiles",
     "SkillInvoker",
     "StatusFacts",
     "Stop",
@@ -89,10 +93,12 @@ __all__ = [
     "Withdraw",
     "archive_names",
     "archive_tool",
+    "chat_agents",
     "delegation_tools",
     "describe_commands",
     "describe_speech",
     "doing_text",
+    "files_of",
     "find_open_tasks",
     "forward_notifications",
     "gather_status",

@@ -11,6 +11,9 @@ Four tasks run side by side:
   message that is withdrawn has no answer.
 * The compactor writes the summary that a full session will be replaced by. The main lane puts it into the session.
 
+With `agent.scope = "global"` there is one such actor, which takes the items of all channels. With "chat" there is one for each chat
+that is in memory, started and stopped by `chats`; it takes the items of its chat only.
+
 An item is handed out by the journal again until `Done` is sent. A crash of any of these tasks ends the actor. Its supervisor
 starts it again, it reads its session, and it continues with the item that it was working on. An item that has crashed the actor
 MAX_ATTEMPTS times is set aside with an apology, so that one bad message cannot block the queue for ever.
@@ -56,11 +59,11 @@ from pegasus.main_agent.queue_items import AgentTurn, WithdrawnMessages, begins_
 from pegasus.main_agent.replies import apologise, close_stopped_item, reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import NextStep, Session, is_begun_by, opening_entry, stopped_thoughts, until_written
+from pegasus.main_agent.session_files import GLOBAL, chat_files
 from pegasus.main_agent.session_loading import load_session
-from pegasus.main_agent.speech import manner_of
-from pegasus.main_agent.status import gather_status, seen_by, status_text
+from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop
-from pegasus.messages import ChannelInfo, Progress, Typing
+from pegasus.messages import Address, ChannelInfo, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import Principal, sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
@@ -71,8 +74,6 @@ COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 EXCERPT: Final = 60
 """Characters of a message that /stop and /status show, enough for people to recognise it."""
-SESSION: Final = "main/current.jsonl"
-"""File of the session, below data/."""
 MAX_ATTEMPTS: Final = 3
 """How often an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
 STOP_PATIENCE: Final = 5.0
@@ -89,26 +90,30 @@ async def main_agent(
     journal: Ref[JournalMessage],
     services: AgentServices,
     *,
+    chat: Address | None = None,
     announce: Ref[Typing | Progress] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
+    note_work: Callable[[bool], None] = lambda is_working: None,
 ) -> None:
     """Run the Main Agent of one session.
 
-    announce: actor that shows people when the agent thinks and what it is writing. publish:
+    chat: the chat whose session it is; None: the session is that of all channels. note_work: is told when work on an item or a command
+    begins and ends. announce: actor that shows people when the agent thinks and what it is writing. publish:
     makes a message known to observers when it is done. answers: functions that answer the commands that this actor does not answer
     itself.
 
-    Raises StorageError if the session cannot be read. Cancelled or stopped: the running model call ends at once, and its item is
-    handed out again at the next start.
+    Raises StorageError if the session cannot be read, LeaseLost if another agent has taken the session over. Cancelled or stopped:
+    the running model call ends at once, and its item is handed out again at the next start.
 
     Example:
         spec = partial(main_agent, journal=journal, services=services, announce=switchboard)
         status = await main_agent_ref.ask(GetStatus)
     """
-    session = await load_session(SESSION, journal, services.clock, services.work, inbox.started, services.make_fence)
+    files = GLOBAL if chat is None else chat_files(chat)
+    session = await load_session(journal, services.clock, files, services.work, inbox.started, services.make_fence)
     async with trio.open_nursery() as nursery:
-        agent = _MainAgent(session, journal, services, announce, publish, answers, nursery)
+        agent = _MainAgent(session, chat, journal, services, announce, publish, answers, note_work, nursery)
         if services.compactor is not None:
             nursery.start_soon(services.compactor.run)
         nursery.start_soon(agent.main_lane)
@@ -133,11 +138,15 @@ class _MainAgent:
     """
 
     _session: Session
+    _chat: Address | None
+    """The chat whose items it takes; None: those of all."""
     _journal: Ref[JournalMessage]
     _services: AgentServices
     _announce: Ref[Typing | Progress] | None
     _publish: PublishMessage | None
     _answers: CommandAnswers
+    _note_work: Callable[[bool], None]
+    """Is told when work on an item or a command begins and ends."""
     _nursery: trio.Nursery
     """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
     _loop: ThinkLoop = attrs.field(init=False)
@@ -172,7 +181,7 @@ class _MainAgent:
         for item in await self._items_of_session():
             await self._take(item)
         while True:
-            await self._take(await self._journal.ask(NextItem, "main"))
+            await self._take(await self._journal.ask(NextItem, "main", self._chat))
 
     async def _items_of_session(self) -> list[Item]:
         """Return the items of the session that are not done for the journal, the oldest first.
@@ -197,6 +206,7 @@ class _MainAgent:
         `ended` is set in a `finally`, so a /stop that waits for it also returns when the actor crashes or is cancelled.
         """
         turn = self._running = AgentTurn(item)
+        self._note_work(True)
         self._session.replies = {}
         self._show_typing(item, active=True)
         try:
@@ -212,6 +222,7 @@ class _MainAgent:
                 self._publish_message(done)
         finally:
             self._running = None
+            self._note_work(False)
             turn.ended.set()
             self._show_typing(item, active=False)
 
@@ -291,7 +302,8 @@ class _MainAgent:
         repeated: a /stop finds in the session which thought it has ended already (`_stopped_before`).
         """
         while True:
-            item = await self._journal.ask(NextItem, "control")
+            item = await self._journal.ask(NextItem, "control", self._chat)
+            self._note_work(True)
             if not await self._is_answered(item):
                 answer = await self._answer(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
                 # Without the session, which only the main lane writes: commands are not recorded in it.
@@ -299,6 +311,7 @@ class _MainAgent:
                 await until_written(commit, "a command's answer")
             await self._journal.tell(Done(item.n))
             self._publish_message(item)
+            self._note_work(False)
 
     async def _is_answered(self, item: Item) -> bool:
         """Return whether the answer to a command is in the outbox. While the disk cannot be read, tries again."""
@@ -329,7 +342,7 @@ class _MainAgent:
                 waiting, now = await self._count_waiting(), self._services.clock()
                 facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
                 turn, person = self._running, sender_of(message, self._services.config.owners)
-                facts = seen_by(facts, person, turn.item.message.channel if turn else None)
+                facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
                 warnings = self._services.warnings if person.is_owner else ()
                 return status_text(facts, trio.current_time() - self._started, warnings)
             case "/help":
@@ -345,8 +358,8 @@ class _MainAgent:
                     return f"{command} did not work: {error}. Send it again when the problem is solved."
 
     async def _count_waiting(self) -> int:
-        """Return how many messages are not done, without the command that is being answered."""
-        return max(0, await self._journal.ask(Waiting) - 1)
+        """Return how many messages of this agent are not done, without the command that is being answered."""
+        return max(0, await self._journal.ask(Waiting, self._chat) - 1)
 
     # ------------------------------------------------------------------ stop and status
 
@@ -431,17 +444,14 @@ class _MainAgent:
 
     def status(self) -> AgentStatus:
         """Return the status of the agent at this moment. Never waits, so it also answers while a model call hangs."""
-        turn, services = self._running, self._services
-        manner = manner_of(services.config.speech, services.traits.get(services.model.name))
-        return AgentStatus(
-            model=services.model.name,
+        turn = self._running
+        return attrs.evolve(
+            idle_status(self._services),
             entries=len(self._session.entries),
             turns=self._turns,
             thinking_about=_about(turn) if turn else None,
             thinking_for=trio.current_time() - turn.since if turn else 0.0,
             in_hand=len(turn.items) if turn else 0,
-            speech=manner.speech,
-            window=services.compactor.context_window("default") if services.compactor is not None else 0,
         )
 
     # ------------------------------------------------------------------ observers and typing signs

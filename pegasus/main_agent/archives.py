@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
@@ -30,14 +30,13 @@ import trio
 
 from pegasus.conversation import BadEntry, Entry, decode, labels_of
 from pegasus.formatting import format_time
-from pegasus.messages import Json, Metadata
+from pegasus.main_agent.session_files import CURRENT, GLOBAL, SessionFiles
+from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside
 from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.wire import decode_json, encode_json
 
-CURRENT: Final = "current.jsonl"
-"""File of the session that is not archived."""
 PAGE_LINES: Final = 50
 """Lines of a page if the caller names no number. A page of usual lines is then well within a tool's result."""
 MOST_LINES: Final = 500
@@ -100,28 +99,31 @@ class FolderArchives:
         page = await archives.read((await archives.names())[-1], 1, 0, 50, 20_000)
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, files: SessionFiles = GLOBAL) -> None:
         self._folder = os.fspath(folder)
+        self._files = files
 
     async def names(self) -> tuple[str, ...]:
         """Return their names, oldest first. Cancelled: the reading thread ends by itself."""
-        return await trio.to_thread.run_sync(archive_names, self._folder, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(archive_names, self._folder, self._files, abandon_on_cancel=True)
 
     async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """Return a page, as `SessionArchives.read` does. Cancelled: the reading thread ends by itself."""
 
         def read() -> ArchivePage:  # in a thread, which closes the file itself even if nobody waits for it any more
-            with open_archive(self._folder, name) as file:
+            with open_archive(self._folder, name, self._files) as file:
                 return page_of(file, offset, skip, lines, limit)
 
         return await trio.to_thread.run_sync(read, abandon_on_cancel=True)
 
 
-def archive_names(folder: str) -> tuple[str, ...]:
-    """Return the names of the archives in a folder, oldest first; () if there is no such folder. Blocks. Raises OSError."""
+def archive_names(folder: str, files: SessionFiles = GLOBAL) -> tuple[str, ...]:
+    """Return the names of a session's archives in a folder, oldest first; () if there is no such folder. Blocks. Raises OSError."""
+    start = files.prefix
     try:
-        with os.scandir(folder) as files:
-            names = [file.name for file in files if is_archive(file.name) and file.is_file(follow_symlinks=False)]
+        with os.scandir(folder) as found:
+            own = [file for file in found if file.name.startswith(start) and is_archive(file.name.removeprefix(start))]
+            names = [file.name.removeprefix(start) for file in own if file.is_file(follow_symlinks=False)]
     except FileNotFoundError:
         return ()
     return tuple(sorted(names, key=_age_key))
@@ -135,13 +137,13 @@ def _age_key(name: str) -> tuple[str, int]:
 
 
 @contextmanager
-def open_archive(folder: str, name: str) -> Iterator[BinaryIO]:
-    """Open a regular file in this folder for reading, and close it at the end of the block.
+def open_archive(folder: str, name: str, files: SessionFiles = GLOBAL) -> Iterator[BinaryIO]:
+    """Open an archive of a session, or (CURRENT) the session, for reading, and close it at the end of the block.
 
     name: must have passed `is_archive`, since a name with `/` would leave the folder. Blocks. Raises OSError; FileNotFoundError for
     anything but a regular file, so that the caller answers as if it were not there.
     """
-    fd = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(os.path.join(folder, files.file(name)), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise FileNotFoundError(name)
@@ -245,13 +247,16 @@ _SPEC: Final = ToolSpec(
 )
 
 
-def archive_tool(archives: SessionArchives) -> Tool:
-    """Return session_archive_read over these archives. Its result is `{file, offset, text, next?}`."""
+def archive_tool(archives_of: Callable[[ChannelInfo | None], SessionArchives]) -> Tool:
+    """Return session_archive_read. Its result is `{file, offset, text, next?}`.
+
+    archives_of: returns the archives of the session that has the conversation with a chat; None: the chat is not known.
+    """
 
     async def run(arguments: Metadata, context: ToolContext) -> Labelled:
         # The arguments have been checked against the schema above, so their types are certain here.
         given: Any = arguments
-        name = str(given["file"])
+        name, archives = str(given["file"]), archives_of(context.origin)
         if name == CURRENT:
             raise ToolError(f"{CURRENT} is no archive: it is the conversation that you have before you")
         if not is_archive(name):

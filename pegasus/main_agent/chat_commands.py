@@ -127,6 +127,8 @@ class AgentStatus:
     """How the model speaks: "monologue" or "direct"; "" if that is not known."""
     window: int = 0
     """Tokens that fit into the model; 0 if that is not known."""
+    chats: int = 0
+    """Chats that have an agent in memory, where each chat has one of its own."""
 
 
 @attrs.frozen

@@ -24,8 +24,9 @@ from typing import Any, BinaryIO, Final
 import attrs
 
 from pegasus.conversation import Entry, decode, own_length, parse_metadata_line
-from pegasus.main_agent.archives import CURRENT, LONGEST, archive_names, is_archive, open_archive
+from pegasus.main_agent.archives import LONGEST, archive_names, is_archive, open_archive
 from pegasus.main_agent.replies import REPLY, note_of
+from pegasus.main_agent.session_files import CURRENT, SessionFiles, files_of
 from pegasus.messages import Address, Json
 from pegasus.models import ToolCall
 from pegasus.storage import escape_field
@@ -95,18 +96,19 @@ class HistoryPage:
     """End of the next older page; None at the beginning of everything."""
 
 
-def read_history(folder: str, address: Address, before: Place | None, limit: int) -> HistoryPage:
+def read_history(data: str, scope: str, address: Address, before: Place | None, limit: int) -> HistoryPage:
     """Return the messages of a conversation before a place, at most about `limit`; the newest ones if it is None.
 
-    folder: of the session. Blocks. Raises OSError; a file that is gone meanwhile counts as empty.
+    data: `<home>/data`. scope: the setting `agent.scope`. Blocks. Raises OSError; a file that is gone meanwhile counts as empty.
     """
-    names = [*archive_names(folder), CURRENT]
+    files = files_of(scope, address)
+    folder = os.path.join(data, files.folder)
+    names = [*archive_names(folder, files), CURRENT]
     place = before or Place(CURRENT, -1)
-    reader = _HistoryReader(
-        Address(escape_field(address.type), escape_field(address.channel_id)), min(limit, MAX_MESSAGES)
-    )
+    escaped = Address(escape_field(address.type), escape_field(address.channel_id))
+    reader = _HistoryReader(folder, files, escaped, min(limit, MAX_MESSAGES))
     while True:
-        reached = reader.read(folder, place)
+        reached = reader.read(place)
         older = names[: names.index(place.file)] if place.file in names else []
         if reached:
             return HistoryPage(reader.oldest_first(), Place(place.file, reached))
@@ -114,14 +116,16 @@ def read_history(folder: str, address: Address, before: Place | None, limit: int
             return HistoryPage(reader.oldest_first(), None)
         place = Place(older[-1], -1)
         if reader.is_full:
-            size = os.stat(os.path.join(folder, place.file), follow_symlinks=False).st_size
+            size = os.stat(os.path.join(folder, files.file(place.file)), follow_symlinks=False).st_size
             return HistoryPage(reader.oldest_first(), Place(place.file, size))
 
 
 class _HistoryReader:
     """Collects the messages of one address, newest first."""
 
-    def __init__(self, address: Address, limit: int) -> None:
+    def __init__(self, folder: str, files: SessionFiles, address: Address, limit: int) -> None:
+        self._folder = folder
+        self._files = files
         self._address = address
         self._limit = limit
         self._found: list[PastMessage] = []
@@ -142,9 +146,9 @@ class _HistoryReader:
         """Return what was found."""
         return [*(reply for reply in reversed(self._replies) if reply.seq), *reversed(self._found)]
 
-    def read(self, folder: str, place: Place) -> int:
+    def read(self, place: Place) -> int:
         """Read a file backwards. Return how many bytes of it are left, 0 at its beginning."""
-        with suppress(FileNotFoundError), open_archive(folder, place.file) as file:
+        with suppress(FileNotFoundError), open_archive(self._folder, place.file, self._files) as file:
             size = os.fstat(file.fileno()).st_size
             for start, raw in _lines_backwards(file, size if place.end < 0 else min(place.end, size)):
                 self._bytes += len(raw)

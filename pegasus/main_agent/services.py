@@ -81,6 +81,10 @@ class AgentServices:
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 
+    def for_one_chat(self) -> AgentServices:
+        """Return the services for the agent of one chat. The compactor has the state of one session, so each has its own."""
+        return attrs.evolve(self, compactor=None if self.compactor is None else self.compactor.for_another_session())
+
 
 def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:
     """Return a function that emits MESSAGE_RECEIVED for a message, and does nothing while the bus does not run or has no room.

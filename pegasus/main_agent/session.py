@@ -39,6 +39,7 @@ from pegasus.conversation import (
     parse_metadata_line,
 )
 from pegasus.main_agent.chat_commands import EndedWork
+from pegasus.main_agent.session_files import GLOBAL, SessionFiles
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
@@ -48,6 +49,7 @@ from pegasus.storage import (
     Commit,
     Item,
     JournalMessage,
+    Lease,
     Post,
     PostResult,
     ReplaceFile,
@@ -64,6 +66,8 @@ RETRY_LIMIT: Final = 15.0
 """Seconds that the pause grows to."""
 OUTWARD: Final = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought: their effect is outside, and there is nothing to read in the result."""
+CHAT: Final = "chat"
+"""Key in the metadata of a file's first entry: the chat that the session belongs to."""
 UNFINISHED: Final = "unfinished"
 """`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
 TASK_RESULT: Final = '{"taskId":'
@@ -109,29 +113,34 @@ class ItemProgress:
 
 
 class Session:
-    """A conversation in the file `path` below data/.
+    """A conversation in a file below data/.
+
+    A write raises LeaseLost if another agent has loaded the same session since. Then nothing of it has happened.
 
     Example:
-        session = await load_session("main/current.jsonl", journal, clock)
+        session = await load_session(journal, clock)
         await session.add(user_entry(item, clock()))
         [reply] = await session.commit((thought,), (post,))
     """
 
     def __init__(
         self,
-        path: str,
         entries: Sequence[Entry],
         journal: Ref[JournalMessage],
+        files: SessionFiles = GLOBAL,
         pictures: Pictures | None = None,
         make_fence: Callable[[], str] = new_fence,
+        lease: Lease | None = None,
     ) -> None:
-        self.path = path
-        """Path below data/."""
+        self.files = files
+        """Where it lies."""
         self.pictures = Pictures() if pictures is None else pictures
         """Pictures of its entries that the model can see."""
         self.replies: dict[str, OutboundMessage] = {}
         """Replies posted for the item being worked on, by the keys of their posts. The actor empties it when the next item begins."""
         self._journal = journal
+        self._lease = lease
+        """Proof towards the journal that the session is ours."""
         self._make_fence = make_fence
         """Makes the id for the fences of a conversation."""
         self._unwritten = b""
@@ -195,8 +204,9 @@ class Session:
 
         While the disk refuses, tries again. Cancelled meanwhile: the entries stay in memory, and the next write puts them on disk.
         """
-        self._unwritten += b"".join(map(encode, entries))
-        self._remember(entries)
+        new = self._with_chat(entries)
+        self._unwritten += b"".join(map(encode, new))
+        self._remember(new)
         await self.commit(())
 
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
@@ -204,11 +214,12 @@ class Session:
 
         While the disk refuses, tries again. Cancelled meanwhile: nothing of it has happened. Otherwise it is not interrupted.
         """
+        path, entries = self.files.path, self._with_chat(entries)
         new_lines = b"".join(map(encode, entries))
 
         async def write() -> tuple[PostResult, ...]:
             lines = self._unwritten + new_lines
-            results = await self._journal.ask(Commit, ((self.path, lines),) if lines else (), posts)
+            results = await self._journal.ask(Commit, ((path, lines),) if lines else (), posts, self._lease)
             self._unwritten = b""
             for post, result in zip(posts, results, strict=True):
                 if isinstance(result, OutboundMessage):
@@ -216,7 +227,7 @@ class Session:
             self._remember(entries)
             return results
 
-        return await until_written(write, self.path)
+        return await until_written(write, path)
 
     async def restart(self, begin: Callable[[str], Sequence[Entry]], at: int) -> str:
         """Archive the session and go on with `begin(archive's name)`, as one durable step. Return that name.
@@ -224,21 +235,32 @@ class Session:
         at: wall clock, ms. If somebody has deleted the file, it is written again first, since memory still has all of it and the new
         session will say where to read it. While the disk refuses, tries again. Cancelled meanwhile: nothing of it has happened.
         """
+        path, prefix = self.files.path, self.files.prefix
 
         async def write() -> str:
-            name = await self._journal.ask(ArchiveName, self.path, at)
+            name = await self._journal.ask(ArchiveName, path, at, prefix)
             if self._unwritten or (self.entries and not name):
-                await self._journal.ask(ReplaceFile, self.path, b"".join(map(encode, self.entries)))
+                await self._journal.ask(ReplaceFile, path, b"".join(map(encode, self.entries)), self._lease)
                 self._unwritten = b""
-                name = await self._journal.ask(ArchiveName, self.path, at)
-            entries = tuple(begin(name))
+                name = await self._journal.ask(ArchiveName, path, at, prefix)
+            entries = self._with_chat(begin(name), is_first=True)
             content = b"".join(map(encode, entries))
             # If another archive has taken the name meanwhile, this fails and is tried again with the next name.
-            await self._journal.ask(lambda reply: Archive(reply, self.path, content, at, name=name))
+            await self._journal.ask(Archive, path, content, at, name, prefix, self._lease)
             self._begin(entries)
             return name
 
-        return await until_written(write, self.path)
+        return await until_written(write, path)
+
+    def _with_chat(self, entries: Sequence[Entry], *, is_first: bool = False) -> Sequence[Entry]:
+        """Return the entries; the first one of a file names the chat that the session belongs to.
+
+        is_first: they are the first ones, also if there are others now.
+        """
+        if not self.files.chat or not entries or (self.entries and not is_first):
+            return entries
+        first = attrs.evolve(entries[0], metadata={**entries[0].metadata, CHAT: self.files.chat})
+        return (first, *entries[1:])
 
     def _remember(self, entries: Sequence[Entry]) -> None:
         """Add entries to the state in memory. It never fails and never waits, so memory and file cannot differ after a write."""

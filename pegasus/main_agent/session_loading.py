@@ -37,22 +37,23 @@ from pegasus.host import collector_paused
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.replies import REPLY, queued_result, reply_key
 from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.session_files import GLOBAL, SessionFiles
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile
+from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile, TakeLease
 from pegasus.wire import BadLine, scan_lines
 
 _log = get_logger("session")
 
 
 async def load_session(
-    path: str,
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
+    files: SessionFiles = GLOBAL,
     work: TaskDelegation | None = None,
     report_started: Callable[[], None] = lambda: None,
     make_fence: Callable[[], str] = new_fence,
 ) -> Session:
-    """Return the session in `path` below data/, well-formed again. A missing file is an empty session.
+    """Take the lease of a session and return the session, well-formed again. A missing file is an empty session.
 
     clock: returns the wall clock, ms. work: knows whether the work of an open call was begun; None: there is no such work.
     report_started: tells the supervisor that this actor is started. It is called right before `work` is asked. The answer comes from
@@ -61,6 +62,8 @@ async def load_session(
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
+    path = files.path
+    lease = await journal.ask(TakeLease, path)
     content = await journal.ask(ReadFile, path)
     with collector_paused():
         entries, bad_lines = _decode_lines(content)
@@ -74,11 +77,11 @@ async def load_session(
             await until_written(lambda: journal.ask(ReplaceFile, f"{path}.bad-{clock()}", aside), path)
         entries = list(repaired.entries)
         content = b"".join(map(encode, entries))
-        await until_written(lambda: journal.ask(ReplaceFile, path, content), path)
+        await until_written(lambda: journal.ask(ReplaceFile, path, content, lease), path)
     pictures = Pictures()
     await pictures.load(journal, entries)
     with collector_paused():
-        return Session(path, entries, journal, pictures, make_fence)
+        return Session(entries, journal, files, pictures, make_fence, lease)
 
 
 def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:

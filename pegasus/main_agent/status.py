@@ -16,8 +16,10 @@ import trio
 from pegasus.formatting import format_duration, plural
 from pegasus.main_agent.chat_commands import AgentStatus
 from pegasus.main_agent.delegation import TaskDelegation
+from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.speech import manner_of
 from pegasus.main_agent.task_status import task_line, task_progress
-from pegasus.messages import ChannelInfo, Json, TaskProgress
+from pegasus.messages import Address, ChannelInfo, Json, TaskProgress
 from pegasus.policy import Principal
 from pegasus.wire import to_wire
 
@@ -56,6 +58,13 @@ class StatusFacts:
         }
 
 
+def idle_status(services: AgentServices) -> AgentStatus:
+    """Return the status of an agent with these services that does nothing."""
+    manner = manner_of(services.config.speech, services.traits.get(services.model.name))
+    window = services.compactor.context_window("default") if services.compactor is not None else 0
+    return AgentStatus(services.model.name, 0, 0, None, 0.0, speech=manner.speech, window=window)
+
+
 async def gather_status(
     agent: AgentStatus, not_done: int, work: TaskDelegation | None, now: int, timeout: float
 ) -> StatusFacts:
@@ -68,11 +77,16 @@ async def gather_status(
     return StatusFacts(agent, max(0, not_done - agent.in_hand), None if tasks is None else tuple(tasks))
 
 
-def seen_by(facts: StatusFacts, person: Principal, thinking_for: ChannelInfo | None) -> StatusFacts:
+def seen_by(
+    facts: StatusFacts, person: Principal, thinking_for: ChannelInfo | None, chat: Address | None = None
+) -> StatusFacts:
     """Return the facts as this person may see them: what other conversations are about is for an owner only.
 
-    thinking_for: conversation of the message that is thought about.
+    thinking_for: conversation of the message that is thought about. chat: the chat that the agent is for, whose tasks alone are named;
+    None: it is for all.
     """
+    if chat is not None and facts.tasks is not None:
+        facts = attrs.evolve(facts, tasks=tuple(task for task in facts.tasks if task.channel.address == chat))
     if person.is_owner:
         return facts
     agent, here = facts.agent, None if person.channel is None else person.channel.address

@@ -58,7 +58,6 @@ _CHANNELS: Final = ("cli", *SERVICE_SECTIONS, *_LATER_CHANNELS)
 
 NOT_YET: Final = (
     # key path (* = any name), the values that need a later version, what to write instead
-    ("agent.scope", ("chat",), '"global"'),
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
     ("session.memory_window", (NOT_DEFAULT,), "50"),
     ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),

@@ -225,6 +225,11 @@ class AgentSettings:
         "global",
         "chat",
     )
+    max_active_chats: int = whole(
+        50,
+        'scope "chat": chats that are in memory at the same time; the others are on disk, and read when they are written to',
+        least=1,
+    )
     persona: str = text("", 'path of a persona JSON, from the home directory; "" = built in')
     # max_thoughts and max_replies end a loop of a model that calls tools, or replies, without end.
     max_thoughts: int = whole(20, "model calls one message may cause", least=1, most=1000)

@@ -22,6 +22,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
@@ -47,10 +48,12 @@ from pegasus.channels import ServiceAdapter, ServiceContext
 from pegasus.identity import BUILT_IN, WorkspaceFiles
 from pegasus.intake import Intake
 from pegasus.main_agent import (
+    GLOBAL,
     AgentStatus,
     ArchivePage,
     EndedWork,
     GetStatus,
+    SessionFiles,
     Stop,
     describe_commands,
     is_archive,
@@ -192,7 +195,7 @@ class World:
 
 
 class DiskArchives:
-    """Archives of sessions that the journal wrote to `disk` below `prefix`.
+    """Archives of a session that the journal wrote to `disk`.
 
     For example:
 
@@ -200,9 +203,9 @@ class DiskArchives:
         page = await archives.read((await archives.names())[-1], offset=0, skip=0, lines=10, most=10_000)
     """
 
-    def __init__(self, disk: MemoryDisk, prefix: str = "main") -> None:
+    def __init__(self, disk: MemoryDisk, files: SessionFiles = GLOBAL) -> None:
         self._disk = disk
-        self._prefix = f"{prefix}/"
+        self._prefix = f"{files.folder}/{files.prefix}"
 
     async def names(self) -> tuple[str, ...]:
         """See `pegasus.main_agent.SessionArchives`."""
@@ -305,7 +308,7 @@ async def open_world(
         files=files,
         open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
-        archives=DiskArchives(disk),
+        archives=partial(DiskArchives, disk),
         secrets=lambda: secrets,
     )
     environment.may_work.set()

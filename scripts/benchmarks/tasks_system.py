@@ -201,7 +201,7 @@ async def task_system(
         workspace=workspace,
         open_memory=lambda ref: Memory(ref, FolderReader(data / "memory")),
         make_tools=lambda memory: (*standard_tools(chosen.tools, memory, now), step()),
-        archives=FolderArchives(data / "main"),
+        archives=lambda files: FolderArchives(data / files.folder, files),
     )
     async with open_supervisor(name="bench") as root:
         events = root.events()

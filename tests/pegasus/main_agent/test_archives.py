@@ -26,7 +26,7 @@ def tool(content=b"", name=NAME):
     disk.put(f"main/{name}", content)
     disk.put("main/current.jsonl", b"secret")
     disk.put("inbox/inbox.jsonl", b"secret")
-    return archive_tool(DiskArchives(disk))
+    return archive_tool(lambda chat: DiskArchives(disk))
 
 
 async def read(made, max_result=25_600, **arguments):
@@ -117,7 +117,7 @@ async def test_behind_the_end_there_is_an_error_and_not_silence(autojump_clock):
 
 
 async def test_where_nothing_was_archived_the_error_says_so(autojump_clock):
-    assert "nothing was archived" in await read(archive_tool(DiskArchives(MemoryDisk())), file="yesterday")
+    assert "nothing was archived" in await read(archive_tool(lambda chat: DiskArchives(MemoryDisk())), file="yesterday")
 
 
 def test_all_forms_of_names_are_known_and_in_order(tmp_path):
@@ -143,7 +143,7 @@ async def test_on_real_files_nothing_but_regular_files_is_read(tmp_path):
     os.symlink(tmp_path / "secret", folder / "2026-01-01-000000.jsonl")
     os.mkfifo(folder / "2026-01-01-000001.jsonl")
     (folder / "2026-01-01-000002.jsonl").mkdir()
-    made = archive_tool(FolderArchives(folder))
+    made = archive_tool(lambda chat: FolderArchives(folder))
     with trio.fail_after(5):
         assert (await read(made, file=NAME, offset=3))["text"].endswith("text 3")
         for n in range(3):

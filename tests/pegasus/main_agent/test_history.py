@@ -39,7 +39,7 @@ def write(folder, *parts, name="current.jsonl"):
 
 
 def read(folder, before=None, limit=50, address=HERE.address):
-    return read_history(str(folder), address, before, limit)
+    return read_history(str(folder.parent), "global", address, before, limit)
 
 
 def said(page):

@@ -8,7 +8,7 @@ from tests.pegasus.conversation.logs import logs
 
 
 def progress_of(entries, n):
-    return Session("x.jsonl", entries, None).progress(n)
+    return Session(entries, None).progress(n)
 
 
 def user(n):
@@ -86,4 +86,4 @@ def test_what_is_said_in_direct_speech_counts_as_a_reply():
     ],
 )
 def test_the_items_of_a_session_are_known_after_a_restart(entries, numbers):
-    assert Session("x.jsonl", entries, None).item_numbers() == numbers
+    assert Session(entries, None).item_numbers() == numbers

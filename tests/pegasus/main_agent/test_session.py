@@ -19,7 +19,7 @@ async def test_lines_that_were_refused_are_in_the_archive_whatever_the_disk_refu
     """A cancelled write leaves them in memory only; the next write makes up for it."""
     disk = MemoryDisk()
     async with run_journal(disk) as journal:
-        session = Session(PATH, (), journal.ref)
+        session = Session((), journal.ref)
         await session.commit((Entry(1, "user", "first"),))
         disk.fail(times=ENDLESS)
         with trio.move_on_after(60) as refused:
@@ -36,7 +36,7 @@ async def test_lines_that_were_refused_are_in_the_archive_whatever_the_disk_refu
 async def test_lines_that_were_refused_come_before_what_is_written_next(autojump_clock):
     disk = MemoryDisk()
     async with run_journal(disk) as journal:
-        session = Session(PATH, (), journal.ref)
+        session = Session((), journal.ref)
         disk.fail(times=ENDLESS)
         with trio.move_on_after(60):
             await session.add(Entry(1, "user", "refused"))
@@ -52,7 +52,7 @@ async def test_lines_that_were_refused_come_before_what_is_written_next(autojump
 async def test_the_opening_names_its_own_archive_when_another_one_of_that_second_is_made_meanwhile(autojump_clock):
     disk = MemoryDisk()
     async with run_journal(disk) as journal:
-        session = Session(PATH, (), journal.ref)
+        session = Session((), journal.ref)
         await session.commit((Entry(1, "user", "first"),))
         names = []
 
@@ -72,7 +72,7 @@ async def test_a_session_whose_file_was_deleted_meanwhile_is_whole_in_its_archiv
     """It is before the agent still, and the opening of the next one will say where to read it."""
     disk = MemoryDisk()
     async with run_journal(disk) as journal:
-        session = Session(PATH, (), journal.ref)
+        session = Session((), journal.ref)
         await session.commit((Entry(1, "user", "first"),))
         del disk.files.names[PATH]
         name = await session.restart(lambda archived: (Entry(2, "system", f"after {archived}"),), 3)

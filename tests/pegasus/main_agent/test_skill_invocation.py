@@ -9,6 +9,7 @@ import trio
 from pegasus.conversation import Entry, OpenCall
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.session import Session
+from pegasus.main_agent.session_files import SessionFiles
 from pegasus.main_agent.skill_invocation import SKILL_NOTE, ActiveSkills, SkillInvoker, active_skills, parse_skill_call
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.policy import NOBODY
@@ -21,6 +22,7 @@ from pegasus.tools import ToolContext, run_tool
 from tests.pegasus.tasks.world import open_desk
 
 CLI = ChannelInfo("cli", "main")
+OTHER = SessionFiles("main", "other.jsonl")
 
 
 class Nobody:
@@ -208,7 +210,7 @@ async def test_a_person_calls_a_forked_skill_and_is_told_once_also_when_it_is_do
         found = await skilled.resolve(item.message.text)
         assert (found.text, found.skill_in_force) == ("/fix doors", "")
         for _ in range(2):  # the second time, as after a crash behind the answer
-            session = Session("main/other.jsonl", [Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal)
+            session = Session([Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal, OTHER)
             await skilled.start(found, item, NOBODY, session, 5)
         [task] = await agent.ask(ListTasks, None)
         told = await world.next_reply()
@@ -225,7 +227,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
     item = Item(7, InboundMessage("/fix doors", CLI, "m-7"), 1)
     async with open_world(ScriptedModel([])) as world:
         skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), world.root.ref("tasks/agent"))
-        session = Session("main/other.jsonl", [Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal)
+        session = Session([Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal, OTHER)
         await skilled.start(await skilled.resolve(item.message.text), item, NOBODY, session, 5)
         assert "/fix could not be started: there is no type 'nobody'" in (await world.next_reply()).text
     assert session.entries[-1].metadata["ends"] is True

@@ -164,8 +164,8 @@ def test_the_name_of_an_mcp_server_begins_those_of_its_tools(mistakes, name):
     ("text", "line"),
     [
         (
-            '[agent]\nscope = "chat"\n',
-            'agent.scope: found "chat", which is not in this version yet; allowed: "global"',
+            "[session]\nconsolidation_timeout = 7.5\n",
+            "session.consolidation_timeout: found 7.5, which is not in this version yet; allowed: 30.0",
         ),
         (
             "[channels.web]\nenabled = true\n",

@@ -42,7 +42,7 @@ async def session_of(talk, disk=None):
     """A session with these entries on a disk."""
     disk = disk or MemoryDisk()
     async with run_journal(disk) as journal:
-        session = Session(PATH, (), journal.ref)
+        session = Session((), journal.ref)
         await session.commit(talk.entries)
         session.disk = disk
         yield session
@@ -50,7 +50,7 @@ async def session_of(talk, disk=None):
 
 async def reloaded(disk):
     async with run_journal(disk) as journal:
-        return (await load_session(PATH, journal.ref, lambda: NOW)).entries
+        return (await load_session(journal.ref, lambda: NOW)).entries
 
 
 def total(entries):

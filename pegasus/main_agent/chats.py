@@ -1,0 +1,243 @@
+"""The agents of chats, for `agent.scope = "chat"`: one Main Agent for each chat that has something to do, side by side.
+
+Nobody routes messages. The journal is asked which chat without an agent has an item that is due (`NextChat`), an agent is started for
+it, and that takes the items of its chat, in order. So a chat exists in memory while it works, and for a while after that; the others
+are files. An agent that ends loses nothing: its session is on disk, and what is not done is due again.
+
+At most `agent.max_active_chats` agents are in memory. Where one more is wanted, the one that has been idle for longest is stopped.
+While all of them work, messages of other chats wait in the inbox. Their commands do not, within SPARE more agents, since a /stop must
+work then, too.
+
+A chat that crashes is started again when it has something to do, with growing pauses, and no other chat notices it. An item that
+crashes it again and again is set aside by the agent itself. Two agents never write one session: each takes its lease when it loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from actors import (
+    ActorDied,
+    ActorError,
+    Backoff,
+    Child,
+    Crashed,
+    Inbox,
+    Ref,
+    Reply,
+    Restart,
+    Supervisor,
+    open_pool,
+    watch,
+)
+from pegasus.main_agent.actor import main_agent
+from pegasus.main_agent.chat_commands import GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
+from pegasus.main_agent.session_files import chat_key
+from pegasus.main_agent.status import idle_status
+from pegasus.messages import Address, Progress, Typing
+from pegasus.storage import JournalMessage, NextChat
+
+T = TypeVar("T")
+
+KEEP_IDLE: Final = 600.0
+"""Seconds that an agent without work stays in memory, so that a conversation which goes on need not be read again."""
+SPARE: Final = 10
+"""Agents beyond the limit, for commands only."""
+BACKOFF: Final = Backoff(first=0.5, limit=60.0)
+"""Pauses, in seconds, before a chat that has crashed is started again."""
+SHUTDOWN: Final = 5.0
+"""Seconds that an agent has to end."""
+
+
+async def chat_agents(
+    inbox: Inbox[MainAgentMessage],
+    journal: Ref[JournalMessage],
+    services: AgentServices,
+    *,
+    announce: Ref[Typing | Progress] | None = None,
+    publish: PublishMessage | None = None,
+    answers: CommandAnswers = MappingProxyType({}),
+) -> None:
+    """Run the agents of all chats; the arguments are those of `main_agent`, which runs each.
+
+    Raises nothing. Stopped or cancelled: all agents end, and their items are handed out again at the next start.
+    """
+    async with open_pool() as pool, trio.open_nursery() as nursery:
+        run = partial(main_agent, journal=journal, announce=announce, publish=publish, answers=answers)
+        chats = _Chats(journal, services, run, pool, nursery)
+        nursery.start_soon(chats.start_those_that_are_due)
+        async for message in inbox:
+            match message:
+                case GetStatus():
+                    nursery.start_soon(chats.answer_status, message)
+                case Stop():
+                    nursery.start_soon(chats.answer_stop, message)
+        nursery.cancel_scope.cancel()
+
+
+@attrs.define(eq=False)
+class _Chat:
+    """A chat that has an agent, or had one that has crashed."""
+
+    ref: Ref[MainAgentMessage] | None = None
+    """None before its agent has started and after it has ended."""
+    working: int = 0
+    """Items and commands that are being worked on."""
+    idle_since: float = attrs.field(factory=trio.current_time)
+    """Trio's clock (seconds) when it had last worked."""
+    is_ending: bool = False
+    """Its agent is being stopped."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether it has an agent that does nothing and may be stopped."""
+        return self.ref is not None and not self.working and not self.is_ending
+
+
+@attrs.define(eq=False)
+class _Chats:
+    """The state of the actor. All tasks run in one Trio thread, and code without an `await` sees no change by others."""
+
+    _journal: Ref[JournalMessage]
+    _services: AgentServices
+    _run_agent: Callable[..., Awaitable[None]]
+    """`main_agent`, with what is the same for all chats."""
+    _pool: Supervisor
+    _nursery: trio.Nursery
+    """Runs a task for each chat, which starts its agent and sees it end."""
+    _chats: dict[Address, _Chat] = attrs.field(init=False, factory=dict)
+    """Chats whose items the journal is not asked about: they have an agent, or have crashed a moment ago."""
+    _crashes: dict[Address, int] = attrs.field(init=False, factory=dict)
+    """Crashes in a row of each chat."""
+    _asking: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
+    """Around the wait for the next chat. Cancelled when something has changed that the question depends on."""
+
+    # ------------------------------------------------------------------ starting and ending agents
+
+    async def start_those_that_are_due(self) -> None:
+        """Start an agent for each chat that has something to do and none, for ever."""
+        while True:
+            address = await self._next()
+            if address is not None:
+                self._chats[address] = _Chat()
+                self._nursery.start_soon(self._see_through, address)
+
+    async def _next(self) -> Address | None:
+        """Return a chat that an agent may be started for now; None if that has to be asked again."""
+        most, running = self._services.config.max_active_chats, frozenset(self._chats)
+        with trio.CancelScope() as self._asking:
+            if len(running) < most:
+                return await self._journal.ask(NextChat, running)
+            if self._longest_idle() is not None:
+                await self._journal.ask(NextChat, running)
+                if (idle := self._longest_idle()) is not None:
+                    self._end(idle)
+                    await trio.sleep_forever()  # until it has ended
+            elif len(running) < most + SPARE:
+                return await self._journal.ask(NextChat, running, ("control",))
+            else:
+                await trio.sleep_forever()  # until one has ended or is idle
+        return None
+
+    def _longest_idle(self) -> Address | None:
+        """Return the chat that is stopped when another one needs its place; None if all of them work."""
+        idle = [address for address, chat in self._chats.items() if chat.is_idle]
+        return min(idle, key=lambda address: self._chats[address].idle_since, default=None)
+
+    def _end(self, address: Address) -> None:
+        """Begin to stop the agent of a chat."""
+        self._chats[address].is_ending = True
+        self._nursery.start_soon(self._pool.stop_child, chat_key(address))
+
+    async def _see_through(self, address: Address) -> None:
+        """Start the agent of a chat and wait for its end. After a crash, wait before it may be started again."""
+        chat = self._chats[address]
+        started = trio.current_time()
+        run = partial(
+            self._run_agent,
+            services=self._services.for_one_chat(),
+            chat=address,
+            note_work=partial(self._note_work, chat),
+        )
+        child: Child[MainAgentMessage] = Child(chat_key(address), run, restart=Restart.TEMPORARY, shutdown=SHUTDOWN)
+        try:
+            chat.ref = await self._pool.start_child(child)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._end_when_idle, address, chat)
+                has_crashed = isinstance((await watch(chat.ref)).exit, Crashed)
+                nursery.cancel_scope.cancel()
+        except ActorDied:
+            has_crashed = True
+        chat.ref = None
+        if has_crashed:
+            is_in_a_row = trio.current_time() - started < BACKOFF.reset_after
+            self._crashes[address] = self._crashes.get(address, 0) + 1 if is_in_a_row else 1
+            await trio.sleep(BACKOFF.nominal(self._crashes[address]))
+        else:
+            self._crashes.pop(address, None)
+        del self._chats[address]
+        self._asking.cancel()
+
+    def _note_work(self, chat: _Chat, is_working: bool) -> None:
+        """Note that the agent of a chat has begun with an item or a command, or has ended it."""
+        chat.working += 1 if is_working else -1
+        if not chat.working:
+            chat.idle_since = trio.current_time()
+            if len(self._chats) >= self._services.config.max_active_chats:
+                self._asking.cancel()
+
+    async def _end_when_idle(self, address: Address, chat: _Chat) -> None:
+        """Stop the agent of a chat when it has had nothing to do for KEEP_IDLE seconds."""
+        while not chat.is_ending:
+            since = trio.current_time() if chat.working else chat.idle_since
+            if trio.current_time() < since + KEEP_IDLE:
+                await trio.sleep_until(since + KEEP_IDLE)
+            elif chat.is_idle:
+                self._end(address)
+
+    # ------------------------------------------------------------------ questions of programs in this process
+
+    async def answer_status(self, message: GetStatus) -> None:
+        """Answer with what the agents in memory do together. The thought is the one that runs for longest."""
+        found = await self._ask_all(GetStatus)
+        longest = max(found, key=lambda status: status.thinking_for, default=None)
+        status = attrs.evolve(
+            idle_status(self._services),
+            entries=sum(status.entries for status in found),
+            turns=sum(status.turns for status in found),
+            thinking_about=longest.thinking_about if longest else None,
+            thinking_for=longest.thinking_for if longest else 0.0,
+            in_hand=sum(status.in_hand for status in found),
+            chats=len(found),
+        )
+        message.reply.send(status)
+
+    async def answer_stop(self, message: Stop) -> None:
+        """End the thoughts of all chats and all tasks, and answer when nothing of it runs any more."""
+        ended = await self._ask_all(partial(Stop, by=message.by))
+        work = self._services.work
+        tasks = await work.stop(message.by, None) if work is not None else ()
+        message.reply.send(tuple(dict.fromkeys([*chain.from_iterable(ended), *tasks])))
+
+    async def _ask_all(self, question: Callable[[Reply[T]], MainAgentMessage]) -> list[T]:
+        """Return the answers of all agents. One that ends meanwhile has none."""
+        answers: list[T] = []
+
+        async def ask(agent: Ref[MainAgentMessage]) -> None:
+            with suppress(ActorError):
+                answers.append(await agent.ask(question))
+
+        async with trio.open_nursery() as nursery:
+            for chat in self._chats.values():
+                if chat.ref is not None:
+                    nursery.start_soon(ask, chat.ref)
+        return answers

@@ -1,0 +1,75 @@
+"""Names of the files of a session, and of the chat that it belongs to.
+
+With `agent.scope = "global"` there is one session, in `data/main/current.jsonl`, whose archives lie beside it. With "chat" each chat
+has one, in `data/sessions/<key>.jsonl`. The key is that of the chat, `telegram:-100123`, with every byte but `A-Za-z0-9_-`
+percent-encoded (RFC 3986), so that two chats never share a file and the chat can be read from the name. There is no dot in a key, so
+`<key>.<time>.jsonl` is an archive of that chat and of no other.
+
+File systems allow names of 255 bytes. A key beyond LONGEST_KEY is cut, and ends in the SHA-256 of the whole; which chat it is, the
+first line of the file tells.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+from urllib.parse import quote
+
+import attrs
+
+from pegasus.messages import Address
+
+CURRENT: Final = "current.jsonl"
+"""File of the one session of scope "global", and what the session of a chat is called beside its archives."""
+LONGEST_KEY: Final = 200
+"""Bytes of a key in a file name. The time of an archive, and the suffixes of files that are being written, need the rest."""
+SESSIONS: Final = "sessions"
+"""Folder of the sessions of chats, below data/."""
+
+
+@attrs.frozen
+class SessionFiles:
+    """Where a session lies: `SessionFiles("sessions", "web%3Ac1.jsonl", "web%3Ac1.", "web:c1")`."""
+
+    folder: str
+    """Folder of all its files, below data/."""
+    current: str
+    """File name of the session."""
+    prefix: str = ""
+    """Beginning of the file names of its archives."""
+    chat: str = ""
+    """The chat that it belongs to, `<type>:<channelId>`; "" if it belongs to all."""
+
+    @property
+    def path(self) -> str:
+        """Return the path of the session below data/."""
+        return f"{self.folder}/{self.current}"
+
+    def file(self, name: str) -> str:
+        """Return the file name of the session (CURRENT) or of one of its archives."""
+        return self.current if name == CURRENT else self.prefix + name
+
+
+GLOBAL: Final = SessionFiles("main", CURRENT)
+"""The one session of scope "global"."""
+
+
+def files_of(scope: str, chat: Address) -> SessionFiles:
+    """Return the files of the session that has the conversation with a chat. scope: the setting `agent.scope`."""
+    return chat_files(chat) if scope == "chat" else GLOBAL
+
+
+def chat_files(chat: Address) -> SessionFiles:
+    """Return the files of a chat's session."""
+    key = chat_key(chat)
+    return SessionFiles(SESSIONS, f"{key}.jsonl", f"{key}.", f"{chat.type}:{chat.channel_id}")
+
+
+def chat_key(chat: Address) -> str:
+    """Return a chat as it stands in file names: `chat_key(Address("web", "c/1"))` is `web%3Ac%2F1`."""
+    name = f"{chat.type}:{chat.channel_id}".encode("utf-8", "surrogatepass")
+    key = quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
+    if len(key) <= LONGEST_KEY:
+        return key
+    digest = sha256(name).hexdigest()
+    return f"{key[: LONGEST_KEY - len(digest) - 1]}-{digest}"

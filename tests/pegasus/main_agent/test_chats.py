@@ -1,0 +1,352 @@
+"""One Main Agent for each chat: side by side, in order within a chat, a bounded number in memory, resumed from disk."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+
+from pegasus.intake.submission import NAME_LENGTH
+from pegasus.main_agent.chats import KEEP_IDLE
+from pegasus.main_agent.session_files import LONGEST_KEY, chat_files, chat_key
+from pegasus.messages import Address, ChannelInfo
+from pegasus.models import UserTurn
+from pegasus.settings import AgentSettings, Settings
+from pegasus.storage import StorageError, TakeLease, Volume
+from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
+from pegasus.testing.world import FakeChannel, kill, open_world
+
+from .voices import asked, delegate, reply
+
+
+def chat(name, user=None):
+    return ChannelInfo("web", name, user)
+
+
+def each_chat(**agent):
+    return Settings(agent=AgentSettings(scope="chat", **agent))
+
+
+def echo(request, seconds=0.0):
+    """Say the last message again, and which one of this conversation it is."""
+    found = asked(request)
+    if found is None:
+        return say()
+    count = sum(turn.text.count("[channel: ") for turn in request.turns if isinstance(turn, UserTurn))
+    answer = say("", reply(f"{count}: {found[0]}", **found[1], call_id=f"r{count}"))
+    return After(seconds, answer) if seconds else answer
+
+
+def session_of(world, name):
+    return [json.loads(line) for line in world.disk.content(chat_files(Address("web", name)).path).splitlines()]
+
+
+def open_chats(model, *, disk=None, settings=None, web=None):
+    return open_world(
+        model, disk=disk, settings=settings or each_chat(), channels=(FakeChannel("cli"), web or FakeChannel("web"))
+    )
+
+
+# ------------------------------------------------------------------ conversations of their own
+
+
+async def test_each_chat_has_a_conversation_of_its_own(autojump_clock):
+    web = FakeChannel("web")
+    async with open_chats(ScriptedModel(echo), web=web) as world:
+        for name, text in (("a", "one"), ("b", "two"), ("a", "three")):
+            await world.say(text, chat(name))
+            await web.next_reply()
+        await world.idle()
+        said = [(message.channel.channel_id, message.text) for message in web.replies]
+        assert said == [("a", "1: one"), ("b", "1: two"), ("a", "2: three")]
+        assert [line["role"] for line in session_of(world, "b")] == ["user", "assistant", "tool"]
+        assert session_of(world, "b")[0]["metadata"]["chat"] == "web:b"
+        assert world.disk.content("main/current.jsonl") == b""
+
+
+async def test_chats_are_worked_on_side_by_side_and_each_in_order(autojump_clock):
+    web = FakeChannel("web")
+    async with open_chats(ScriptedModel(lambda request: echo(request, 10.0)), web=web) as world:
+        for number in range(3):
+            for name in "abcdefghij":
+                await world.say(f"{number}", chat(name))
+        await world.idle()
+        assert 30 <= trio.current_time() < 32, "three thoughts one after the other, in ten chats at once"
+        for name in "abcdefghij":
+            said = [message.text for message in web.replies if message.channel.channel_id == name]
+            assert said == ["1: 0", "2: 1", "3: 2"]
+
+
+async def test_a_chat_that_thinks_for_ever_holds_nobody_up(autojump_clock):
+    web = FakeChannel("web")
+    model = ScriptedModel(lambda request: Hang() if "hang" in request.turns[-1].text else echo(request))
+    async with open_chats(model, web=web) as world:
+        await world.say("hang", chat("a"))
+        await trio.sleep(1)
+        await world.say("hello", chat("b"))
+        assert (await web.next_reply()).text == "1: hello"
+
+
+# ------------------------------------------------------------------ commands
+
+
+async def test_stop_ends_the_thought_of_its_own_chat_only(autojump_clock):
+    web = FakeChannel("web")
+    model = ScriptedModel(lambda request: Hang())
+    async with open_chats(model, web=web) as world:
+        await world.say("think", chat("a"))
+        await world.say("think", chat("b"))
+        await trio.sleep(1)
+        await world.say("/stop", chat("a"))
+        stopped = await web.next_reply()
+        assert stopped.channel.channel_id == "a"
+        assert "- thought: think" in stopped.text
+        assert model.cancelled == 1
+        assert (await world.status()).thinking_about == "think"
+
+
+async def test_new_begins_a_conversation_in_its_own_chat_only_also_for_a_guest(autojump_clock):
+    web = FakeChannel("web")
+    settings = each_chat(owners=("cli:*",))
+    async with open_chats(ScriptedModel(echo), settings=settings, web=web) as world:
+        for name in "ab":
+            await world.say("hello", chat(name, name))
+            await web.next_reply()
+        await world.say("/new", chat("a", "a"))
+        text = (await web.next_reply()).text
+        assert text.startswith("This is a fresh conversation. The one before is kept in 2026-02-25-")
+        for name in "ab":
+            await world.say("again", chat(name, name))
+        assert {(await web.next_reply()).text for _ in "ab"} == {"1: again", "2: again"}
+        archive = text.split()[-1].rstrip(".")
+        assert b"hello" in world.disk.content(f"sessions/web%3Aa.{archive}")
+
+
+async def test_a_chat_reads_its_own_archives_only(autojump_clock):
+    web = FakeChannel("web")
+
+    def model(request):
+        found = asked(request)
+        if found is None:
+            return say()
+        where = found[1]["channel_id"]
+        if "read" in found[0]:
+            return say("", call("session_archive_read", f"s{len(request.turns)}", file="2026-02-25-120000.jsonl"))
+        return say("", reply(f"noted: {where}", **found[1]))
+
+    async with open_chats(ScriptedModel(model), web=web) as world:
+        await world.say("a secret", chat("a"))
+        await world.say("/new", chat("a"))
+        await world.idle()
+        for name in "ab":
+            await world.say("read", chat(name))
+        await world.idle()
+        own, others = ([line["content"] for line in session_of(world, name) if line["role"] == "tool"] for name in "ab")
+        assert "a secret" in own[0]
+        assert "there is no archive" in others[0]
+
+
+async def test_status_tells_of_its_own_chat(autojump_clock):
+    web = FakeChannel("web")
+    model = ScriptedModel(delegate)
+    async with open_world(
+        model,
+        task_model=ScriptedModel(lambda request: Hang()),
+        settings=each_chat(),
+        channels=(FakeChannel("cli"), web),
+    ) as world:
+        await world.say("count the stars", chat("a"))
+        await web.next_reply()
+        await world.say("/status", chat("b"))
+        text = (await web.next_reply()).text
+        assert "I am idle." in text
+        assert "count the stars" not in text
+        await world.say("/status", chat("a"))
+        assert "count the stars" in (await web.next_reply()).text
+
+
+async def test_a_stop_of_a_program_ends_the_thoughts_of_all_chats(autojump_clock):
+    async with open_chats(ScriptedModel(lambda request: Hang())) as world:
+        for name in "abc":
+            await world.say(f"think of {name}", chat(name))
+        await trio.sleep(1)
+        ended = await world.stop_thinking()
+        assert {work.what for work in ended} == {"think of a", "think of b", "think of c"}
+        assert (await world.status()).thinking_about is None
+
+
+async def test_the_report_of_a_task_reaches_the_chat_that_asked_for_it(autojump_clock):
+    web = FakeChannel("web")
+
+    def model(request):
+        return delegate(request) if "[Task" not in request.turns[-1].text else echo(request)
+
+    tasks = ScriptedModel([say("the stars are many")])
+    async with open_world(
+        ScriptedModel(model), task_model=tasks, settings=each_chat(), channels=(FakeChannel("cli"), web)
+    ) as world:
+        await world.say("count the stars", chat("a"))
+        await world.idle()
+        await trio.sleep(60)
+        await world.idle()
+        assert web.replies
+        assert {message.channel.channel_id for message in web.replies} == {"a"}
+        assert "the stars are many" in world.disk.content("sessions/web%3Aa.jsonl").decode()
+
+
+# ------------------------------------------------------------------ in memory and on disk
+
+
+async def test_no_more_chats_than_allowed_are_in_memory(autojump_clock):
+    web = FakeChannel("web")
+    most = 0
+
+    def model(request):
+        return echo(request, 1.0)
+
+    async with open_chats(ScriptedModel(model), settings=each_chat(max_active_chats=3), web=web) as world:
+        for number in range(20):
+            await world.say("hello", chat(f"c{number}"))
+        while len(web.replies) < 20:
+            most = max(most, (await world.status()).chats)
+            await trio.sleep(0.25)
+        assert most == 3
+        assert trio.current_time() < 8, "three at a time"
+
+
+async def test_while_all_think_the_stop_of_another_chat_is_answered(autojump_clock):
+    web = FakeChannel("web")
+    model = ScriptedModel(lambda request: Hang())
+    async with open_chats(model, settings=each_chat(max_active_chats=2), web=web) as world:
+        for name in "abc":
+            await world.say("think", chat(name))
+        await trio.sleep(1)
+        await world.say("/stop", chat("c"))
+        assert (await web.next_reply()).channel.channel_id == "c"
+
+
+async def test_an_idle_chat_is_parked_and_comes_back_with_its_conversation(autojump_clock):
+    web = FakeChannel("web")
+    async with open_chats(ScriptedModel(echo), web=web) as world:
+        await world.say("one", chat("a"))
+        await web.next_reply()
+        assert (await world.status()).chats == 1
+        await trio.sleep(KEEP_IDLE + 1)
+        assert (await world.status()).chats == 0
+        await world.say("two", chat("a"))
+        assert (await web.next_reply()).text == "2: two"
+
+
+async def test_a_chat_that_goes_on_is_not_parked(autojump_clock):
+    web = FakeChannel("web")
+    async with open_chats(ScriptedModel(echo), web=web) as world:
+        for _ in range(5):
+            await world.say("one", chat("a"))
+            await web.next_reply()
+            await trio.sleep(KEEP_IDLE * 0.9)
+        assert (await world.status()).chats == 1
+
+
+async def test_a_thousand_chats_at_once_are_all_answered_once(autojump_clock):
+    web = FakeChannel("web")
+    async with open_chats(ScriptedModel(lambda request: echo(request, 1.0)), web=web) as world:
+        for number in range(1000):
+            await world.say("hello", chat(f"c{number}"))
+        await world.idle()
+        assert sorted(m.channel.channel_id for m in web.replies) == sorted(f"c{number}" for number in range(1000))
+        assert trio.current_time() < 1000 / 50 * 1.5
+
+
+# ------------------------------------------------------------------ crashes
+
+
+async def test_after_a_power_failure_each_chat_goes_on_where_it_was(autojump_clock):
+    disk, web = MemoryDisk(), FakeChannel("web")
+    async with open_chats(ScriptedModel(lambda request: Hang()), disk=disk, web=web) as world:
+        for name in "abc":
+            await world.say(f"hello {name}", chat(name))
+        await trio.sleep(1)
+        with trio.CancelScope() as scope:
+            await kill(world)
+            scope.cancel()
+    async with open_chats(ScriptedModel(echo), disk=disk, web=web) as world:
+        await world.idle()
+        assert sorted(message.text for message in web.replies) == ["1: hello a", "1: hello b", "1: hello c"]
+
+
+class OneBadFile(MemoryDisk):
+    """A disk with one file that cannot be read."""
+
+    unreadable = ""
+
+    async def run(self, work, *args):
+        if work is Volume.read and args == (self.unreadable,):
+            raise StorageError("a bad sector")
+        return await super().run(work, *args)
+
+
+async def test_a_chat_whose_file_cannot_be_read_disturbs_no_other_and_goes_on_when_it_can(autojump_clock):
+    disk, web = OneBadFile(), FakeChannel("web")
+    async with open_chats(ScriptedModel(echo), disk=disk, web=web) as world:
+        disk.unreadable = chat_files(Address("web", "a")).path
+        await world.say("hello", chat("a"))
+        await trio.sleep(5)
+        await world.say("hello", chat("b"))
+        assert (await web.next_reply()).channel.channel_id == "b"
+        disk.unreadable = ""
+        assert (await web.next_reply()).text == "1: hello"
+
+
+async def test_an_agent_that_was_replaced_writes_nothing_more(autojump_clock):
+    """As when the chat was given to another machine: the thought that comes late is not written, and not said."""
+    web = FakeChannel("web")
+    async with open_chats(ScriptedModel(lambda request: echo(request, 10.0)), web=web) as world:
+        await world.say("hello", chat("a"))
+        await trio.sleep(1)
+        await world.journal.ask(TakeLease, chat_files(Address("web", "a")).path)
+        await trio.sleep(10)
+        assert web.replies == []
+        assert [line["role"] for line in session_of(world, "a")] == ["user"]
+        assert (await web.next_reply()).text == "1: hello", "started anew, with a lease of its own"
+
+
+# ------------------------------------------------------------------ keys
+
+
+@pytest.mark.parametrize(
+    ("address", "key"),
+    [
+        (Address("web", "c1"), "web%3Ac1"),
+        (Address("a", "b_c"), "a%3Ab_c"),
+        (Address("a:b", "c"), "a%3Ab%3Ac"),
+        (Address("slack", "#general"), "slack%3A%23general"),
+        (Address("x", "../../etc/passwd"), "x%3A%2E%2E%2F%2E%2E%2Fetc%2Fpasswd"),
+        (Address("x", "ü€😀"), "x%3A%C3%BC%E2%82%AC%F0%9F%98%80"),
+        (Address("x", "a.b~c*\0\n"), "x%3Aa%2Eb%7Ec%2A%00%0A"),
+        (Address("x", "\udc80"), "x%3A%ED%B2%80"),
+    ],
+)
+def test_the_key_of_a_chat_is_a_file_name(address, key):
+    assert chat_key(address) == key
+
+
+def test_long_keys_are_cut_and_stay_different():
+    names = [chat_key(Address("x", "a" * 500 + tail)) for tail in "bc"]
+    assert names[0] != names[1]
+    assert all(len(name) == LONGEST_KEY for name in names)
+    assert len(chat_key(Address("x", "a" * (LONGEST_KEY - 4)))) == LONGEST_KEY
+
+
+async def test_chats_with_unusual_names_are_answered(autojump_clock):
+    web = FakeChannel("web")
+    names = ["../../x", "a/b", ".", "..", "CON", "a" * NAME_LENGTH, "Ünïcode", "white space", "%41", "A"]
+    model = ScriptedModel(lambda request: say("yes"))
+    async with open_chats(model, settings=each_chat(speech="direct"), web=web) as world:
+        for name in names:
+            await world.say("hello", chat(name))
+        await world.idle()
+        assert sorted(message.channel.channel_id for message in web.replies) == sorted(names)
+        assert {path.rpartition("/")[0] for path in world.disk.paths() if path.startswith("sessions")} == {"sessions"}
+        assert len([path for path in world.disk.paths() if path.startswith("sessions/")]) == len(names)
