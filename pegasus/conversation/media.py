@@ -62,7 +62,7 @@ _TEXT_SUFFIXES: Final = (".txt", ".md", ".csv", ".log")
 """File names that are text where the MIME type says nothing."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class KeptMedia:
     """Outcome of `keep_media`.
 

@@ -60,7 +60,7 @@ class RepairedLog:
     """A sentence for each repair, for the log; empty if the log was well-formed."""
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class _PairedCall:
     """A call with the result that belongs to it."""
 

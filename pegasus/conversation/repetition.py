@@ -96,7 +96,7 @@ def last_calls(entries: Sequence[Entry]) -> list[tuple[ToolCall, Entry]]:
     return found[:LOOK_BACK][::-1]
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class _CallRow:
     """Calls in a row that are the same."""
 

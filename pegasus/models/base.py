@@ -49,7 +49,7 @@ class ToolCall:
 # ---------------------------------------------------------------- the conversation
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class UserTurn:
     """Input between two assistant turns, sent in this order: tool results, images, text. At least one of them is not empty.
 
@@ -86,7 +86,7 @@ class ToolResult:
     is_error: bool = False
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class AssistantTurn:
     """Answer of the model, as it stands in the conversation. Compares by identity, see `UserTurn`."""
 
@@ -101,7 +101,7 @@ class AssistantTurn:
 Turn: TypeAlias = UserTurn | AssistantTurn
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class Label:
     """Purpose of a model call: usage records, budgets and routing rules read it. It is not sent to the provider."""
 

@@ -45,7 +45,7 @@ _PER_TOKEN: Final = 4
 _THINK: Final = (True, False, "low", "medium", "high", "max")
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class OllamaModel:
     """Model that the host has."""
 

@@ -183,7 +183,7 @@ class TurnBuilder:
         return tuple(self.turns)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class ProviderRequest:
     """A call as it arrived.
 

@@ -23,7 +23,7 @@ from pegasus.wire import encode_json
 _READ: Final = 65536
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class ServiceRequest:
     """A request as a fake gets it."""
 
@@ -40,7 +40,7 @@ class ServiceRequest:
         return self.target.partition("?")[0]
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class ServiceResponse:
     """An answer of a fake: `ServiceResponse(200, b"{}")`."""
 

@@ -40,7 +40,7 @@ MOST_SOCKETS: Final = 10
 _READ: Final = 1 << 16
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class SlackDelivery:
     """An envelope on its way to the app."""
 

@@ -52,7 +52,7 @@ class Refusal(Exception):
         self.parameters = parameters
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class SentMessage:
     """A message of the bot as people see it."""
 

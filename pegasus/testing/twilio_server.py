@@ -35,7 +35,7 @@ _E164: Final = re.compile(r"\+[1-9]\d{6,14}")
 _PAGE: Final = 50
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class TwilioMessage:
     """A message that we have sent."""
 

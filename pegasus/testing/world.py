@@ -83,7 +83,7 @@ def wall_clock() -> int:
     return START + int(trio.current_time() * 1000)
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen(eq=False)
 class ScriptedModels:
     """The models of a world: one for the conversation, one for tasks, and others by role or name."""
 
@@ -125,7 +125,7 @@ class ScriptedModels:
         return "Usage is not counted."
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False)
 class World:
     """A running agent."""
 

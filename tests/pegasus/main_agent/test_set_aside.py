@@ -9,7 +9,7 @@ from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
-from pegasus.storage import Commit, Done, Item, NextItem, Posted, ReadFile, ReplaceFile, Take, Waiting
+from pegasus.storage import Commit, Done, Item, Lease, NextItem, Posted, ReadFile, ReplaceFile, Take, TakeLease, Waiting
 from pegasus.testing.scripted import ScriptedModel, say
 from pegasus.tools import ToolExecutor
 
@@ -31,6 +31,8 @@ class Journal:
         waiting = []
         async for message in inbox:
             match message:
+                case TakeLease(reply, path):
+                    reply.send(Lease(path, 1))
                 case ReadFile(reply, _):
                     reply.send(self.session)
                 case NextItem(reply, lane):
