@@ -139,13 +139,15 @@ async def test_an_answer_that_never_left_is_sent_however_often_the_process_is_ki
             assert (await telegram.next_message()).text == "echo: hello"
         telegram.fault = lambda request: ServiceResponse(502) if request.path.endswith("/sendMessage") else None
         telegram.say(OWNER, "one")
+        log = daemon.home / "data" / "channels" / "telegram.jsonl"
         for _ in range(4):
             tried = len(telegram.requests)
 
             def is_refused(tried=tried):
-                return sum(request.path.endswith("/sendMessage") for request in telegram.requests[tried:]) >= 2
+                calls = sum(request.path.endswith("/sendMessage") for request in telegram.requests[tried:])
+                return calls >= 2 and log.read_bytes().endswith(b'"attempts":0}\n')
 
-            await until(is_refused, "a second call in this process", 20)
+            await until(is_refused, "a second call in this process, with its outcome on record", 20)
             await daemon.restart()
         telegram.fault = lambda request: None
         with trio.fail_after(20):
