@@ -30,6 +30,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.app.approvals import ApprovalDesk
+from pegasus.app.channel_notes import channel_notes
 from pegasus.app.task_signs import TaskSigns
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, EventMaker, RecentEvents
@@ -70,7 +71,7 @@ from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.schedule import cron_tool
 from pegasus.settings import SERVICE_SECTIONS, PolicySettings, Settings
 from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
-from pegasus.storage import Disk, JournalMessage, StorageError, Waiting, escape_field
+from pegasus.storage import Disk, JournalMessage, StorageError, Waiting
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     AgentMessage,
@@ -96,8 +97,6 @@ ADAPTER: Final = "adapter"
 
 COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
-_MAX_CHANNEL_NAME: Final = 64
-"""Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
 
 _log = get_logger("services")
 
@@ -312,9 +311,7 @@ def _agent_services(
     )
     return AgentServices(
         model=model,
-        toolset=_toolset(
-            environment, memory, evolution, types, task_agent, _channel_notes(settings, known), gate, cron
-        ),
+        toolset=_toolset(environment, memory, evolution, types, task_agent, channel_notes(settings, known), gate, cron),
         clock=environment.clock,
         config=settings.agent,
         memory_index=memory_index,
@@ -405,26 +402,6 @@ def _gate(environment: Environment, find: Callable[[str], Ref[Any]]) -> Gate:
     policy = policy_of(environment.settings.policy)
     walls = Confinement(stands=environment.sandbox.is_walled, has_network=environment.sandbox.has_network)
     return PolicyGate(environment.policy or (lambda: policy), walls, approvals)
-
-
-def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:
-    """Return the channels that the system prompt names: the configured ones, then those that wrote before this start.
-
-    They are sorted, because an order by time would give the next start another prompt and nothing of it would be cached. An id that is
-    no plain name is left out: strangers choose their ids, and one that is a sentence would read as ours. Programs that call
-    over the terminal's channel are not listed.
-    """
-    configured = [ChannelNote("cli", "main")] if settings.channels["cli"].enabled else []
-    plain = sorted(
-        (address.type, address.channel_id) for address in known if address.type != "cli" and _is_plain(address)
-    )
-    return (*configured, *(ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in plain))
-
-
-def _is_plain(address: Address) -> bool:
-    """Return whether type and id of an address are single words of a reasonable length."""
-    names = (address.type, address.channel_id)
-    return all(len(name) <= _MAX_CHANNEL_NAME and len(name.split()) == 1 for name in names)
 
 
 # ------------------------------------------------------------------ the task system

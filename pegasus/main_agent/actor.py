@@ -41,7 +41,6 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.formatting import truncate
 from pegasus.intake import CONTROL_COMMANDS, command_of, describe_unknown, find_unknown, is_internal
 from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
@@ -63,7 +62,7 @@ from pegasus.main_agent.session_files import GLOBAL, chat_files
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop
-from pegasus.messages import Address, ChannelInfo, Progress, Typing
+from pegasus.messages import Address, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import Principal, sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
@@ -72,8 +71,6 @@ _log = get_logger("main_agent")
 
 COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
-EXCERPT: Final = 60
-"""Characters of a message that /stop and /status show, enough for people to recognise it."""
 MAX_ATTEMPTS: Final = 3
 """How often an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
 STOP_PATIENCE: Final = 5.0
@@ -406,8 +403,8 @@ class _MainAgent:
         if item is not None and item in self._stopped_before:
             before.append(self._stopped_before[item])
         elif turn is not None and self._may_stop(person, turn):
-            thought = _cancel_thought(turn, by, channel, item)
-            waits[f"thought: {thought.what}"] = partial(_wait_for_thought, turn, thought)
+            thought = turn.cancel(by, channel, item)
+            waits[f"thought: {thought.what}"] = partial(turn.wait_for_end_of, thought)
         if work is not None:
             name = "tasks that were begun on this chat" if channel is not None else "tasks"
             waits[name] = partial(work.stop, by, channel, guests_only=guests_only)
@@ -449,7 +446,7 @@ class _MainAgent:
             idle_status(self._services),
             entries=len(self._session.entries),
             turns=self._turns,
-            thinking_about=_about(turn) if turn else None,
+            thinking_about=turn.about if turn else None,
             thinking_for=trio.current_time() - turn.since if turn else 0.0,
             in_hand=len(turn.items) if turn else 0,
         )
@@ -475,28 +472,6 @@ class _MainAgent:
         if self._announce is not None:
             with suppress(ActorError):
                 self._announce.tell_nowait(sign)
-
-
-def _cancel_thought(turn: AgentTurn, by: str, channel: ChannelInfo | None, item: int | None) -> EndedWork:
-    """Cancel the work of a turn for a /stop, and return what is ended by it. Arguments as for `_MainAgent._stop`."""
-    thought = EndedWork("thought", _about(turn), trio.current_time() - turn.since)
-    turn.stopped_by = by
-    if item is not None:  # the note about the stop must let a restart answer this command
-        turn.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
-    turn.stopped_elsewhere = channel is not None and channel.address != turn.item.message.channel.address
-    turn.scope.cancel()
-    return thought
-
-
-async def _wait_for_thought(turn: AgentTurn, thought: EndedWork) -> tuple[EndedWork, ...]:
-    """Wait until a cancelled turn has ended. Return the thought, () if it has finished by itself before the cancel reached it."""
-    await turn.ended.wait()
-    return (thought,) if turn.scope.cancelled_caught else ()
-
-
-def _about(turn: AgentTurn) -> str:
-    """Return the beginning of the message that is being worked on, EXCERPT characters at most."""
-    return truncate(turn.item.message.text, EXCERPT)
 
 
 def _set_aside(item: Item) -> str:

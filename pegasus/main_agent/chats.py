@@ -39,7 +39,7 @@ from actors import (
     watch,
 )
 from pegasus.main_agent.actor import main_agent
-from pegasus.main_agent.chat_commands import GetStatus, MainAgentMessage, Stop
+from pegasus.main_agent.chat_commands import GetStatus, MainAgentMessage, Stop, Withdraw
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session_files import chat_key
 from pegasus.main_agent.status import idle_status
@@ -81,11 +81,13 @@ async def chat_agents(
                     nursery.start_soon(chats.answer_status, message)
                 case Stop():
                     nursery.start_soon(chats.answer_stop, message)
+                case Withdraw(address):
+                    chats.hand_on(address, message)
         nursery.cancel_scope.cancel()
 
 
 @attrs.define(eq=False)
-class _Chat:
+class _ChatAgent:
     """A chat that has an agent, or had one that has crashed."""
 
     ref: Ref[MainAgentMessage] | None = None
@@ -114,7 +116,7 @@ class _Chats:
     _pool: Supervisor
     _nursery: trio.Nursery
     """Runs a task for each chat, which starts its agent and sees it end."""
-    _chats: dict[Address, _Chat] = attrs.field(init=False, factory=dict)
+    _chats: dict[Address, _ChatAgent] = attrs.field(init=False, factory=dict)
     """Chats whose items the journal is not asked about: they have an agent, or have crashed a moment ago."""
     _crashes: dict[Address, int] = attrs.field(init=False, factory=dict)
     """Crashes in a row of each chat."""
@@ -128,7 +130,7 @@ class _Chats:
         while True:
             address = await self._next()
             if address is not None:
-                self._chats[address] = _Chat()
+                self._chats[address] = _ChatAgent()
                 self._nursery.start_soon(self._see_through, address)
 
     async def _next(self) -> Address | None:
@@ -187,7 +189,7 @@ class _Chats:
         del self._chats[address]
         self._asking.cancel()
 
-    def _note_work(self, chat: _Chat, is_working: bool) -> None:
+    def _note_work(self, chat: _ChatAgent, is_working: bool) -> None:
         """Note that the agent of a chat has begun with an item or a command, or has ended it."""
         chat.working += 1 if is_working else -1
         if not chat.working:
@@ -195,7 +197,7 @@ class _Chats:
             if len(self._chats) >= self._services.config.max_active_chats:
                 self._asking.cancel()
 
-    async def _end_when_idle(self, address: Address, chat: _Chat) -> None:
+    async def _end_when_idle(self, address: Address, chat: _ChatAgent) -> None:
         """Stop the agent of a chat when it has had nothing to do for KEEP_IDLE seconds."""
         while not chat.is_ending:
             since = trio.current_time() if chat.working else chat.idle_since
@@ -227,6 +229,13 @@ class _Chats:
         work = self._services.work
         tasks = await work.stop(message.by, None) if work is not None else ()
         message.reply.send(tuple(dict.fromkeys([*chain.from_iterable(ended), *tasks])))
+
+    def hand_on(self, address: Address, message: Withdraw) -> None:
+        """Hand a message on to the agent of a chat. Without one nobody works on what is withdrawn, and it is worked on in its turn."""
+        chat = self._chats.get(address)
+        if chat is not None and chat.ref is not None:
+            with suppress(ActorError):
+                chat.ref.tell_nowait(message)
 
     async def _ask_all(self, question: Callable[[Reply[T]], MainAgentMessage]) -> list[T]:
         """Return the answers of all agents. One that ends meanwhile has none."""

@@ -39,9 +39,10 @@ from pegasus.conversation import (
     metadata_line,
     user_content,
 )
+from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of, is_internal
-from pegasus.main_agent.chat_commands import Withdraw
+from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
@@ -73,6 +74,9 @@ MOST_WITHDRAWN: Final = 1000
 """Withdrawn messages that are remembered. One that waits while more than that follow is worked on."""
 RETRY: Final = 5.0
 """Seconds until an item is offered again that the inbox had no room for or that the disk refused. Nobody waits for it at a screen."""
+
+EXCERPT: Final = 60
+"""Characters of a message that /stop and /status show, enough for people to recognise it."""
 
 _HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
 """By kind of notification, the word in its heading. `compaction.transcript` reads these words."""
@@ -255,6 +259,30 @@ class AgentTurn:
         """
         senders = [sender_of(item.message, owners) for item in self.items]
         return all(_is_same_person(sender, person) for sender in senders)
+
+    @property
+    def about(self) -> str:
+        """Return the beginning of the message that is being worked on."""
+        return truncate(self.item.message.text, EXCERPT)
+
+    def cancel(self, by: str, channel: ChannelInfo | None, item: int | None) -> EndedWork:
+        """Cancel the work for a /stop, and return what is ended by it.
+
+        by: author of the /stop, for the session. channel: where it was said, None by a program in this process. item: number of its
+        queue item, if it has one.
+        """
+        thought = EndedWork("thought", self.about, trio.current_time() - self.since)
+        self.stopped_by = by
+        if item is not None:  # the note about the stop must let a restart answer this command
+            self.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
+        self.stopped_elsewhere = channel is not None and channel.address != self.item.message.channel.address
+        self.scope.cancel()
+        return thought
+
+    async def wait_for_end_of(self, thought: EndedWork) -> tuple[EndedWork, ...]:
+        """Wait until cancelled work has ended. Return it, () if it has finished by itself before the cancel reached it."""
+        await self.ended.wait()
+        return (thought,) if self.scope.cancelled_caught else ()
 
     def join(self, item: Item) -> None:
         """Go on with another item, which is recorded behind the others."""

@@ -29,7 +29,7 @@ SESSIONS: Final = "sessions"
 
 @attrs.frozen
 class SessionFiles:
-    """Where a session lies: `SessionFiles("sessions", "web%3Ac1.jsonl", "web%3Ac1.", "web:c1")`."""
+    """Place of a session: `SessionFiles("sessions", "web%3Ac1.jsonl", "web%3Ac1.", "web:c1")`."""
 
     folder: str
     """Folder of all its files, below data/."""

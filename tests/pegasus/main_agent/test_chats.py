@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from pegasus.intake.submission import NAME_LENGTH
+from pegasus.main_agent import Withdraw
 from pegasus.main_agent.chats import KEEP_IDLE
 from pegasus.main_agent.session_files import LONGEST_KEY, chat_files, chat_key
 from pegasus.messages import Address, ChannelInfo
@@ -194,6 +195,18 @@ async def test_the_report_of_a_task_reaches_the_chat_that_asked_for_it(autojump_
         assert web.replies
         assert {message.channel.channel_id for message in web.replies} == {"a"}
         assert "the stars are many" in world.disk.content("sessions/web%3Aa.jsonl").decode()
+
+
+async def test_a_message_that_is_withdrawn_ends_the_thought_of_its_own_chat_only(autojump_clock):
+    model = ScriptedModel(lambda request: Hang())
+    async with open_chats(model) as world:
+        for name in "ab":
+            await world.say("think", chat(name), message_id="m")
+        await trio.sleep(1)
+        await world.tree.main_agent.tell(Withdraw(Address("web", "a"), "m"))
+        await trio.sleep(1)
+        assert model.cancelled == 1
+        assert (await world.status()).in_hand == 1
 
 
 # ------------------------------------------------------------------ in memory and on disk
