@@ -2,14 +2,15 @@
 
     {"channelId":"42","seq":13,"part":0,"of":2,"id":"8121"}      the service has taken piece 0 of reply 13, as its message 8121
     {"channelId":"42","seq":13,"part":1,"attempts":1}            the service is asked for the first time to take piece 1
-    {"channelId":"42","draft":"8120"}                            message 8120 shows a draft; "" when there is none any more
+    {"channelId":"42","draft":"8120"}                            message 8120 shows a draft; "" for none, "?" before it is known
     {"key":"approval/a-7f3k","value":{…}}                        anything that an adapter wants to find again
 
 A line is on disk before the next piece is sent. So a crash repeats at most the one piece whose acknowledgement was not recorded yet:
 not a long reply from its beginning, and not a reply whose acknowledgement the journal had not written yet.
 
 A service that recognises no repeated call (Telegram) would show that piece once more after each further crash at the same step. For it
-each attempt is on disk before it is made, and one that was made twice without an answer is not made again.
+each attempt is on disk before it is made, and one that was made twice without an answer is not made again. A draft that may be shown
+counts as an attempt.
 
 The file is `channels/<type>.jsonl` below data/, written by the journal. What is over is dropped when the file is rewritten: at a
 start, and when it has got long.
@@ -36,6 +37,8 @@ KEPT_FACTS: Final = 1_000
 """Facts of the adapter that are kept, the newest."""
 RETRY_DELAY: Final = 2.0
 """Seconds until a line that the disk has refused is offered again."""
+UNSURE: Final = "?"
+"""In place of the message id of a draft that the service was asked to show, and of which nobody knows whether it does."""
 UNCONFIRMED: Final = "unconfirmed"
 """In place of the message id of a piece that is not sent again, though the service never said that it has taken it."""
 
@@ -156,7 +159,7 @@ class DeliveryLog:
             known = DeliveredReply(seq, of)
         if part == len(known.ids):
             known.ids.append(id)
-        if self._drafts.get(channel_id) == id:  # the message that has shown the draft holds the reply now
+        if self._drafts.get(channel_id) in (id, UNSURE):  # the message that has shown the draft holds the reply now
             del self._drafts[channel_id]
         self._replies[channel_id] = known
 

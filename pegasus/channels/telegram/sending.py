@@ -10,13 +10,14 @@ only once. Each attempt is on disk before it is made.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 
-from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
+from pegasus.channels.delivery_log import UNCONFIRMED, UNSURE, DeliveryLog
 from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
 from pegasus.channels.telegram.api import BotApi, FormatRefused, GroupMoved
 from pegasus.channels.telegram.markup import plain_text, split_for_telegram
@@ -126,32 +127,28 @@ class TelegramSender:
         """
         channel = reply.channel
         draft = "" if number else self._log.draft_of(channel.channel_id)
+        unsure = int(draft == UNSURE)
         if isinstance(piece, FileMessage):
             if draft:
                 await self._withdraw(channel, draft)
-            return await self._attempt(reply, number, partial(self._send_file, channel, piece.media))
+            return await self._attempt(reply, number, unsure, partial(self._send_file, channel, piece.media))
         if draft and await self.edit(channel, draft, piece):
             return draft
-        return await self._attempt(reply, number, partial(self._send_text, channel, piece))
+        return await self._attempt(reply, number, unsure, partial(self._send_text, channel, piece))
 
-    async def _attempt(self, reply: OutboundMessage, number: int, call: Callable[[], Awaitable[str]]) -> str:
-        """Make a call that would show a message once more if it were repeated."""
+    async def _attempt(
+        self, reply: OutboundMessage, number: int, unsure: int, call: Callable[[], Awaitable[str]]
+    ) -> str:
+        """Make a call that would show a message once more if it were repeated. unsure: drafts of it that may be shown already."""
         before = self._log.attempts_at(reply, number)
-        if before >= MOST_ATTEMPTS:
+        if before + unsure >= MOST_ATTEMPTS:
             _log.warning("a reply is not sent again: Telegram never said what became of it", seq=reply.seq, part=number)
             return UNCONFIRMED
-        if before:
+        if before + unsure:
             await self._api.call("getMe")  # so that an outage does not use up the last attempt
         await self._log.set_attempts(reply, number, before + 1)
-        try:
+        async with _undone_unless_sent(partial(self._log.set_attempts, reply, number, before)):
             return await call()
-        except ServiceDown as error:
-            if not error.may_have_acted:
-                await self._log.set_attempts(reply, number, before)
-            raise
-        except (ReplyRefused, RateLimited, CredentialsRefused):
-            await self._log.set_attempts(reply, number, before)
-            raise
 
     async def _send_text(self, channel: ChannelInfo, piece: TextMessage) -> str:
         try:
@@ -215,8 +212,13 @@ class TelegramSender:
             return
         # A draft that has got longer than a message shows its end, which is what is being written.
         piece = TextMessage(pieces[-1])
+        if shown == UNSURE:  # it may be there already, and cannot be changed
+            return
         if not shown or not await self.edit(channel, shown, piece):
-            await self._log.set_draft(channel_id, await self._send_text(channel, piece))
+            await self._log.set_draft(channel_id, UNSURE)
+            async with _undone_unless_sent(partial(self._log.set_draft, channel_id, "")):
+                message_id = await self._send_text(channel, piece)
+            await self._log.set_draft(channel_id, message_id)
 
     async def _withdraw(self, channel: ChannelInfo, message_id: str) -> None:
         await self._log.set_draft(channel.channel_id, "")
@@ -226,9 +228,23 @@ class TelegramSender:
         await self._api.call("deleteMessage", where)
 
 
+@asynccontextmanager
+async def _undone_unless_sent(undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Call `undo` if the block fails in a way that shows that Telegram has sent nothing."""
+    try:
+        yield
+    except ServiceDown as error:
+        if not error.may_have_acted:
+            await undo()
+        raise
+    except (ReplyRefused, RateLimited, CredentialsRefused):
+        await undo()
+        raise
+
+
 def _message_id(result: Json) -> str:
     """Return the id of a message that was sent. An answer without one is a yes, too: asking again would send it twice."""
-    return str(result.get("message_id", "?")) if isinstance(result, Mapping) else "?"
+    return str(result.get("message_id", UNSURE)) if isinstance(result, Mapping) else UNSURE
 
 
 def _text_params(piece: TextMessage, *, is_plain: bool = False) -> dict[str, Json]:

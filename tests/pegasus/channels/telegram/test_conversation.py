@@ -195,6 +195,28 @@ async def test_a_draft_that_a_crash_has_left_becomes_the_reply(play, autojump_cl
         assert telegram.shown == [(OWNER, "the whole")]
 
 
+async def test_a_draft_of_which_nobody_knows_whether_it_is_shown_counts_as_an_attempt(play, autojump_clock):
+    async with play() as stage:
+        switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
+        stage.telegram.late_fault = lambda request: HANG_UP if request.path.endswith("/sendMessage") else None
+        for text in ("the", "the whole"):
+            await switchboard.tell(Progress(here, text))
+            await trio.sleep(5)
+        assert stage.telegram.shown == [(OWNER, "the")], "one that may be there is neither changed nor shown again"
+        await say(stage, "the whole")
+        await trio.sleep(300)
+        stage.telegram.late_fault = lambda request: None
+        await trio.sleep(300)
+        told = [text for _, text in stage.telegram.shown]
+        assert told[:2] == ["the", "the whole"]
+        assert all("It began: " in text for text in told[2:]), "the agent was told, and answers that here"
+        await switchboard.tell(Progress(here, "half"))
+        await trio.sleep(5)
+        await say(stage, "the next")
+        await trio.sleep(5)
+        assert [text for _, text in stage.telegram.shown][len(told) :] == ["the next"]
+
+
 async def test_a_draft_that_is_withdrawn_or_deleted_by_its_reader_leaves_nothing(play, autojump_clock):
     async with play() as stage:
         switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
