@@ -12,7 +12,15 @@ from pegasus.formatting import truncate
 from pegasus.intake import PairingRefused, access_text, access_view
 from pegasus.main_agent import SKILLS, TASKS, TaskCommand, describe_speech, persona_answer, skills_answer
 from pegasus.messages import InboundMessage
-from pegasus.models import SPEECHES, ModelClient, ModelError, model_command
+from pegasus.models import (
+    SPEECHES,
+    ChatModelSwitch,
+    LanguageModel,
+    ModelClient,
+    ModelError,
+    ModelSwitch,
+    model_command,
+)
 from pegasus.policy import APPROVE, DENY, sender_of
 
 CommandAnswer: TypeAlias = Callable[[InboundMessage], Awaitable[str]]
@@ -26,43 +34,53 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
     `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees what is in force.
     """
     environment, owners = services.environment, services.environment.settings.agent.owners
+    per_chat = environment.settings.agent.scope == "chat"
 
     async def usage(message: InboundMessage) -> str:
         return await environment.models.usage_text(message.channel)
 
-    async def wait_for_local_model() -> None:
-        """Wait until it is known whether a local model answers: right after the start it is still being looked for."""
-        if isinstance(services.agent.model, ModelClient):
+    async def model_of(message: InboundMessage) -> LanguageModel:
+        """Return the model of the conversation that a message belongs to.
+
+        Right after the start it is still being looked for a local model; the answer waits for that.
+        """
+        model = services.agent.for_one_chat(message.channel.address).model if per_chat else services.agent.model
+        if isinstance(model, ModelClient):
             with suppress(ModelError):  # the settings name a model that cannot work; its name is shown all the same
-                await services.agent.model.prepare()
+                await model.prepare()
+        return model
+
+    def switch_of(message: InboundMessage) -> ModelSwitch | None:
+        """Return what changes the model of that conversation; None in tests that have no such thing."""
+        if environment.switch is None or not per_chat:
+            return environment.switch
+        return ChatModelSwitch(environment.switch, environment.models.chat_choices, message.channel.address)
 
     async def model(message: InboundMessage) -> str:
-        """Show the model or, for an owner, change it. Without a switch (in tests) only the name is shown."""
-        await wait_for_local_model()
-        if environment.switch is None:
-            return f"I use {services.agent.model.name}.\n{how_it_speaks()}"
+        """Show the model or, for an owner, change it: that of the chat, if each has a conversation of its own."""
+        used, switch = await model_of(message), switch_of(message)
+        if switch is None:
+            return f"I use {used.name}.\n{how_it_speaks(used)}"
         argument, is_by_owner = argument_of(message), sender_of(message, owners).is_owner
-        answer = await model_command(
-            argument, environment.switch, owner=is_by_owner
-        )  # may end with a list: a blank line follows
-        return f"{answer}\n\n{how_it_speaks()}" if is_by_owner or not argument.strip() else answer
+        answer = await model_command(argument, switch, owner=is_by_owner)  # may end with a list: a blank line follows
+        return f"{answer}\n\n{how_it_speaks(used)}" if is_by_owner or not argument.strip() else answer
 
     async def speech(message: InboundMessage) -> str:
         """Show how the model speaks or, for an owner, choose it."""
-        await wait_for_local_model()
+        used = await model_of(message)
         wanted = argument_of(message).strip().lower()
         if not wanted:
             usage = f"/speech {' | '.join(SPEECHES)} changes it for this model."
-            return f"{services.agent.model.name}: {how_it_speaks()}\n{usage}"
+            return f"{used.name}: {how_it_speaks(used)}\n{usage}"
         if not sender_of(message, owners).is_owner:
             return "Only my owner may change how I speak."
         if wanted not in SPEECHES:
             return f"/speech: found {truncate(wanted, 40)!r}; allowed: {', '.join(SPEECHES)}."
-        await environment.models.traits.choose_speech(services.agent.model.name, wanted)
-        return f"{services.agent.model.name}: {how_it_speaks()}"
+        await environment.models.traits.choose_speech(used.name, wanted)
+        return f"{used.name}: {how_it_speaks(used)}"
 
-    def how_it_speaks() -> str:
-        traits = environment.models.traits.get(services.agent.model.name)
+    def how_it_speaks(model: LanguageModel) -> str:
+        traits = environment.models.traits.get(model.name)
         return describe_speech(environment.settings.agent.speech, traits)
 
     async def persona(message: InboundMessage) -> str:

@@ -181,12 +181,16 @@ class Reloader:
         """Return the models that can be chosen, those of the settings first."""
         return self.models.choices()
 
+    def check(self, spec: str) -> None:
+        """Check whether `choose` would work. Raises ModelConfigError with what is allowed."""
+        self.models.check_choice(spec)
+
     async def choose(self, spec: str) -> str:
         """Use this model from the next call on, and after restarts; "" to use that of the settings. Return its name.
 
         Raises ModelConfigError (the model cannot work) and StorageError (the choice cannot be written); then nothing has changed.
         """
-        self.models.check_choice(spec)
+        self.check(spec)
         await self._write_choice(spec)
         name = self.models.choose(spec)
         self._warm_up_soon()

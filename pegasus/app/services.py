@@ -17,13 +17,13 @@ not keep the agent from starting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 import trio
@@ -31,6 +31,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.channel_notes import channel_notes
+from pegasus.app.model_source import ConversationModels, ModelSource
 from pegasus.app.task_signs import TaskSigns
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, EventMaker, RecentEvents
@@ -56,14 +57,10 @@ from pegasus.mcp import McpServers
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import (
-    Lane,
     LanguageModel,
     ModelClient,
     ModelError,
-    ModelRequest,
     ModelSwitch,
-    TraitStore,
-    UsageTracker,
 )
 from pegasus.observe import get_logger
 from pegasus.policy import ApprovalMessage, Confinement, Decision, ListApprovals, Policy, WithdrawApprovals, parse_rules
@@ -99,33 +96,6 @@ COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
 
 _log = get_logger("services")
-
-
-class ModelSource(Protocol):
-    """Models by role or by `<provider>/<model>`. `pegasus.models.ModelService` is the real one."""
-
-    @property
-    def usage(self) -> UsageTracker | None:
-        """Counts and limits calls; None: nothing does."""
-
-    @property
-    def traits(self) -> TraitStore:
-        """Knowledge about each model's manners."""
-
-    def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
-        """Return a model that may be kept: it follows reloads and choices. Raises ModelConfigError."""
-
-    def assumes_window(self) -> bool:
-        """Return whether the default model's window is only assumed, and the model has not answered yet."""
-
-    def context_window(self, role: str = "default") -> int:
-        """Return how many tokens fit into the model of a role."""
-
-    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
-        """Return about how many tokens a request has, most exactly near the limit."""
-
-    async def usage_text(self, channel: ChannelInfo | None = None) -> str:
-        """Return the answer to `/usage` in this chat."""
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
@@ -289,6 +259,33 @@ def _agent_services(
     waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
     """
     settings, models = environment.settings, environment.models
+    model, memory_index, compactor = _conversation_parts(environment, memory, task_agent, models)
+    services = AgentServices(
+        model=model,
+        toolset=_toolset(environment, memory, evolution, types, task_agent, channel_notes(settings, known), gate, cron),
+        clock=environment.clock,
+        config=settings.agent,
+        memory_index=memory_index,
+        model_for=partial(models.client, lane="conversation"),
+        work=TaskDelegation(task_agent),
+        compactor=compactor,
+        traits=models.traits,
+        warnings=tuple(filter(None, [environment.sandbox.warning])),
+        files=FileAccess.within(environment.workspace, settings, environment.closed_paths),
+        make_fence=environment.make_fence,
+    )
+
+    def for_chat(chat: Address) -> AgentServices:
+        model, memory_index, compactor = _conversation_parts(environment, memory, task_agent, models.for_chat(chat))
+        return attrs.evolve(services, model=model, memory_index=memory_index, compactor=compactor, for_chat=None)
+
+    return attrs.evolve(services, for_chat=for_chat)
+
+
+def _conversation_parts(
+    environment: Environment, memory: Memory, task_agent: Ref[AgentMessage], models: ConversationModels
+) -> tuple[LanguageModel, Callable[[], Awaitable[str]], Compactor]:
+    """Return what each conversation has of its own: its model, the text of the memory index for it, and its compactor."""
     model = models.client("default", "conversation")
 
     async def memory_index() -> str:
@@ -304,25 +301,12 @@ def _agent_services(
         models.context_window,
         environment.clock,
         models.compare_tokens,
-        threshold_share=settings.session.compact_threshold,
+        threshold_share=environment.settings.session.compact_threshold,
         assumes_window=models.assumes_window,
         open_tasks=partial(find_open_tasks, task_agent),
         memory_index=memory_index,
     )
-    return AgentServices(
-        model=model,
-        toolset=_toolset(environment, memory, evolution, types, task_agent, channel_notes(settings, known), gate, cron),
-        clock=environment.clock,
-        config=settings.agent,
-        memory_index=memory_index,
-        model_for=partial(models.client, lane="conversation"),
-        work=TaskDelegation(task_agent),
-        compactor=compactor,
-        traits=models.traits,
-        warnings=tuple(filter(None, [environment.sandbox.warning])),
-        files=FileAccess.within(environment.workspace, settings, environment.closed_paths),
-        make_fence=environment.make_fence,
-    )
+    return model, memory_index, compactor
 
 
 def _toolset(

@@ -125,6 +125,8 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
         keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
     await environment.models.traits.load(journal, environment.clock)
+    if environment.settings.agent.scope == "chat":
+        await environment.models.chat_choices.load(journal)
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     if servers := environment.mcp.children():
         await root.start_child(Child("tools", run_when_allowed, environment.may_work, servers))

@@ -166,7 +166,7 @@ class _Chats:
         started = trio.current_time()
         run = partial(
             self._run_agent,
-            services=self._services.for_one_chat(),
+            services=self._services.for_one_chat(address),
             chat=address,
             note_work=partial(self._note_work, chat),
         )

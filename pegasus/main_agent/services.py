@@ -21,7 +21,7 @@ from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.toolset import AgentToolset
-from pegasus.messages import InboundMessage
+from pegasus.messages import Address, InboundMessage
 from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings, Settings
 from pegasus.tools import ToolContext, base_context
@@ -81,9 +81,13 @@ class AgentServices:
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 
-    def for_one_chat(self) -> AgentServices:
-        """Return the services for the agent of one chat. The compactor has the state of one session, so each has its own."""
-        return attrs.evolve(self, compactor=None if self.compactor is None else self.compactor.for_another_session())
+    for_chat: Callable[[Address], AgentServices] | None = None
+    """Returns the services for the agent of one chat: its model may be another one, and its compactor has the state of its session.
+    None: all chats are served alike."""
+
+    def for_one_chat(self, chat: Address) -> AgentServices:
+        """Return the services for the agent of one chat."""
+        return self if self.for_chat is None else self.for_chat(chat)
 
 
 def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:

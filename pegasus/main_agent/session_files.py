@@ -5,8 +5,8 @@ has one, in `data/sessions/<key>.jsonl`. The key is that of the chat, `telegram:
 percent-encoded (RFC 3986), so that two chats never share a file and the chat can be read from the name. There is no dot in a key, so
 `<key>.<time>.jsonl` is an archive of that chat and of no other.
 
-File systems allow names of 255 bytes. A key beyond LONGEST_KEY is cut, and ends in the SHA-256 of the whole; which chat it is, the
-first line of the file tells.
+File systems allow names of 255 bytes. A key beyond LONGEST_KEY is cut, and ends in CUT and the SHA-256 of the whole; which chat it is,
+the first line of the file tells. No other key contains CUT, so nobody can choose a channelId whose key is that of a long one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ CURRENT: Final = "current.jsonl"
 """File of the one session of scope "global", and what the session of a chat is called beside its archives."""
 LONGEST_KEY: Final = 200
 """Bytes of a key in a file name. The time of an archive, and the suffixes of files that are being written, need the rest."""
+CUT: Final = "~"
+"""Stands before the SHA-256 in a key that was cut."""
 SESSIONS: Final = "sessions"
 """Folder of the sessions of chats, below data/."""
 
@@ -72,4 +74,4 @@ def chat_key(chat: Address) -> str:
     if len(key) <= LONGEST_KEY:
         return key
     digest = sha256(name).hexdigest()
-    return f"{key[: LONGEST_KEY - len(digest) - 1]}-{digest}"
+    return f"{key[: LONGEST_KEY - len(digest) - len(CUT)]}{CUT}{digest}"

@@ -10,6 +10,7 @@
     model_facts.py the window of a model, as its server tells it or its refusals show
     tokens.py      sizes of prompts; exact_tokens.py: counts where the provider has a way
     catalog.py     prices and windows of known models
+    chat_choices.py   models that were chosen for single chats
     traits.py      what is learned about each model's manners, kept on disk
     errors.py      what a refusal means, and its text for people
     json_text.py   JSON as models write it by hand
@@ -62,6 +63,7 @@ from pegasus.models.base import (
     without_request_fences,
 )
 from pegasus.models.catalog import PriceList
+from pegasus.models.chat_choices import CHOICES_FILE, ChatChoices, ChatModelSwitch
 from pegasus.models.client import Lane, ModelClient, PreparedModel
 from pegasus.models.fallback import BreakerStatus
 from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type, unfinished
@@ -77,12 +79,13 @@ from pegasus.models.providers import (
     split_spec,
 )
 from pegasus.models.roles import OFFLINE, ModelSwitch, model_command, problems, role_spec
-from pegasus.models.service import ModelService
+from pegasus.models.service import ChatModels, ModelService
 from pegasus.models.tokens import TokenCounter
 from pegasus.models.traits import SPEECHES, TRAITS_FILE, ModelTraits, TraitStore
 from pegasus.models.usage import UsageTracker, amount_text, budget_text, usage_keeper
 
 __all__ = [
+    "CHOICES_FILE",
     "EXTENSIONS",
     "MOST_PICTURES",
     "OFFLINE",
@@ -92,6 +95,9 @@ __all__ = [
     "BreakerStatus",
     "CallBegun",
     "CallPiece",
+    "ChatChoices",
+    "ChatModelSwitch",
+    "ChatModels",
     "Image",
     "Label",
     "Lane",

@@ -145,6 +145,9 @@ class ModelSwitch(Protocol):
     def choices(self) -> Sequence[str]:
         """Return the models that can be chosen, those of the settings first."""
 
+    def check(self, spec: str) -> None:
+        """Check whether `choose` would work. Raises ModelConfigError with what is allowed."""
+
     async def choose(self, spec: str) -> str:
         """Use this model from the next call on, over restarts; "" to use that of the settings. Return its name.
 

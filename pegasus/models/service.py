@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import Address, ChannelInfo, Json
 from pegasus.models.base import ModelError, ModelRequest
 from pegasus.models.catalog import known_window
+from pegasus.models.chat_choices import ChatChoices
 from pegasus.models.client import CallLimit, Lane, ModelClient, ModelTarget, Next, Routing, compose
 from pegasus.models.exact_tokens import CountByProvider, CountByTable
 from pegasus.models.fallback import BreakerStatus, Fallback
@@ -80,6 +81,8 @@ class ModelService:
         self.usage = usage
         self.traits = TraitStore()
         """What is known about each model's manners; read when the journal runs."""
+        self.chat_choices = ChatChoices()
+        """Models that were chosen for single chats; read when the journal runs."""
         self.chosen = ""
         """Model that replaces the default of the settings; see `choose`."""
         self._rng = rng
@@ -102,6 +105,10 @@ class ModelService:
         """
         self.target(role)
         return ModelClient(self, role, lane)
+
+    def for_chat(self, chat: Address) -> ChatModels:
+        """Return the models of a chat that has a conversation of its own, and maybe a model that was chosen for it."""
+        return ChatModels(self, chat)
 
     def target(self, role: str) -> ModelTarget:
         """Return the model that a role means at this moment. Raises ModelConfigError."""
@@ -282,6 +289,48 @@ class ModelService:
     async def aclose(self) -> None:
         """Close all connections. Calls under way fail; a later call opens new ones."""
         await self._setup.aclose()
+
+
+class ChatModels:
+    """The models of one chat: those of the service, but for a default model that was chosen for this chat (see `ChatChoices`).
+
+    Example: `await service.for_chat(Address("web", "c1")).client("default", "conversation").generate(request)`.
+    """
+
+    def __init__(self, service: ModelService, chat: Address) -> None:
+        self._service = service
+        self._chat = chat
+
+    def _name(self, role: str) -> str:
+        """Return the chosen model for the default role; else the role itself."""
+        service = self._service
+        chosen = service.chat_choices.usable(self._chat, service.check_choice) if role == "default" else ""
+        return chosen or role
+
+    def client(self, role: str = "default", lane: Lane = "work") -> ModelClient:
+        """Return a client that may be kept: it follows reloads and choices. Raises ModelConfigError."""
+        self.target(role)
+        return ModelClient(self, role, lane)
+
+    def target(self, role: str) -> ModelTarget:
+        """Return the model that a role means in this chat now. Raises ModelConfigError."""
+        return self._service.target(self._name(role))
+
+    async def prepare(self, role: str) -> tuple[ModelTarget, Next]:
+        """Return that model and the way of its calls, as `ModelService.prepare` does. Raises ModelConfigError."""
+        return await self._service.prepare(self._name(role))
+
+    def context_window(self, role: str = "default") -> int:
+        """Return how many tokens fit into the model of a role, as far as is known. Raises ModelConfigError."""
+        return self._service.context_window(self._name(role))
+
+    def assumes_window(self, role: str = "default") -> bool:
+        """Return whether the window of a role's model is only assumed, and no call has shown that there is such a model."""
+        return self._service.assumes_window(self._name(role))
+
+    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
+        """Return the tokens of a request to this chat's model, counted exactly if they are near the limit."""
+        return await self._service.token_counter(self._name("default")).compare(request, limit)
 
 
 class _Setup:

@@ -60,8 +60,17 @@ from pegasus.main_agent import (
     page_of,
 )
 from pegasus.memory import FOLDER, HEAD, FileState, Memory, Stamp
-from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.models import Lane, LanguageModel, ModelRequest, TokenCounter, TraitStore, UsageTracker
+from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
+from pegasus.models import (
+    ChatChoices,
+    Lane,
+    LanguageModel,
+    ModelRequest,
+    ModelResponse,
+    TokenCounter,
+    TraitStore,
+    UsageTracker,
+)
 from pegasus.settings import Settings
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import SkillCatalog
@@ -99,6 +108,8 @@ class ScriptedModels:
     """Estimator of tokens; without the tables of a real model."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """What is known about the manners of each."""
+    chat_choices: ChatChoices = attrs.field(factory=ChatChoices)
+    """Models that were chosen for single chats, by their names in `others`."""
     usage: UsageTracker | None = None
     """None: the tree then runs without an actor for usage."""
 
@@ -107,6 +118,10 @@ class ScriptedModels:
         if role in self.others:
             return self.others[role]
         return self.conversation if (role, lane) == ("default", "conversation") else self.tasks
+
+    def for_chat(self, chat: Address) -> ScriptedModels:
+        """Return the models of a chat, whose conversation asks the chosen one."""
+        return attrs.evolve(self, conversation=ScriptedChoice(self, chat))
 
     def context_window(self, role: str = "default") -> int:
         """Return the window, the same for all."""
@@ -123,6 +138,27 @@ class ScriptedModels:
     async def usage_text(self, channel: ChannelInfo | None = None) -> str:
         """Return that nothing is counted."""
         return "Usage is not counted."
+
+
+@attrs.frozen(eq=False)
+class ScriptedChoice:
+    """The model of one chat: the one that was chosen for it at this moment, else that of all conversations."""
+
+    _models: ScriptedModels
+    _chat: Address
+
+    @property
+    def _model(self) -> LanguageModel:
+        return self._models.others.get(self._models.chat_choices.get(self._chat), self._models.conversation)
+
+    @property
+    def name(self) -> str:
+        """Its name, `<provider>/<model>`."""
+        return self._model.name
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Return its answer."""
+        return await self._model.generate(request)
 
 
 @attrs.define(eq=False)

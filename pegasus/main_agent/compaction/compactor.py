@@ -153,10 +153,6 @@ class Compactor:
     _wakeup: trio.Event | None = None
     """Set when a summary is wanted; None while `run` does not run."""
 
-    def for_another_session(self) -> Compactor:
-        """Return one that works like this one, for another session."""
-        return attrs.evolve(self, tokens_after=None, was_compacted=False, job=None, wakeup=None)
-
     async def fit(self, session: Session, request: ModelRequest, running: Sequence[int]) -> bool:
         """Compact the session if this request is too long for it. Return whether it was compacted: the request must be made anew.
 

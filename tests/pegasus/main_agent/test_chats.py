@@ -168,6 +168,33 @@ async def test_status_tells_of_its_own_chat(autojump_clock):
         assert "count the stars" in (await web.next_reply()).text
 
 
+async def test_the_model_that_was_chosen_for_a_chat_answers_there_and_nowhere_else_also_after_a_restart(autojump_clock):
+    disk, web = MemoryDisk(), FakeChannel("web")
+    other = ScriptedModel(lambda request: say("", reply("the other", **asked(request)[1])), name="lab/other")
+    for run in range(2):
+        async with open_world(
+            ScriptedModel(echo),
+            disk=disk,
+            settings=each_chat(),
+            channels=(FakeChannel("cli"), web),
+            models={"lab/other": other},
+        ) as world:
+            if not run:
+                await world.tree.services.environment.models.chat_choices.choose(Address("web", "a"), "lab/other")
+            for name in "ab":
+                await world.say("who are you?", chat(name))
+            await world.idle()
+            said = {message.channel.channel_id: message.text for message in web.replies[-2:]}
+            assert said["a"] == "the other"
+            assert said["b"].endswith("who are you?")
+            await world.idle()
+            for name, is_other in (("a", True), ("b", False)):
+                for command in ("/status", "/model", "/speech"):
+                    await world.say(command, chat(name))
+                    await world.idle()
+                    assert ("lab/other" in web.replies[-1].text) is is_other
+
+
 async def test_a_stop_of_a_program_ends_the_thoughts_of_all_chats(autojump_clock):
     async with open_chats(ScriptedModel(lambda request: Hang())) as world:
         for name in "abc":
@@ -350,6 +377,11 @@ def test_long_keys_are_cut_and_stay_different():
     assert names[0] != names[1]
     assert all(len(name) == LONGEST_KEY for name in names)
     assert len(chat_key(Address("x", "a" * (LONGEST_KEY - 4)))) == LONGEST_KEY
+
+
+def test_nobody_can_choose_a_name_whose_key_is_that_of_a_long_one():
+    long = chat_key(Address("x", "a" * 500))
+    assert chat_key(Address("x", long.removeprefix("x%3A"))) != long
 
 
 async def test_chats_with_unusual_names_are_answered(autojump_clock):

@@ -112,6 +112,9 @@ class Switch:
     def choices(self):
         return self.models.choices()
 
+    def check(self, spec: str) -> None:
+        self.models.check_choice(spec)
+
     async def choose(self, spec: str) -> str:
         name = self.models.choose(spec)
         self.chosen = spec
