@@ -3,7 +3,7 @@
     history         what was said in a conversation
     markdown        texts as HTML that is safe to insert
     skills.list     the skills, with the text of each
-    sessions.list   the current session and its archives; sessions.show: lines of one
+    sessions.list   the sessions of all chats and their archives; sessions.show: lines of one
     config.show     the settings in force, secrets masked
     conversations.list  the conversations that are known
     log.tail        the last lines of the log
@@ -27,14 +27,17 @@ from pegasus.app.params import read_number, require_text
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.gateway import BadParams, Caller, Method, NotFound, Params
 from pegasus.main_agent import (
-    CURRENT,
     LONGEST,
+    PAGE_ROWS,
     Place,
-    archive_names,
+    SessionPlace,
+    chat_of,
+    find_session,
     history_json,
-    is_archive,
+    list_sessions,
     open_archive,
     read_history,
+    session_json,
 )
 from pegasus.messages import Address, Json
 from pegasus.policy import CONTROL
@@ -149,33 +152,33 @@ class ViewMethods:
     # ---------------------------------------------------------------- sessions
 
     async def list_sessions(self, caller: Caller, params: Params) -> Json:
-        """Return the current session and its archives, newest first: file, bytes, and the time of the last change in ms."""
-        folder = self.data / "main"
+        """Return sessions and archives, those that changed last first, from `offset` (0) on, at most `limit` of them.
 
-        def look() -> list[Json]:
-            rows: list[Json] = []
-            for name in [CURRENT, *reversed(archive_names(os.fspath(folder)))]:
-                try:
-                    status = (folder / name).stat(follow_symlinks=False)
-                except OSError:
-                    continue
-                rows.append({"file": name, "bytes": status.st_size, "changed": int(status.st_mtime * 1000)})
-            return rows
-
-        return {"sessions": await trio.to_thread.run_sync(look, abandon_on_cancel=True)}
+        `chat`: only those of chats whose name contains this. Each has its file, the chat that it belongs to (None: all channels), its
+        bytes, and the time of the last change in ms. `total` counts all, `next` is the offset of the rest.
+        """
+        find = require_text(params, "chat") if params.get("chat") else ""
+        limit = read_number(params, "limit", PAGE_ROWS) or PAGE_ROWS
+        read = partial(list_sessions, os.fspath(self.data), find, read_number(params, "offset", 0) or 0, limit)
+        page = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+        return {"sessions": [session_json(row) for row in page.rows], "total": page.total, "next": page.next}
 
     async def show_session(self, caller: Caller, params: Params) -> Json:
-        """Return lines of the session `file`, from the line `offset` (counted from 1) on; `next` is where the rest begins."""
+        """Return lines of the session `file`, from the line `offset` (counted from 1) on; `next` is where the rest begins.
+
+        A chat, as `<type>:<channelId>`, stands for its session. `chat` of the result: the chat that it belongs to.
+        """
         name, offset = require_text(params, "file"), read_number(params, "offset", 1)
         limit = min(read_number(params, "limit", MAX_LINES) or MAX_LINES, MAX_LINES)
-        if name != CURRENT and not is_archive(name):
+        place = find_session(name)
+        if place is None:
             raise BadParams(f"file: found {name!r:.80}, allowed: a name of sessions.list")
-        read = partial(_session_lines, os.fspath(self.data / "main"), name, max(1, offset), limit)
+        read = partial(_session_lines, os.fspath(self.data), place, max(1, offset), limit)
         try:
-            lines, following = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+            chat, lines, following = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
         except FileNotFoundError:
             raise NotFound(f"file: there is no session {name!r}") from None
-        return {"file": name, "lines": lines, "next": following}
+        return {"file": place.file, "chat": chat or None, "lines": lines, "next": following}
 
     # ---------------------------------------------------------------- the installation
 
@@ -204,20 +207,24 @@ def _shortened(text: str) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… ({len(text) - MAX_TEXT:,} more characters)"
 
 
-def _session_lines(folder: str, name: str, offset: int, limit: int) -> tuple[list[Json], int | None]:
-    """Return the lines from `offset` on, and the number of the line behind them, None at the end. Raises FileNotFoundError."""
+def _session_lines(data: str, place: SessionPlace, offset: int, limit: int) -> tuple[str, list[Json], int | None]:
+    """Return the chat of a session, its lines from `offset` on, and the number of the line behind them, None at the end.
+
+    Raises FileNotFoundError.
+    """
     lines: list[Json] = []
     size = 0
-    with open_archive(folder, name) as file:
+    with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
+        chat = chat_of(data, place)
         for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
             if number < offset:
                 continue
             if len(lines) >= limit or size > MAX_MARKDOWN:
-                return lines, number
+                return chat, lines, number
             line = _session_line(raw)
             lines.append({"n": number, **line})
             size += sum(len(value) for value in line.values() if isinstance(value, str))
-    return lines, None
+    return chat, lines, None
 
 
 def _session_line(raw: bytes) -> dict[str, Json]:

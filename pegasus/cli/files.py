@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from typing import Any, BinaryIO
 
@@ -28,7 +28,17 @@ from pegasus.cli.control import Answer, fit_terminal, print_text, query, report_
 from pegasus.formatting import format_time, plural
 from pegasus.host import Home, wall_clock
 from pegasus.intake import CONTROL_COMMANDS
-from pegasus.main_agent import CURRENT, LONGEST, archive_names, is_archive, line_text, open_archive
+from pegasus.main_agent import (
+    CURRENT,
+    LONGEST,
+    MOST_ROWS,
+    PAGE_ROWS,
+    find_session,
+    line_text,
+    list_sessions,
+    open_archive,
+    session_json,
+)
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, find_providers, role_spec, split_spec
 from pegasus.settings import Settings
@@ -44,7 +54,6 @@ from pegasus.skills import (
 )
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import ALL_TASK_TOOLS, MAIN_AGENT_TOOLS
-from pegasus.wire import decode_object
 
 SESSIONS = pegasus.subgroup("sessions", "List and show conversations, also archived ones.")
 SKILLS = pegasus.subgroup("skills", "List and check skills: instructions called by name.")
@@ -53,31 +62,45 @@ SKILLS = pegasus.subgroup("skills", "List and check skills: instructions called 
 
 
 def sessions_text(answer: Answer) -> str:
-    """Return a line for each session: file, first and last time, lines, bytes, and the session before it."""
-    return "\n".join(fit_terminal(_session_row(session)) for session in answer["sessions"]) or "No sessions."
+    """Return a line for each session: file, first and last time, size, the session before it, and the chat that it belongs to."""
+    lines = [fit_terminal(_session_row(session)) for session in answer["sessions"]] or ["No sessions."]
+    if answer["next"] is not None:
+        lines.insert(0, f"… {plural(answer['total'], 'session')}; --offset {answer['next']} shows those before these")
+    return "\n".join(lines)
 
 
-@query(SESSIONS, "list", JSON, method=None, text=sessions_text)
-def run_list(home: Home, settings: Settings) -> Answer:
-    """List the current session and its archives, oldest first."""
-    folder = os.fspath(home.data / "main")
-    names = [*archive_names(folder), CURRENT]
-    return {"sessions": [_summarise(folder, name) for name in names if os.path.isfile(os.path.join(folder, name))]}
+@query(
+    SESSIONS,
+    "list",
+    click.Option(["--chat"], default="", metavar="TEXT", help="Only chats whose name (TYPE:ID) contains TEXT."),
+    click.Option(["--limit"], default=PAGE_ROWS, type=click.IntRange(1, MOST_ROWS), help="Sessions at most."),
+    click.Option(["--offset"], default=0, type=click.IntRange(0), help="Newer sessions that are left out."),
+    JSON,
+    method=None,
+    text=sessions_text,
+)
+def run_list(home: Home, settings: Settings, *, chat: str, limit: int, offset: int) -> Answer:
+    """List sessions and their archives, the newest ones, oldest first."""
+    page = list_sessions(os.fspath(home.data), chat, offset, limit)
+    rows = [session_json(row) for row in reversed(page.rows)]
+    return {"sessions": rows, "total": page.total, "next": page.next}
 
 
 @SESSIONS.declare(
     "show",
-    click.Argument(["name"], default=CURRENT, metavar="[FILE]"),
+    click.Argument(["name"], default=CURRENT, metavar="[FILE|CHAT]"),
     click.Option(["--json", "as_json"], is_flag=True, help="The lines as they are stored."),
 )
 def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int:
-    """Show all of one session; the current one without FILE."""
-    # Only names that an archive can have are opened: FILE is no path, so that "../" leads nowhere.
-    if name != CURRENT and not is_archive(name):
+    """Show all of one session: that of all channels, an archive, or that of a chat (TYPE:ID)."""
+    # Only names that a session can have are opened: FILE is no path, so that "../" leads nowhere.
+    place = find_session(name)
+    if place is None:
         return report_failure(f"{name!r} is no session; {program_name()} sessions list shows their names")
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(open_archive(os.fspath(home.data / "main"), name))
+            folder = os.fspath(home.data / place.files.folder)
+            file = stack.enter_context(open_archive(folder, place.name, place.files))
         except FileNotFoundError:
             return report_failure(f"there is no session {name!r}; {program_name()} sessions list shows their names")
         except OSError as error:
@@ -86,39 +109,6 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
             line = raw.decode(errors="replace").removesuffix("\n") if as_json else line_text(number, raw)
             print_text(line, always=not as_json)
     return 0
-
-
-def _summarise(folder: str, name: str) -> dict[str, Any]:
-    """Return a summary of a session: file, bytes, lines, times of the first and last line in ms since the epoch.
-
-    "previousSession" names the archive that it continues, "summary" is true where it begins with a summary of that. Lines that
-    cannot be read count as lines. Raises OSError.
-    """
-    first: dict[str, Any] = {}
-    began = ended = None
-    lines = 0
-    with open_archive(folder, name) as file:
-        size = os.fstat(file.fileno()).st_size
-        for number, raw in _lines(file):
-            lines = number
-            if number == 1:
-                first = _object(raw)
-            if began is None:
-                began = _time(raw)
-            last = raw
-        if lines:
-            ended = _time(last)
-    metadata = first.get("metadata")
-    known = metadata if isinstance(metadata, dict) else {}
-    return {
-        "file": name,
-        "bytes": size,
-        "lines": lines,
-        "began": began,
-        "ended": ended,
-        "previousSession": known.get("previousSession"),
-        "summary": known.get("type") == "compact",
-    }
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -135,25 +125,14 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield number, raw
 
 
-def _object(raw: bytes) -> dict[str, Any]:
-    """Return a line as a JSON object, {} if it is none."""
-    with suppress(ValueError):
-        return decode_object(raw)
-    return {}
-
-
-def _time(raw: bytes) -> int | None:
-    """Return the time of a line in ms since the epoch, None if it has none."""
-    ts = _object(raw).get("ts")
-    return ts if isinstance(ts, int) else None
-
-
 def _session_row(session: dict[str, Any]) -> str:
-    """Return one session in one line: file, first and last time, lines, bytes, and the session before it."""
+    """Return one session in one line."""
     span = " – ".join("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before
-    return f"{session['file']:<27} {span}  {plural(session['lines'], 'line')}, {session['bytes']:,} bytes{how}"
+    lines = "" if session["lines"] is None else f"{plural(session['lines'], 'line')}, "
+    chat = f"; chat {session['chat']}" if session["chat"] else ""
+    return f"{session['file']:<27} {span}  {lines}{session['bytes']:,} bytes{how}{chat}"
 
 
 # ------------------------------------------------------------------ skills

@@ -132,7 +132,15 @@ def control_operations() -> tuple[Operation, ...]:
             body=("content", "was"),
         ),
         _calls("GET", "/api/skills", "skills.list", "Skills", READ),
-        _calls("GET", "/api/sessions", "sessions.list", "Sessions", CONTROL),
+        _calls(
+            "GET",
+            "/api/sessions",
+            "sessions.list",
+            "Sessions",
+            CONTROL,
+            texts=("chat",),
+            numbers=("offset", "limit"),
+        ),
         _calls(
             "GET",
             "/api/sessions/{file}",

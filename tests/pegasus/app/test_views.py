@@ -94,6 +94,20 @@ async def test_lines_of_a_session_come_in_pages_and_damaged_ones_too(tmp_path):
     assert [session["file"] for session in (await views.list_sessions(CALLER, {}))["sessions"]] == ["current.jsonl"]
 
 
+async def test_sessions_of_chats_are_listed_and_shown_with_their_chats(tmp_path):
+    folder = tmp_path / "data" / "sessions"
+    folder.mkdir(parents=True)
+    for name in ("ann", "bob"):
+        (folder / f"web%3A{name}.jsonl").write_bytes(b'{"ts":1,"role":"user","content":"hi"}\n')
+    views = views_in(tmp_path)
+    page = await views.list_sessions(CALLER, {"chat": "ann", "limit": 5})
+    assert [(row["file"], row["chat"]) for row in page["sessions"]] == [("web%3Aann.jsonl", "web:ann")]
+    assert (page["total"], page["next"]) == (1, None)
+    for name in ("web%3Abob.jsonl", "web:bob"):
+        shown = await views.show_session(CALLER, {"file": name})
+        assert (shown["file"], shown["chat"], len(shown["lines"])) == ("web%3Abob.jsonl", "web:bob", 1)
+
+
 @pytest.mark.parametrize("name", ["../../token", "/etc/passwd", "2026-01-01-000000.jsonl", ""])
 async def test_only_sessions_are_shown(tmp_path, name):
     with pytest.raises(BadParams, match="file: "):

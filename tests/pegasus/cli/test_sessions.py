@@ -102,6 +102,20 @@ def test_what_is_no_session_is_not_shown(pegasus, folder, name):
     assert "pegasus sessions list" in err
 
 
+def test_the_session_of_a_chat_is_listed_and_shown_by_the_chat(pegasus, folder):
+    a_life(folder)
+    (folder.parent / "sessions").mkdir()
+    put(folder.parent / "sessions", "web%3Aann.jsonl", Entry(TS, "user", "from ann"))
+    _, out, _ = pegasus("sessions", "list", "--chat", "ann")
+    assert out.startswith("web%3Aann.jsonl")
+    assert out.endswith("; chat web:ann\n")
+    for name in ("web:ann", "web%3Aann.jsonl"):
+        assert pegasus("sessions", "show", name)[1] == "1. [2026-02-25 14:30:00] user: from ann\n"
+    assert pegasus("sessions", "show", "web:bob")[0] == 1
+    _, out, _ = pegasus("sessions", "list", "--limit", "1", "--offset", "1")
+    assert out.splitlines()[0] == "… 3 sessions; --offset 2 shows those before these"
+
+
 def test_a_new_home_has_no_sessions(pegasus):
     assert pegasus("sessions", "list")[:2] == (0, "No sessions.\n")
     assert pegasus("sessions", "show")[0] == 1

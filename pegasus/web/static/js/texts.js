@@ -184,7 +184,9 @@ export const T = {
   },
   sessions: {
     current: "Current session",
-    none: "No sessions yet.",
+    none: "No sessions.",
+    find: "Find a chat",
+    archived: "archived",
     more: "Show more",
     damaged: "A damaged line",
     roles: { user: "Message", assistant: "Pegasus", tool: "Result", system: "Note" },

@@ -7,25 +7,50 @@ import { T } from "../texts.js";
 import { callDetails } from "./approval_card.js";
 
 const PAGE = 100;
+const ROWS = 100;
+const MOST_ROWS = 500;
 
 export function open(app, [file]) {
   const rows = h("ul", { class: "rows select", "aria-label": T.pages.sessions });
   const none = h("p", { class: "hint", hidden: true }, T.sessions.none);
+  const find = h("input", { type: "search", "aria-label": T.sessions.find, placeholder: T.sessions.find, hidden: true });
+  const older = h("button", { class: "secondary", type: "button", hidden: true }, T.sessions.more);
   const detail = h("section", { class: "detail" });
-  const element = splitPage(T.pages.sessions, null, [rows, none], detail);
+  const element = splitPage(T.pages.sessions, null, [find, rows, older, none], detail);
   let chosen = file;
+  let shown = ROWS;
+  let waiting;
 
-  async function load() {
+  async function list() {
     try {
-      const { sessions } = await app.call("sessions.list");
+      const wanted = find.value.trim();
+      const { sessions, total } = await app.call("sessions.list", { limit: shown, ...(wanted && { chat: wanted }) });
       keepList(rows, sessions, (session) => session.file, sessionRow, updateRow);
       none.hidden = sessions.length > 0;
+      older.hidden = total <= sessions.length || shown >= MOST_ROWS;
+      find.hidden = !wanted && total <= ROWS && !sessions.some((session) => session.chat);
       mark();
-      read();
     } catch (error) {
       if (error.code !== "offline") app.notify(T.failed(error.message), true);
     }
   }
+
+  async function load() {
+    await list();
+    read();
+  }
+
+  older.addEventListener("click", () => {
+    shown = Math.min(shown + ROWS, MOST_ROWS);
+    list();
+  });
+  find.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      shown = ROWS;
+      list();
+    }, 250);
+  });
 
   function mark() {
     element.classList.toggle("chosen", Boolean(chosen));
@@ -41,9 +66,10 @@ export function open(app, [file]) {
       fill(detail, h("div", { class: "empty" }, icon("sessions"), h("p", {}, T.sessions.choose)));
       return;
     }
-    const list = h("ol", { class: "lines" });
+    const lines = h("ol", { class: "lines" });
     const more = h("button", { class: "secondary", type: "button", hidden: true }, T.sessions.more);
-    fill(detail, back, h("h2", { class: "mono" }, ...visible(chosen)), list, more);
+    const title = h("h2", { class: "mono" }, ...visible(chosen));
+    fill(detail, back, title, lines, more);
     const here = chosen;
     let offset = 1;
     const next = async () => {
@@ -51,11 +77,12 @@ export function open(app, [file]) {
       try {
         const page = await app.call("sessions.show", { file: here, offset, limit: PAGE });
         if (chosen !== here) return;
-        list.append(...page.lines.map(line));
+        if (page.chat) fill(title, ...visible(page.chat));
+        lines.append(...page.lines.map(line));
         offset = page.next;
         more.hidden = page.next === null;
       } catch (error) {
-        if (error.code !== "offline") list.append(h("li", { class: "problem" }, error.message));
+        if (error.code !== "offline") lines.append(h("li", { class: "problem" }, error.message));
       }
     };
     more.addEventListener("click", next);
@@ -76,12 +103,14 @@ export function open(app, [file]) {
 }
 
 function sessionRow(session) {
-  const isCurrent = session.file === "current.jsonl";
-  return h("li", {}, h("a", { href: `#/sessions/${encodeURIComponent(session.file)}` }, icon(isCurrent ? "chat" : "sessions"), h("span", { class: "title" }, isCurrent ? T.sessions.current : session.file.replace(/\.jsonl$/, "")), h("span", { class: "facts hint" })));
+  const isCurrent = !session.archive;
+  const name = session.chat ?? (isCurrent ? T.sessions.current : session.file.replace(/\.jsonl$/, ""));
+  return h("li", {}, h("a", { href: `#/sessions/${encodeURIComponent(session.file)}` }, icon(isCurrent ? "chat" : "sessions"), h("span", { class: "title" }, ...visible(name)), h("span", { class: "facts hint" })));
 }
 
 function updateRow(row, session) {
-  row.querySelector(".facts").textContent = `${bytes(session.bytes)} · ${fullTime(session.changed)}`;
+  const archived = session.archive && session.chat ? `${T.sessions.archived} · ` : "";
+  row.querySelector(".facts").textContent = `${archived}${bytes(session.bytes)} · ${fullTime(session.changed)}`;
 }
 
 function line(entry) {

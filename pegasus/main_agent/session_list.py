@@ -1,0 +1,212 @@
+"""Lists of sessions, for people: the files of all conversations and their archives, a page at a time.
+
+With `agent.scope = "chat"` there may be ten thousand of them. So a list costs one look at the two folders, and only the files of the
+page that is shown are opened: of each the first line and the last ones are read, whatever its size. Nothing is asked of a daemon.
+
+A session is named by its file: `current.jsonl` and `2026-02-25-143000.jsonl` are those of all channels, `web%3Ac1.jsonl` and
+`web%3Ac1.2026-02-25-143000.jsonl` those of a chat. `find_session` also takes the chat itself, `web:c1`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import unquote
+
+import attrs
+
+from pegasus.main_agent.archives import is_archive, open_archive
+from pegasus.main_agent.session_files import CURRENT, CUT, GLOBAL, LONGEST_KEY, SESSIONS, SessionFiles, chat_files
+from pegasus.messages import Address, Json
+from pegasus.wire import decode_object
+
+PAGE_ROWS: Final = 50
+"""Sessions of a page if the caller names no number."""
+MOST_ROWS: Final = 500
+"""Sessions of a page at most."""
+COUNTED: Final = 1 << 20
+"""Bytes of a file whose lines are counted. Counting those of longer ones would mean to read them."""
+_ENDS: Final = 1 << 16
+"""Bytes that are read at the beginning and at the end of a file."""
+_KEY: Final = re.compile(rf"[A-Za-z0-9_%-]+%3A[A-Za-z0-9_%{CUT}-]+")
+"""Key of a chat in a file name. Each has the colon behind the channel type."""
+
+
+@attrs.frozen
+class SessionPlace:
+    """A session or an archive: `SessionPlace(chat_files(Address("web", "c1")), CURRENT)`."""
+
+    files: SessionFiles
+    name: str
+    """CURRENT, or the name of an archive."""
+
+    @property
+    def file(self) -> str:
+        """Its file name."""
+        return self.files.file(self.name)
+
+
+@attrs.frozen
+class SessionSummary:
+    """A session in a list."""
+
+    file: str
+    """File name, by which `find_session` finds it."""
+    chat: str
+    """The chat that it belongs to, `<type>:<channelId>`; "" for the conversation of all channels."""
+    is_archive: bool
+    bytes: int
+    changed: int
+    """Wall clock of the last change, ms."""
+    lines: int | None
+    """Lines, those that cannot be read included; None if the file is longer than COUNTED."""
+    began: int | None
+    """Time of the first line in ms, None if it has none; `ended` likewise of the last one."""
+    ended: int | None
+    previous: str | None
+    """Archive that it continues."""
+    is_summary: bool
+    """It begins with a summary of that."""
+
+
+@attrs.frozen
+class SessionPage:
+    """A part of the list, newest first."""
+
+    rows: tuple[SessionSummary, ...]
+    total: int
+    """Sessions of the whole list."""
+    next: int | None
+    """Offset of the next page, None at the end."""
+
+
+def find_session(text: str) -> SessionPlace | None:
+    """Return the session of a file name, or of a chat as `<type>:<channelId>`; None if the text is neither. Opens nothing."""
+    if text == CURRENT or is_archive(text):
+        return SessionPlace(GLOBAL, text)
+    key, _, rest = text.partition(".")
+    if _is_key(key) and (rest == "jsonl" or is_archive(rest)):
+        return SessionPlace(SessionFiles(SESSIONS, f"{key}.jsonl", f"{key}."), CURRENT if rest == "jsonl" else rest)
+    chat = Address.parse(text)
+    return None if chat is None else SessionPlace(chat_files(chat), CURRENT)
+
+
+def list_sessions(data: str, find: str = "", offset: int = 0, limit: int = PAGE_ROWS) -> SessionPage:
+    """Return a page of all sessions and archives, those that changed last first.
+
+    data: `<home>/data`. find: only those of chats whose name contains this, in any case; "" for all. Blocks. Raises OSError if a
+    folder cannot be read; a file that is gone meanwhile is left out.
+    """
+    found = list(_files_in(data, find.casefold()))
+    found.sort(key=lambda each: (-each[0], each[1].name != CURRENT, each[1].file))
+    offset, limit = max(0, offset), max(1, min(limit, MOST_ROWS))
+    rows: list[SessionSummary] = []
+    for changed, place in found[offset : offset + limit]:
+        with suppress(OSError):
+            rows.append(_summarise(data, place, changed))
+    end = offset + limit
+    return SessionPage(tuple(rows), len(found), end if end < len(found) else None)
+
+
+def _files_in(data: str, wanted: str) -> Iterator[tuple[int, SessionPlace]]:
+    """Yield each session with the time of its last change in ns."""
+    for folder in (GLOBAL.folder, SESSIONS):
+        try:
+            entries = os.scandir(os.path.join(data, folder))
+        except FileNotFoundError:
+            continue
+        with entries:
+            for entry in entries:
+                place = find_session(entry.name)
+                if place is None or place.files.folder != folder or place.file != entry.name:
+                    continue
+                if wanted and wanted not in chat_of(data, place).casefold():
+                    continue
+                with suppress(OSError):
+                    if entry.is_file(follow_symlinks=False):
+                        yield entry.stat(follow_symlinks=False).st_mtime_ns, place
+
+
+def _is_key(text: str) -> bool:
+    return len(text) <= LONGEST_KEY and _KEY.fullmatch(text) is not None
+
+
+def chat_of(data: str, place: SessionPlace) -> str:
+    """Return the chat that a session belongs to, "" for that of all channels. Blocks: a key that was cut is read in the file."""
+    key = place.files.prefix.removesuffix(".")
+    if CUT in key:
+        with suppress(OSError):
+            metadata = _metadata(_first_line(data, place))
+            chat = Address.parse(str(metadata.get("chat")))
+            if chat is not None and chat_files(chat).current == place.files.current:
+                return str(chat)
+    return unquote(key, errors="replace")
+
+
+def _first_line(data: str, place: SessionPlace) -> dict[str, Any]:
+    with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
+        return _object(file.readline(_ENDS))
+
+
+def _summarise(data: str, place: SessionPlace, changed: int) -> SessionSummary:
+    """Return the summary of a session. Raises OSError."""
+    with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
+        size = os.fstat(file.fileno()).st_size
+        first = _object(file.readline(_ENDS))
+        file.seek(max(0, size - _ENDS))
+        last = file.read(_ENDS).rstrip(b"\n").rpartition(b"\n")[2]
+        lines = None
+        if size <= COUNTED:
+            file.seek(0)
+            content = file.read(COUNTED)
+            lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+    metadata = _metadata(first)
+    previous = metadata.get("previousSession")
+    return SessionSummary(
+        place.file,
+        chat_of(data, place),
+        place.name != CURRENT,
+        size,
+        changed // 1_000_000,
+        lines,
+        _time(first),
+        _time(_object(last)),
+        previous if isinstance(previous, str) else None,
+        metadata.get("type") == "compact",
+    )
+
+
+def session_json(session: SessionSummary) -> dict[str, Json]:
+    """Return a session as the command line and the control plane show it."""
+    return {
+        "file": session.file,
+        "chat": session.chat or None,
+        "archive": session.is_archive,
+        "bytes": session.bytes,
+        "changed": session.changed,
+        "lines": session.lines,
+        "began": session.began,
+        "ended": session.ended,
+        "previousSession": session.previous,
+        "summary": session.is_summary,
+    }
+
+
+def _metadata(line: dict[str, Any]) -> dict[str, Any]:
+    metadata = line.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    """Return a line as a JSON object, {} if it is none."""
+    with suppress(ValueError):
+        return decode_object(raw)
+    return {}
+
+
+def _time(line: dict[str, Any]) -> int | None:
+    ts = line.get("ts")
+    return ts if isinstance(ts, int) else None
