@@ -74,7 +74,7 @@ from pegasus.host import (
 )
 from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
 from pegasus.intake import Intake
-from pegasus.main_agent import FolderArchives, describe_commands
+from pegasus.main_agent import FolderArchives, archive_prefix, describe_commands
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
@@ -190,7 +190,13 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
-        make_tools=partial(standard_tools, settings.tools, clock=wall_clock, sandbox=world.sandbox),
+        make_tools=partial(
+            standard_tools,
+            settings.tools,
+            clock=wall_clock,
+            sandbox=world.sandbox,
+            archives_of=partial(archive_prefix, settings.agent.scope),
+        ),
         archives=lambda files: FolderArchives(home.data / files.folder, files),
         mcp=McpServers(
             settings.mcp.servers,

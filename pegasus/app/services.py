@@ -39,6 +39,7 @@ from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, Works
 from pegasus.intake import PairingBook
 from pegasus.main_agent import (
     GLOBAL,
+    NO_CHAT,
     SPAWN_ALIAS,
     AgentServices,
     AgentToolset,
@@ -48,6 +49,7 @@ from pegasus.main_agent import (
     SessionFiles,
     SkillInvoker,
     TaskDelegation,
+    archive_prefix,
     archive_tool,
     delegation_tools,
     files_of,
@@ -328,12 +330,15 @@ def _toolset(
     invoker = SkillInvoker(environment.skills, task_agent, environment.models.client)
 
     def archives_of(chat: ChannelInfo | None) -> SessionArchives:
-        return environment.archives(GLOBAL if chat is None else files_of(settings.agent.scope, chat.address))
+        scope = settings.agent.scope
+        if chat is None:
+            return environment.archives(NO_CHAT if scope == "chat" else GLOBAL)
+        return environment.archives(files_of(scope, chat.address))
 
     found = (
         *delegation_tools(task_agent, _descriptions(types)),
         invoker.tool(),
-        *memory_tools(memory),
+        *memory_tools(memory, partial(archive_prefix, settings.agent.scope)),
         current_time(environment.clock),
         *task_tools(task_agent),
         cron,

@@ -54,7 +54,7 @@ from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
-from pegasus.main_agent.session_files import CURRENT, GLOBAL, SessionFiles, files_of
+from pegasus.main_agent.session_files import CURRENT, GLOBAL, NO_CHAT, SessionFiles, archive_prefix, files_of
 from pegasus.main_agent.session_list import (
     MOST_ROWS,
     PAGE_ROWS,
@@ -77,6 +77,7 @@ __all__ = [
     "LONGEST",
     "MOST_ROWS",
     "NOTIFICATION_BATCH",
+    "NO_CHAT",
     "PAGE_ROWS",
     "REPLY",
     "SKILLS",
@@ -102,6 +103,7 @@ __all__ = [
     "TaskCommand",
     "TaskDelegation",
     "Withdraw",
+    "archive_prefix",
     "archive_tool",
     "chat_agents",
     "chat_of",

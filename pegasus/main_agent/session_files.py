@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import attrs
 
-from pegasus.messages import Address
+from pegasus.messages import Address, ChannelInfo
 
 CURRENT: Final = "current.jsonl"
 """File of the one session of scope "global", and what the session of a chat is called beside its archives."""
@@ -55,10 +55,23 @@ class SessionFiles:
 GLOBAL: Final = SessionFiles("main", CURRENT)
 """The one session of scope "global"."""
 
+NO_CHAT: Final = SessionFiles(SESSIONS, f"{CUT}.jsonl", f"{CUT}.")
+"""A session that no chat has: no key begins with CUT."""
+
 
 def files_of(scope: str, chat: Address) -> SessionFiles:
     """Return the files of the session that has the conversation with a chat. scope: the setting `agent.scope`."""
     return chat_files(chat) if scope == "chat" else GLOBAL
+
+
+def archive_prefix(scope: str, chat: ChannelInfo | None) -> str:
+    """Return how the names of the archives begin that work for a chat may look into.
+
+    scope: the setting `agent.scope`. chat: None if it is not known; with a conversation for each chat, it then has none.
+    """
+    if scope != "chat":
+        return GLOBAL.prefix
+    return NO_CHAT.prefix if chat is None else chat_files(chat.address).prefix
 
 
 def chat_files(chat: Address) -> SessionFiles:

@@ -116,12 +116,15 @@ class Memory:
         """
         return (await read_whole(path, self._folder, await self._files())).decode("utf-8-sig", "replace")
 
-    async def search(self, query: str, limit: int = 8, where: str = "") -> Found:
-        """Return passages with these words, best first. where: facts, episodes or sessions; "" for all."""
+    async def search(self, query: str, limit: int = 8, where: str = "", prefix: str = "") -> Found:
+        """Return passages with these words, best first. where: facts, episodes or sessions; "" for all.
+
+        prefix: beginning of the names of the archives that are searched, those of one chat; "" for those of the conversation of all.
+        """
         if self._searcher is None:
             raise MemoryRefused("there is no search here; memory_list shows what there is")
         try:
-            return await self._searcher.search(query, limit, where)
+            return await self._searcher.search(query, limit, where, prefix)
         except ValueError as error:
             raise MemoryRefused(str(error)) from None
 

@@ -39,7 +39,7 @@ import trio
 
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
 from pegasus.memory.pages import FOLDER
-from pegasus.memory.search_index import PLACES, Found, Index, IndexedFile, Passage
+from pegasus.memory.search_index import PLACES, Found, Index, IndexedFile, Passage, place_of
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.wire import decode_json, decode_object
@@ -48,6 +48,8 @@ SCAN_EVERY: Final = 1.0
 """Seconds between two scans of the folders."""
 BUDGET: Final = 5.0
 """Seconds that one search may spend on bringing the index up to date."""
+MOST_SCANS: Final = 1_000
+"""Conversations whose last scan is remembered."""
 BATCH: Final = 500
 """Passages that are indexed between two looks at the clock."""
 ARCHIVE: Final = re.compile(r"\d{4}-\d\d-\d\d-\d{6}(?:-\d+)?\.jsonl")
@@ -79,21 +81,24 @@ class Searcher:
     >>> found = await Searcher.of(home.data).search("tea", where="facts")
     """
 
-    def __init__(self, memory: Path, sessions: Path, index: Path, budget: float = BUDGET) -> None:
+    def __init__(
+        self, memory: Path, sessions: Path, index: Path, budget: float = BUDGET, chats: Path | None = None
+    ) -> None:
         self._memory = FolderReader(memory)
         """The folder of facts and episodes."""
         self._sessions = sessions
-        """The folder of archived sessions."""
+        """The folder of archives of the one conversation of all channels."""
+        self._chats = chats or sessions
+        """The folder of archives of chats that have a conversation of their own."""
         self._path = index
         """The file of the index."""
         self._budget = budget
         """Seconds for bringing the index up to date; tests set less."""
         self._index: Index | None = None
         """The open database; None before the first search and after an error."""
-        self._behind = 0
-        """Number of files that were not indexed completely by the last scan."""
-        self._scan_at = -math.inf
-        """Time of Trio's clock from which on a search scans the folders."""
+        self._scans: dict[str, tuple[float, int]] = {}
+        """For each prefix of archives that was searched: the time of Trio's clock from which on a search scans the folders again, and
+        the number of files that were not indexed completely by the last scan."""
         self._lock = trio.Lock()
         """Held during a search, since the index is used from one thread at a time."""
 
@@ -101,10 +106,12 @@ class Searcher:
     def of(cls, data: Path) -> Searcher:
         """Return the searcher of a home. data: its data folder."""
         folder = data / FOLDER
-        return cls(folder, data / "main", folder / ".index.sqlite")
+        return cls(folder, data / "main", folder / ".index.sqlite", chats=data / "sessions")
 
-    async def search(self, query: str, limit: int = 8, where: str = "") -> Found:
+    async def search(self, query: str, limit: int = 8, where: str = "", prefix: str = "") -> Found:
         """Return passages with these words, best first; see `Index.find`.
+
+        prefix: beginning of the names of the archives of the chat that asks; "" for those of the conversation of all channels.
 
         Raises OSError if the folders cannot be read, and ValueError for an unknown `where`. Cancelled: what was indexed so
         far is kept.
@@ -112,15 +119,19 @@ class Searcher:
         if where not in ("", *PLACES):
             raise ValueError(f"in: found {where!r}, allowed: {', '.join(PLACES)}")
         async with self._lock:
-            scan = trio.current_time() >= self._scan_at or self._behind > 0
-            found = await trio.to_thread.run_sync(self._search, query, limit, where, scan)
+            scan_at, behind = self._scans.get(prefix, (-math.inf, 0))
+            scan = trio.current_time() >= scan_at or behind > 0
+            found = await trio.to_thread.run_sync(self._search, query, limit, where, prefix, scan)
             if scan:
-                self._scan_at = trio.current_time() + SCAN_EVERY
-            return found
+                if len(self._scans) > MOST_SCANS:
+                    self._scans.clear()
+                self._scans[prefix] = (trio.current_time() + SCAN_EVERY, found.behind)
+                return found
+            return found._replace(behind=behind)
 
     def changed(self) -> None:
         """Scan the folders at the next search, since something was written."""
-        self._scan_at = -math.inf
+        self._scans.clear()
 
     def close(self) -> None:
         """Close the index; the next search opens it again. Not to be called during a search."""
@@ -130,21 +141,21 @@ class Searcher:
 
     # ------------------------------------------------------------------ in a thread
 
-    def _search(self, query: str, limit: int, where: str, scan: bool) -> Found:
+    def _search(self, query: str, limit: int, where: str, prefix: str, scan: bool) -> Found:
         """Search in a thread, with the index as it is, then with a new one, then with one in memory.
 
         Each step is tried only if the one before failed. If all fail, the result has no hits and the reason in
         `problem`: a broken search must not end the task that asked.
         """
-        problem, is_place_usable = "", True
+        problem, is_place_usable, behind = "", True, 0
         for attempt in (self._open, self._open_new, self._open_in_memory):
             if attempt == self._open_new and not is_place_usable:
                 continue  # a new file would have the same trouble
             try:
                 index = self._index = self._index or attempt()
                 if scan:
-                    self._behind = self._refresh(index)
-                return Found(index.find(query, limit, where), self._behind)
+                    behind = self._refresh(index, prefix)
+                return Found(index.find(query, limit, where, prefix), behind)
             except sqlite3.Error as error:
                 problem = f"{type(error).__name__}: {error}"
                 code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_NOTADB)
@@ -180,15 +191,15 @@ class Searcher:
 
     # ------------------------------------------------------------------ indexing
 
-    def _refresh(self, index: Index) -> int:
-        """Index what is new. Return the number of files for which there was no time."""
+    def _refresh(self, index: Index, prefix: str) -> int:
+        """Index what is new in memory and in the archives of one conversation. Return the number of files there was no time for."""
         until = time.monotonic() + self._budget
         known = index.files()
         try:
             index.begin()
             self._refresh_pages(index, known)
             index.commit()
-            behind = self._refresh_sessions(index, known, until)
+            behind = self._refresh_sessions(index, known, prefix, until)
             if not known and not behind:
                 index.merge()
             return behind
@@ -210,14 +221,14 @@ class Searcher:
         for path in seen.keys() - {file.path for file in files if file.size <= LARGEST}:
             index.remove(path)
 
-    def _refresh_sessions(self, index: Index, known: dict[str, IndexedFile], until: float) -> int:
+    def _refresh_sessions(self, index: Index, known: dict[str, IndexedFile], prefix: str, until: float) -> int:
         """Index archives until the time is up. Return how many are not indexed completely.
 
         An archive does not change once it is written, except that it may be deleted. Its state in the index is marked as
         unfinished (`?`) until its end is reached, so that a search that is interrupted is continued by the next.
         """
-        there = dict(archives_in(self._sessions))
-        for path in [path for path in known if path.endswith(".jsonl") and path not in there]:
+        there = dict(archives_in(self._folder_of(prefix), prefix))
+        for path in [path for path in known if _is_archive_of(path, prefix) and path not in there]:
             index.begin()
             index.remove(path)
             index.commit()
@@ -226,11 +237,16 @@ class Searcher:
             indexed = known.get(name)
             if indexed is not None and indexed.stamp == _text(stamp):
                 continue
-            if time.monotonic() >= until or not self._add_session(index, name, stamp, indexed, until):
+            if time.monotonic() >= until or not self._add_session(index, prefix, name, stamp, indexed, until):
                 behind += 1
         return behind
 
-    def _add_session(self, index: Index, name: str, stamp: Stamp, indexed: IndexedFile | None, until: float) -> bool:
+    def _folder_of(self, prefix: str) -> Path:
+        return self._chats if prefix else self._sessions
+
+    def _add_session(
+        self, index: Index, prefix: str, name: str, stamp: Stamp, indexed: IndexedFile | None, until: float
+    ) -> bool:
         """Index an archive from where the last search stopped. Return whether its end was reached.
 
         Every `BATCH` lines are a transaction, in which the offset is stored as well. So a cancel or a crash
@@ -244,10 +260,10 @@ class Searcher:
         offset, line = (indexed.offset, indexed.line) if indexed is not None else (0, 0)
         file = index.mark(name, unfinished, offset, line)
         try:
-            with open(self._sessions / name, "rb") as stream:
+            with open(self._folder_of(prefix) / name, "rb") as stream:
                 for count, found in enumerate(lines_of_session(stream, offset, line), 1):
                     if found.passage is not None:
-                        index.add(file, "sessions", (found.passage,))
+                        index.add(file, place_of(prefix), (found.passage,))
                     if count % BATCH == 0:
                         index.mark(name, unfinished, found.end, found.number)
                         index.commit()
@@ -382,11 +398,15 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
             yield from _texts(item, depth + 1)
 
 
-def archives_in(folder: Path) -> Iterator[tuple[str, Stamp]]:
-    """Yield name and stamp of every archived session in the folder, newest first."""
+def _is_archive_of(name: str, prefix: str) -> bool:
+    return name.startswith(prefix) and ARCHIVE.fullmatch(name, len(prefix)) is not None
+
+
+def archives_in(folder: Path, prefix: str = "") -> Iterator[tuple[str, Stamp]]:
+    """Yield name and stamp of every archived session in the folder whose name begins so, newest first."""
     try:
         with os.scandir(folder) as entries:
-            found = [entry for entry in entries if ARCHIVE.fullmatch(entry.name)]
+            found = [entry for entry in entries if _is_archive_of(entry.name, prefix)]
     except FileNotFoundError:
         return
     for entry in sorted(found, key=lambda entry: entry.name, reverse=True):

@@ -26,6 +26,7 @@ import sqlite3
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 VERSION: Final = f"3 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
@@ -68,7 +69,7 @@ class Hit(NamedTuple):
     place: str
     """facts, episodes or sessions."""
     path: str
-    """Path of the memory file, or name of the archive."""
+    """Path of the memory file, or name of the archive as its conversation knows it."""
     line: int
     """Line at which the passage begins."""
     title: str
@@ -209,32 +210,52 @@ class Index:
 
     # ------------------------------------------------------------------ finding
 
-    def find(self, query: str, limit: int, where: str = "") -> tuple[Hit, ...]:
-        """Return passages with all of the words, then those with some. () if the query has no word."""
+    def find(self, query: str, limit: int, where: str = "", prefix: str = "") -> tuple[Hit, ...]:
+        """Return passages with all of the words, then those with some. () if the query has no word.
+
+        where: one of PLACES, "" for all. prefix: beginning of the names of the archives that are searched; all others are left out.
+        """
         query = query[:LONGEST_QUERY]
         terms, limit = terms_of(query), max(1, min(limit, MOST))
         if not terms:
             return ()
-        rows = self._matching(" ".join(terms), limit, where)
+        own = place_of(prefix)
+        places = " OR ".join([own if place == "sessions" else place for place in PLACES if where in ("", place)])
+        rows = self._matching(" ".join(terms), limit, places)
         if len(rows) < limit and len(terms) > 1:
             known = {row for row, *_ in rows}
-            more = self._matching(" OR ".join(terms), limit, where)
+            more = self._matching(" OR ".join(terms), limit, places)
             rows += [row for row in more if row[0] not in known][: limit - len(rows)]
         needles = needles_of(query)
         return tuple(
-            Hit(place, path, line, title, snippet(text, needles), text) for _, place, path, line, title, text in rows
+            Hit(
+                "sessions" if place == own else place,
+                path.removeprefix(prefix) if place == own else path,
+                line,
+                title,
+                snippet(text, needles),
+                text,
+            )
+            for _, place, path, line, title, text in rows
         )
 
-    def _matching(self, terms: str, limit: int, where: str) -> list[tuple[int, str, str, int, str, str]]:
-        """Return the rows that match these terms, best first. Equal ranks: later passages first, which are newer."""
-        terms = f"{{title body}} : ({terms})"
-        match = f"place : {where} AND {terms}" if where in PLACES else terms
+    def _matching(self, terms: str, limit: int, places: str) -> list[tuple[int, str, str, int, str, str]]:
+        """Return the rows of these places that match, best first. Equal ranks: later passages first, which are newer."""
+        match = f"place : ({places}) AND {{title body}} : ({terms})"
         return self._db.execute(
             "SELECT p.id, p.place, f.path, p.line, p.title, p.text FROM"
             " (SELECT rowid AS id, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?) AS best"
             " JOIN passages p ON p.id = best.id JOIN files f ON f.id = p.file ORDER BY best.rank, p.id DESC",
             (match, limit),
         ).fetchall()
+
+
+def place_of(prefix: str) -> str:
+    """Return the place of archives whose names begin so: "sessions" for the one conversation of all channels, else a word of its own.
+
+    The place is part of the index, so passages of other conversations are neither found nor do they take a place among the best.
+    """
+    return f"c{sha256(prefix.encode()).hexdigest()}" if prefix else "sessions"
 
 
 # ------------------------------------------------------------------ words

@@ -28,7 +28,7 @@ from pegasus.memory import (
     marks_in,
     warning_for,
 )
-from pegasus.messages import Json
+from pegasus.messages import ChannelInfo, Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside
 from pegasus.storage import StorageError
@@ -114,8 +114,13 @@ _MORE_OF_A_FILE: Final = (
 """Advice of a cut result of memory_read. Files that tools write always fit."""
 
 
-def memory_tools(memory: Memory) -> tuple[Tool, ...]:
+def memory_tools(
+    memory: Memory, archives_of: Callable[[ChannelInfo | None], str] = lambda chat: ""
+) -> tuple[Tool, ...]:
     """Return the six tools for this memory.
+
+    archives_of: returns the beginning of the names of the archives that a call for this chat may search, "" for those of the
+    conversation of all channels. A chat with a conversation of its own never finds what was said in another one.
 
     Patching and appending are not idempotent: a second run would find the text changed, or append
     it again.
@@ -135,7 +140,8 @@ def memory_tools(memory: Memory) -> tuple[Tool, ...]:
         return [_describe_file(file) for file in await memory.list()]
 
     async def search(arguments: Any, context: ToolContext) -> Labelled:
-        found = await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""))
+        prefix = archives_of(context.origin)
+        found = await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""), prefix)
         paths = {hit.path for hit in found.hits if hit.place != "sessions"}
         labels = [await _labels_of_file(memory, path) for path in sorted(paths)]
         if len(paths) < len({hit.path for hit in found.hits}):

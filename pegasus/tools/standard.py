@@ -14,6 +14,7 @@ from typing import Final
 
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.memory import Memory
+from pegasus.messages import ChannelInfo
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import ToolSettings
 from pegasus.tools.addresses import AddressGuard
@@ -35,11 +36,15 @@ MIN_RESULT: Final = 4_000
 
 
 def standard_tools(
-    settings: ToolSettings, memory: Memory, clock: Callable[[], int], sandbox: Sandbox = NO_SANDBOX
+    settings: ToolSettings,
+    memory: Memory,
+    clock: Callable[[], int],
+    sandbox: Sandbox = NO_SANDBOX,
+    archives_of: Callable[[ChannelInfo | None], str] = lambda chat: "",
 ) -> tuple[Tool, ...]:
     """Return the tools that tasks work with, except those of the task system itself.
 
-    clock: returns the wall clock in ms since the epoch. sandbox: the walls around commands.
+    clock: returns the wall clock in ms since the epoch. sandbox: the walls around commands. archives_of: as for `memory_tools`.
     """
     guard = AddressGuard(settings.allowed_hosts, only=settings.web_hosts)
     return (
@@ -52,7 +57,7 @@ def standard_tools(
         web_search(settings.web_search, os.environ),
         *shell_tools(sandbox=sandbox),
         *background_tools(sandbox=sandbox),
-        *memory_tools(memory),
+        *memory_tools(memory, archives_of),
     )
 
 
