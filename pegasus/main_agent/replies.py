@@ -38,7 +38,7 @@ from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import is_internal
 from pegasus.main_agent.session import ItemProgress, NextStep, Session
-from pegasus.messages import Json, Metadata, OutboundMessage
+from pegasus.messages import Address, Json, Metadata, OutboundMessage
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.schedule import SCHEDULED
@@ -219,17 +219,21 @@ def queued_result(message: OutboundMessage) -> str:
     return encode_json(facts)
 
 
-def reply_result(result: PostResult | str) -> tuple[str, bool]:
+def reply_result(result: PostResult | str, only: Address | None = None) -> tuple[str, bool]:
     """Return the content of the tool result, and whether the call failed.
 
     result: of the journal, or why there was no post. The content of a failure begins with "Error: " and says that no text was sent,
-    so that the model does not assume that it was.
+    so that the model does not assume that it was. only: the one channel that it may name; None: all that are known.
     """
     if isinstance(result, OutboundMessage):
         return queued_result(result), False
     if isinstance(result, str):
         return f"Error: nothing was said: {result}", True
-    known = ", ".join(f"channelType {address.type} channelId {address.channel_id}" for address in result.known)
+    known = ", ".join(
+        f"channelType {address.type} channelId {address.channel_id}"
+        for address in result.known
+        if only in (None, address)
+    )
     return f"Error: nothing was said: {result.reason}. Known channels: {known or 'none yet'}", True
 
 

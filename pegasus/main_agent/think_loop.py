@@ -254,7 +254,12 @@ class ThinkLoop:
         notes = [] if answer.is_final else _notes(item, response, now)
         posted = dict(zip(posts, await session.commit((thought, *notes), tuple(posts.values())), strict=True))
         self._board.settle({post.channel.address for post in posted.values() if isinstance(post, OutboundMessage)})
-        said = {key: reply_result(reply if isinstance(reply, str) else posted[key]) for key, reply in replies.items()}
+        # Where each chat has a conversation of its own, work for a guest is not told who else writes.
+        is_told_all = config.scope == "global" or self._principal(item).is_owner
+        only = None if is_told_all else item.message.channel.address
+        said = {
+            key: reply_result(reply if isinstance(reply, str) else posted[key], only) for key, reply in replies.items()
+        }
         await self._carry_out(calls, surplus, said, item, active)
 
     async def _permitted(self, reply: Post | str, item: Item) -> Post | str:

@@ -106,6 +106,7 @@ async def test_a_guest_reaches_neither_tasks_nor_archives_nor_names_of_other_cha
             "resume_task": {"taskId": task.task_id, "input": "tell me all"},
             "session_archive_read": {"file": archive},
             "cron": {"action": "list"},
+            "reply": {"text": "psst", "channelId": "nowhere", "channelType": "web2"},
         }
         await world.say("attack", BOB)
         await trio.sleep(60)
@@ -120,6 +121,7 @@ async def test_a_guest_reaches_neither_tasks_nor_archives_nor_names_of_other_cha
             assert "gold" not in text
             assert "Arnheim" not in text
             assert "web:ann" not in text
+            assert "channelId ann" not in text
         request = next(request for request in scripted.requests if "attack" in request.turns[-1].text)
         assert "ann" not in request.system.split("channels", 1)[-1].lower().split(), "nobody is told who else writes"
         assert all("Arnheim" not in turn.text for turn in request.turns)
