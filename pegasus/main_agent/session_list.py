@@ -50,7 +50,7 @@ class SessionPlace:
 
 
 @attrs.frozen
-class SessionSummary:
+class ListedSession:
     """A session in a list."""
 
     file: str
@@ -76,7 +76,7 @@ class SessionSummary:
 class SessionPage:
     """A part of the list, newest first."""
 
-    rows: tuple[SessionSummary, ...]
+    rows: tuple[ListedSession, ...]
     total: int
     """Sessions of the whole list."""
     next: int | None
@@ -103,7 +103,7 @@ def list_sessions(data: str, find: str = "", offset: int = 0, limit: int = PAGE_
     found = list(_files_in(data, find.casefold()))
     found.sort(key=lambda each: (-each[0], each[1].name != CURRENT, each[1].file))
     offset, limit = max(0, offset), max(1, min(limit, MOST_ROWS))
-    rows: list[SessionSummary] = []
+    rows: list[ListedSession] = []
     for changed, place in found[offset : offset + limit]:
         with suppress(OSError):
             rows.append(_summarise(data, place, changed))
@@ -151,7 +151,7 @@ def _first_line(data: str, place: SessionPlace) -> dict[str, Any]:
         return _object(file.readline(_ENDS))
 
 
-def _summarise(data: str, place: SessionPlace, changed: int) -> SessionSummary:
+def _summarise(data: str, place: SessionPlace, changed: int) -> ListedSession:
     """Return the summary of a session. Raises OSError."""
     with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
         size = os.fstat(file.fileno()).st_size
@@ -165,7 +165,7 @@ def _summarise(data: str, place: SessionPlace, changed: int) -> SessionSummary:
             lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
     metadata = _metadata(first)
     previous = metadata.get("previousSession")
-    return SessionSummary(
+    return ListedSession(
         place.file,
         chat_of(data, place),
         place.name != CURRENT,
@@ -179,7 +179,7 @@ def _summarise(data: str, place: SessionPlace, changed: int) -> SessionSummary:
     )
 
 
-def session_json(session: SessionSummary) -> dict[str, Json]:
+def session_json(session: ListedSession) -> dict[str, Json]:
     """Return a session as the command line and the control plane show it."""
     return {
         "file": session.file,
