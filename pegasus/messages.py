@@ -5,8 +5,10 @@ These values are shared by all packages. `pegasus.wire` converts them to JSON an
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
-from typing import TypeAlias
+from functools import cached_property
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -15,6 +17,26 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | Mapping[str, Json] | 
 
 Metadata: TypeAlias = Mapping[str, Json]
 """Free-form data of a message. Channels may put into it what they like; the agent hands it on."""
+
+INTERNAL_ID_PREFIX: Final = "\x1f"
+"""First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
+can make such an item or take its place."""
+
+_PERCENT: Final = str.maketrans({"|": "%7C", "[": "%5B", "]": "%5D"})
+"""Characters that have a meaning in the metadata line."""
+_REMOVED: Final = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
+"""Unicode categories of control characters, line ends, and lone surrogates, which no provider's UTF-8 could carry."""
+
+
+def escape_field(text: str) -> str:
+    """Return an id or name as it stands in the metadata line: `|`, `[`, `]` percent-escaped, no control characters.
+
+    >>> escape_field("a|b")
+    'a%7Cb'
+    """
+    if not text.isprintable():
+        text = "".join(character for character in text if unicodedata.category(character) not in _REMOVED)
+    return text.translate(_PERCENT)
 
 
 @attrs.frozen
@@ -34,7 +56,7 @@ class ChannelInfo:
     reply_to: str | None = None
     """The thread within the conversation."""
 
-    @property
+    @cached_property
     def address(self) -> Address:
         """The conversation without user and thread."""
         return Address(self.type, self.channel_id)
@@ -54,6 +76,15 @@ class Address:
 
     def __str__(self) -> str:
         return f"{self.type}:{self.channel_id}"
+
+    @cached_property
+    def escaped(self) -> Address:
+        """The address as a model sees it, in the metadata line. Addresses that a model gives are compared in this form.
+
+        >>> Address("web", "a|b").escaped
+        Address(type='web', channel_id='a%7Cb')
+        """
+        return Address(escape_field(self.type), escape_field(self.channel_id))
 
     @classmethod
     def parse(cls, text: str) -> Address | None:
@@ -98,6 +129,11 @@ class InboundMessage:
     """The sender's own id. The same id from the same address is the same message, however often it is sent."""
     metadata: Metadata = attrs.field(factory=dict)
     media: tuple[Media, ...] = ()
+
+    @cached_property
+    def is_internal(self) -> bool:
+        """True if the program itself put it into the queue: a task's notification, or a report about a reply."""
+        return self.id.startswith(INTERNAL_ID_PREFIX)
 
 
 @attrs.frozen

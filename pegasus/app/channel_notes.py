@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pegasus.identity import ChannelNote
-from pegasus.messages import Address
+from pegasus.messages import Address, escape_field
 from pegasus.settings import Settings
-from pegasus.storage import escape_field
 
 LONGEST_NAME: Final = 64
 """Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""

@@ -22,16 +22,11 @@ times, no authors, no place for notes, and it differs between providers, while a
     request = ModelRequest(prompt, tuple(projection.turns), tools)
 """
 
-from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
+from pegasus.conversation.entry import FENCE, FENCED_FROM, BadEntry, Entry, decode, encode, to_json
 from pegasus.conversation.fences import (
-    FENCE,
-    FENCED_FROM,
     fence_of,
     fenced_metadata,
-    labels_of,
     new_fence,
-    own_length,
-    shown_text,
     with_content,
 )
 from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
@@ -88,16 +83,13 @@ __all__ = [
     "fenced_metadata",
     "is_well_formed",
     "keep_media",
-    "labels_of",
     "metadata_line",
     "new_fence",
     "open_calls",
-    "own_length",
     "parse_metadata_line",
     "repair_log",
     "sanitize_for_prompt",
     "sanitize_name",
-    "shown_text",
     "surplus_note",
     "to_json",
     "user_content",

@@ -12,16 +12,23 @@ understood, and its own BadEntry says what is wrong with the others.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
+from pegasus.outside import Outside, fenced, parse_outside
 from pegasus.wire import decode_object, encode_line
 
 Role = Literal["user", "assistant", "tool", "system"]
 """Author of an entry. Notes of the program ("system") are shown to a provider as text of the user, in their place."""
+
+FENCE: Final = "fence"
+"""Key of the id of an entry's fence. Stored, so it must not change."""
+FENCED_FROM: Final = "fencedFrom"
+"""Key of the number of characters before the fence; absent for 0."""
 
 _ROLES: Final[frozenset[str]] = frozenset(get_args(Role))
 
@@ -61,6 +68,26 @@ class Entry:
     def failed(self) -> bool:
         """True if this is the result of a call that failed or was cancelled."""
         return self.metadata.get("error") is True
+
+    @cached_property
+    def outside(self) -> tuple[Outside, ...]:
+        """Labels of the text from outside that it has, or that it was made of (see `fences`)."""
+        return parse_outside(self.metadata)
+
+    @property
+    def own_length(self) -> int:
+        """Characters that stand before its fence; 0 if all of it is fenced, or nothing is."""
+        start = self.metadata.get(FENCED_FROM, 0)
+        return start if type(start) is int and 0 <= start <= len(self.content) else 0
+
+    @property
+    def shown(self) -> str:
+        """The text as a model is shown it: what comes from outside stands between fences."""
+        fence = self.metadata.get(FENCE)
+        if not isinstance(fence, str) or not fence:
+            return self.content
+        own, text = self.content[: self.own_length], self.content[self.own_length :]
+        return own + fenced(text, self.outside or (Outside.OTHER,), fence) if text.strip() else own
 
 
 class BadEntry(ValueError):

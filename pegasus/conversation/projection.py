@@ -27,7 +27,6 @@ from typing import Final
 import attrs
 
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.fences import shown_text
 from pegasus.conversation.media import MOST_BYTES, MOST_SHOWN, Pictures, refs_of
 from pegasus.conversation.sanitize import NOTE
 from pegasus.messages import Json
@@ -63,7 +62,7 @@ class Projection:
         if entry.role == "tool":
             call = self._open_calls.get(entry.call_id or "")
             if call is not None:
-                result = ToolResult(call.id, call.name, shown_text(entry) or "(no output)", entry.failed)
+                result = ToolResult(call.id, call.name, entry.shown or "(no output)", entry.failed)
                 self._add_user(results=(result,))
                 self._add_pictures(entry, "")
         elif entry.role == "assistant":
@@ -154,7 +153,7 @@ class Projection:
 
 def _user_text(entry: Entry) -> str:
     """Return the text of an entry that is nobody's thought. A note of the program begins with a mark that nobody can type."""
-    text = shown_text(entry)
+    text = entry.shown
     return f"{NOTE} {text}" if entry.role == "system" and text.strip() else text
 
 

@@ -21,8 +21,7 @@ import re
 import unicodedata
 from typing import Final
 
-from pegasus.messages import Address, ChannelInfo
-from pegasus.storage import escape_field
+from pegasus.messages import Address, ChannelInfo, escape_field
 
 NOTE: Final = "[note]"
 """Beginning of a note of the program, as a model is shown it."""
@@ -104,7 +103,8 @@ def metadata_line(channel: ChannelInfo, *, name_user: bool = False) -> str:
     name_user: add the id of the writer, if the channel says it. It belongs there where several people share the channel, since the
     model could not tell them apart otherwise; where one person writes alone it would only be in the way.
     """
-    fields = [f"channel: {escape_field(channel.type)}", f"id: {escape_field(channel.channel_id)}"]
+    address = channel.address.escaped
+    fields = [f"channel: {address.type}", f"id: {address.channel_id}"]
     if channel.reply_to:
         fields.append(f"thread: {escape_field(channel.reply_to)}")
     if name_user and channel.user_id:

@@ -36,7 +36,6 @@ from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenRefused, sender_of, with_role
 from pegasus.storage import (
-    INTERNAL_ID_PREFIX,
     Accept,
     Accepted,
     Acknowledge,
@@ -216,11 +215,6 @@ def lane_of(text: str) -> str:
 
 
 # ------------------------------------------------------------------ names
-
-
-def is_internal(message: InboundMessage) -> bool:
-    """Return whether the program itself put this message into the queue: a task's notification, or a report about a reply."""
-    return message.id.startswith(INTERNAL_ID_PREFIX)
 
 
 def is_name(value: str) -> bool:

@@ -41,7 +41,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.intake import CONTROL_COMMANDS, command_of, describe_unknown, find_unknown, is_internal
+from pegasus.intake import CONTROL_COMMANDS, command_of, describe_unknown, find_unknown
 from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
     AgentStatus,
@@ -248,7 +248,7 @@ class _MainAgent:
     async def _refuse_unknown(self, item: Item) -> str:
         """Return the answer to a command that does not exist, "" for any other message. It does not enter the session."""
         text, skills = item.message.text, self._services.toolset.skills
-        if not text.startswith("/") or is_internal(item.message):
+        if not text.startswith("/") or item.message.is_internal:
             return ""
         known = {*CONTROL_COMMANDS, *describe_commands(self._answers)}
         if not find_unknown(text, known):
@@ -455,7 +455,7 @@ class _MainAgent:
 
     def _publish_message(self, item: Item) -> None:
         """Send a finished message to the observers. Internal items are left out: the task system has emitted an event for each."""
-        if self._publish is not None and not is_internal(item.message):
+        if self._publish is not None and not item.message.is_internal:
             self._publish(item.message)
 
     def _show_typing(self, item: Item, *, active: bool) -> None:

@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 import trio
 
-from pegasus.conversation import BadEntry, Entry, decode, labels_of
+from pegasus.conversation import BadEntry, Entry, decode
 from pegasus.formatting import format_time
 from pegasus.main_agent.session_files import CURRENT, GLOBAL, SessionFiles
 from pegasus.messages import ChannelInfo, Json, Metadata
@@ -185,7 +185,7 @@ def page_of(file: Iterable[bytes], offset: int, skip: int, lines: int, limit: in
 def _labels_of_line(raw: bytes) -> tuple[Outside, ...]:
     """Return the labels of a line. Nobody knows whose words a damaged one holds."""
     try:
-        return labels_of((decode(decode_json(raw)),)) if len(raw) <= LONGEST else ()
+        return decode(decode_json(raw)).outside if len(raw) <= LONGEST else ()
     except (ValueError, BadEntry):
         return (Outside.OTHER,)
 

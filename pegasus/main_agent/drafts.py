@@ -31,9 +31,8 @@ import trio
 from actors import ActorError
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.speech import may_become_silence
-from pegasus.messages import Address, ChannelInfo, Progress
+from pegasus.messages import Address, ChannelInfo, Progress, escape_field
 from pegasus.models import CallBegun, CallPiece, ReasoningPiece, StreamPiece, TextPiece
-from pegasus.storage import escape_field
 
 DRAFT_EVERY: Final = 0.25
 """Seconds between two drafts of a conversation. The first one is shown at once."""
@@ -112,10 +111,11 @@ def draft_channel(reply: PartialReply, source: ChannelInfo, known: Collection[Ad
     file; they show less than `pegasus.storage.directory` would deliver.
     """
     given_id, given_type = reply.channel_id, reply.channel_type
-    is_source_type = given_type is None or escape_field(given_type) == escape_field(source.type)
+    shown = source.address.escaped
+    is_source_type = given_type is None or escape_field(given_type) == shown.type
     if given_id is None:
         return source if reply.is_whole and is_source_type else None
-    if is_source_type and escape_field(given_id) == escape_field(source.channel_id):
+    if is_source_type and escape_field(given_id) == shown.channel_id:
         return attrs.evolve(source, reply_to=_thread(reply, source))
     if given_type is not None and Address(given_type, given_id) in known:
         return ChannelInfo(given_type, given_id, reply_to=reply.reply_to)

@@ -23,13 +23,12 @@ from typing import Any, BinaryIO, Final
 
 import attrs
 
-from pegasus.conversation import Entry, decode, own_length, parse_metadata_line
+from pegasus.conversation import Entry, decode, parse_metadata_line
 from pegasus.main_agent.archives import LONGEST, archive_names, is_archive, open_archive
 from pegasus.main_agent.replies import REPLY, note_of
 from pegasus.main_agent.session_files import CURRENT, SessionFiles, files_of
 from pegasus.messages import Address, Json
 from pegasus.models import ToolCall
-from pegasus.storage import escape_field
 from pegasus.wire import decode_json, decode_object
 
 MAX_MESSAGES: Final = 200
@@ -105,8 +104,7 @@ def read_history(data: str, scope: str, address: Address, before: Place | None, 
     folder = os.path.join(data, files.folder)
     names = [*archive_names(folder, files), CURRENT]
     place = before or Place(CURRENT, -1)
-    escaped = Address(escape_field(address.type), escape_field(address.channel_id))
-    reader = _HistoryReader(folder, files, escaped, min(limit, MAX_MESSAGES))
+    reader = _HistoryReader(folder, files, address.escaped, min(limit, MAX_MESSAGES))
     while True:
         reached = reader.read(place)
         older = names[: names.index(place.file)] if place.file in names else []
@@ -237,7 +235,7 @@ def _labels_start(entry: Entry) -> int | None:
     found = _LABEL.search(entry.content)
     if found is None:
         return None
-    own = own_length(entry)  # the metadata line, and an owner's own words
+    own = entry.own_length  # the metadata line, and an owner's own words
     return own if own > entry.content.find("\n") + 1 else found.start()
 
 

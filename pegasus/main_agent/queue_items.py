@@ -41,15 +41,14 @@ from pegasus.conversation import (
 )
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
-from pegasus.intake import Priority, command_of, is_internal
+from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import EndedWork, Withdraw
-from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
 from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.schedule import HEARTBEAT, QUIET_FAILURE, SCHEDULED
 from pegasus.storage import (
-    INTERNAL_ID_PREFIX,
     UNDELIVERED_REPLY,
     Accept,
     Accepted,
@@ -313,7 +312,7 @@ class WithdrawnMessages:
 
 def begins_session(item: Item) -> bool:
     """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
-    return command_of(item.message.text) == "/new" and not is_internal(item.message)
+    return command_of(item.message.text) == "/new" and not item.message.is_internal
 
 
 def _is_same_person(a: Principal, b: Principal) -> bool:
@@ -335,7 +334,7 @@ def may_join(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
         return False
     if sender_of(turn.item.message, owners).role is not sender_of(item.message, owners).role:
         return False
-    if is_internal(item.message):
+    if item.message.is_internal:
         return True
     return ours.user_id == theirs.user_id and not item.message.text.lstrip().startswith("/")
 
@@ -344,7 +343,7 @@ def is_same_task(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> b
     """Return whether both are notifications of the same task. owners: the setting `agent.owners`."""
     task_id = turn.item.message.metadata.get("taskId")
     return (
-        is_internal(item.message)
+        item.message.is_internal
         and task_id is not None
         and item.message.metadata.get("taskId") == task_id
         and may_join(item, turn, owners)

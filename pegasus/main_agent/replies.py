@@ -36,13 +36,12 @@ import attrs
 from pegasus.conversation import MOST_IN_A_ROW, Entry, call_signature, cancelled_result
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
-from pegasus.intake import is_internal
 from pegasus.main_agent.session import ItemProgress, NextStep, Session
 from pegasus.messages import Address, Json, Metadata, OutboundMessage
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.schedule import SCHEDULED
-from pegasus.storage import Item, Post, PostResult, escape_field
+from pegasus.storage import Item, Post, PostResult
 from pegasus.tools import prepare_arguments
 from pegasus.wire import encode_json
 
@@ -138,7 +137,7 @@ def parse_reply(call: ToolCall, item: Item) -> Post | str:
         str(arguments.get(name) or "").strip() or None for name in ("channelId", "channelType", "replyTo")
     )
     source = item.message.channel
-    if channel_id is None and kind not in (None, source.type, escape_field(source.type)):
+    if channel_id is None and kind not in (None, source.type, source.address.escaped.type):
         return f"channelId is missing, and channelType {kind!r} is not that of the message"
     if channel_id is None:
         return _post(item, text, call.id, source.channel_id, source.type, source.reply_to)
@@ -193,9 +192,9 @@ def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: st
     others could not tell what is being answered. No other conversation is told.
     """
     message = item.message
-    metadata: dict[str, Json] = {} if is_internal(message) else {"inReplyTo": message.id}
-    given = tuple(map(escape_field, (channel_id, channel_type or message.channel.type)))
-    is_same = given == (escape_field(message.channel.channel_id), escape_field(message.channel.type))
+    metadata: dict[str, Json] = {} if message.is_internal else {"inReplyTo": message.id}
+    given = Address(channel_type or message.channel.type, channel_id)
+    is_same = given.escaped == message.channel.address.escaped
     if metadata and is_same and (question := truncate(message.text[: 4 * QUESTION_LENGTH], QUESTION_LENGTH)):
         metadata["question"] = question
     return Post(
@@ -308,7 +307,7 @@ async def close_stopped_item(
     item does not end in that case but is worked on again, because the person who wrote /stop meant another chat, and the result of a
     task would be lost.
     """
-    ends = not (from_elsewhere and is_internal(item.message))
+    ends = not (from_elsewhere and item.message.is_internal)
     answered: set[str] = set()
     # Backwards, so that the results of a call are seen before the call itself.
     closing: list[Entry] = []

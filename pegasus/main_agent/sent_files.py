@@ -29,7 +29,7 @@ from pegasus.messages import Address, ChannelInfo, Json, Metadata, StoredFile
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.policy import is_owner, sender_of
-from pegasus.storage import Item, JournalMessage, Post, escape_field, keep_file
+from pegasus.storage import Item, JournalMessage, Post, keep_file
 from pegasus.tools import Effect, Reach, Tool, ToolContext, parameters, read_content
 
 MOST_FILES: Final = 10
@@ -96,7 +96,7 @@ class FileSender:
         message, owners = item.message, self._services.config.owners
         here = message.channel.address
         target = Address(reply.channel_type or here.type, reply.channel_id)
-        is_here = target in (here, Address(escape_field(here.type), escape_field(here.channel_id)))
+        is_here = target.escaped == here.escaped
         receiver = message.channel if is_here else ChannelInfo(target.type, target.channel_id)
         if is_owner(receiver, owners) and message.metadata.get(GROUP) is not True:
             return None

@@ -34,7 +34,6 @@ from pegasus.conversation import (
     Projection,
     encode,
     fence_of,
-    labels_of,
     new_fence,
     parse_metadata_line,
 )
@@ -54,7 +53,6 @@ from pegasus.storage import (
     PostResult,
     ReplaceFile,
     StorageError,
-    escape_field,
 )
 
 _log = get_logger("session")
@@ -194,8 +192,7 @@ class Session:
         """Return whether somebody else than the writer on this channel was seen in the same conversation."""
         if channel.user_id is None:
             return False
-        address = Address(escape_field(channel.type), escape_field(channel.channel_id))
-        return not self._writers.get(address, set()) <= {channel.user_id}
+        return not self._writers.get(channel.address.escaped, set()) <= {channel.user_id}
 
     # ------------------------------------------------------------------ writing
 
@@ -269,8 +266,8 @@ class Session:
                 self._starts.pop(item, None)  # the item that was begun last is the last one here
                 self._starts[item] = len(self.entries)
             self.projection.append(entry)
-            if labels := labels_of((entry,)):
-                self.outside = join_outside(self.outside, labels)
+            if entry.outside:
+                self.outside = join_outside(self.outside, entry.outside)
             if entry.role == "user":
                 self.is_fresh = False
                 user = entry.metadata.get("userId")

@@ -26,7 +26,6 @@ import attrs
 from pegasus.conversation import parse_metadata_line
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
-from pegasus.intake import is_internal
 from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import InboundMessage
 from pegasus.models import AssistantTurn, ModelResponse, ModelTraits, Turn, UserTurn
@@ -121,7 +120,7 @@ def describe_speech(setting: str, traits: ModelTraits) -> str:
 
 def must_speak(message: InboundMessage) -> bool:
     """Return whether somebody waits for an answer to this item: a person, or whoever asked for the task or the job that reports."""
-    if not is_internal(message):
+    if not message.is_internal:
         return True
     kind = message.metadata.get("type")
     return kind == SCHEDULED or (kind == TASK_NOTIFY and message.metadata.get("notification") in _AWAITED)
@@ -162,7 +161,7 @@ def no_answer(message: InboundMessage, *, is_cut: bool) -> str:
 
     is_cut: it reached the token limit before it had written anything that can be delivered, in its reasoning.
     """
-    if not is_internal(message):
+    if not message.is_internal:
         return f"{NO_ANSWER} {CUT_OFF}" if is_cut else NO_ANSWER
     if message.metadata.get("type") == SCHEDULED:
         return f"{truncate(message.text, _RESULT_LENGTH)}\n\n(A scheduled job is due, and the model gave no answer about it.)"

@@ -49,7 +49,7 @@ from pegasus.conversation import (
     with_unique_ids,
 )
 from pegasus.formatting import CHARACTERS_PER_TOKEN
-from pegasus.intake import GROUP, is_internal
+from pegasus.intake import GROUP
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.delegation import USE_SKILL
@@ -75,12 +75,12 @@ from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
-from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage, Progress
+from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress
 from pegasus.models import ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
 from pegasus.observe import get_logger
 from pegasus.outside import parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
-from pegasus.storage import Item, JournalMessage, Post, Take, escape_field
+from pegasus.storage import Item, JournalMessage, Post, Take
 from pegasus.tools import Reach, Tool, ToolContext, ToolOutcome, parameters
 
 _log = get_logger("main_agent")
@@ -154,7 +154,7 @@ class ThinkLoop:
         if progress.next is NextStep.NOTHING:
             return
         await self._services.toolset.refresh()
-        skills, invocation, is_from_person = self._services.toolset.skills, None, not is_internal(item.message)
+        skills, invocation, is_from_person = self._services.toolset.skills, None, not item.message.is_internal
         if skills is not None and not progress.thoughts and is_from_person:
             invocation = await skills.resolve(item.message.text)
         if progress.next is NextStep.RECORD:
@@ -182,7 +182,7 @@ class ThinkLoop:
         """
         services, session, message, now = self._services, self._session, item.message, self._services.clock()
         index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
-        if is_internal(message):
+        if message.is_internal:
             entry = internal_entry(item, now, session.fence)
         else:
             media = KeptMedia()
@@ -231,7 +231,8 @@ class ThinkLoop:
         """
         session, config, now = self._session, self._services.config, self._services.clock()
         response = answer.response
-        notice = answer.notice if self._principal(item).is_owner else ""
+        principal = self._principal(item)
+        notice = answer.notice if principal.is_owner else ""
         if answer.failure:
             await apologise(item, session, now, "\n\n".join(part for part in (answer.failure, notice) if part))
             return
@@ -242,7 +243,7 @@ class ThinkLoop:
         surplus = first_surplus(session.of_item(item.n), calls)
         replies = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
         paths = {call.id: media_paths(call) for call in calls}
-        replies = {id: await self._permitted(reply, item) for id, reply in replies.items()}
+        replies = {id: await self._permitted(reply, item, principal) for id, reply in replies.items()}
         replies = {id: await self._with_files(reply, paths[id], item) for id, reply in replies.items()}
         posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
         if answer.spoken:
@@ -255,26 +256,25 @@ class ThinkLoop:
         posted = dict(zip(posts, await session.commit((thought, *notes), tuple(posts.values())), strict=True))
         self._board.settle({post.channel.address for post in posted.values() if isinstance(post, OutboundMessage)})
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
-        is_told_all = config.scope == "global" or self._principal(item).is_owner
+        is_told_all = config.scope == "global" or principal.is_owner
         only = None if is_told_all else item.message.channel.address
         said = {
             key: reply_result(reply if isinstance(reply, str) else posted[key], only) for key, reply in replies.items()
         }
-        await self._carry_out(calls, surplus, said, item, active)
+        await self._carry_out(calls, surplus, said, item, principal, active)
 
-    async def _permitted(self, reply: Post | str, item: Item) -> Post | str:
+    async def _permitted(self, reply: Post | str, item: Item, principal: Principal) -> Post | str:
         """Return a reply, or why the policy does not allow it.
 
         The policy is asked where a task has read text from outside and its notification leads to a reply in another conversation than
         the one that the task was asked for in: that sends out what the agent knows, and nobody has said so. It is not asked where the
         reply goes to an owner. People may ask to be answered elsewhere.
         """
-        message, principal = item.message, self._principal(item)
-        if isinstance(reply, str) or not is_internal(message) or not parse_outside(message.metadata):
+        message = item.message
+        if isinstance(reply, str) or not message.is_internal or not parse_outside(message.metadata):
             return reply
         target = ChannelInfo(reply.channel_type or message.channel.type, reply.channel_id)
-        here = message.channel.address
-        is_here = target.address in (here, Address(escape_field(here.type), escape_field(here.channel_id)))
+        is_here = target.address.escaped == message.channel.address.escaped
         if is_here or is_owner(target, self._services.config.owners):
             return reply
         context = ToolContext(key=reply.key, principal=principal, origin=message.channel, outside=self._session.outside)
@@ -294,6 +294,7 @@ class ThinkLoop:
         surplus: int,
         said: Mapping[str, tuple[str, bool]],
         item: Item,
+        principal: Principal,
         active: ActiveSkills,
     ) -> None:
         """Run the calls of an answer in order and record their results.
@@ -310,7 +311,7 @@ class ThinkLoop:
             elif call.id in said:
                 outcome = ToolOutcome(*said[call.id])
             else:
-                outcome = await self._run_call(call, item)
+                outcome = await self._run_call(call, item, principal)
                 now = self._services.clock()
             metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
             metadata |= fenced_metadata(outcome.outside, session.fence)
@@ -328,7 +329,7 @@ class ThinkLoop:
         skills = self._services.toolset.skills
         return ActiveSkills() if skills is None else active_skills(entries, skills.catalog.get)
 
-    async def _run_call(self, call: ToolCall, item: Item) -> ToolOutcome:
+    async def _run_call(self, call: ToolCall, item: Item, principal: Principal) -> ToolOutcome:
         """Run the tool of a call and return its outcome.
 
         Whatever goes wrong becomes a result: a call that could not be parsed, a tool that does not exist (models invent some), one
@@ -345,7 +346,7 @@ class ThinkLoop:
         limit = _result_limit(self._services)
         context = ToolContext(
             key=key,
-            principal=self._principal(item),
+            principal=principal,
             user_id=channel.user_id,
             origin=channel,
             max_result=limit,

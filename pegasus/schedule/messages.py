@@ -7,11 +7,10 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
-from pegasus.messages import ChannelInfo, InboundMessage, Json
+from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Role
 from pegasus.schedule.jobs import Job, JobDraft
-from pegasus.storage import INTERNAL_ID_PREFIX
 
 SCHEDULED: Final = "scheduled"
 """`metadata.type` of a job's message, in the queue and in the session."""

@@ -30,7 +30,6 @@ Imports go downward in this list. Reading from the top answers what is promised,
 does.
 """
 
-from pegasus.storage.directory import escape_field
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.media_files import MEDIA_FOLDER, keep_file, load_files
 from pegasus.storage.messages import (
@@ -71,12 +70,11 @@ from pegasus.storage.messages import (
     Waiting,
     sender_of_channel,
 )
-from pegasus.storage.outbox import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, undelivered_item
+from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.volume import Disk, FileDisk, Volume
 
 __all__ = [
     "FLUSH_AFTER",
-    "INTERNAL_ID_PREFIX",
     "MEDIA_FOLDER",
     "UNDELIVERED_REPLY",
     "Accept",
@@ -117,7 +115,6 @@ __all__ = [
     "Unroutable",
     "Volume",
     "Waiting",
-    "escape_field",
     "keep_file",
     "load_files",
     "run_journal",

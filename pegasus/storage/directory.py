@@ -19,34 +19,17 @@ Ids are compared as they are escaped. Escaping an escaped id changes nothing, so
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 
-from pegasus.messages import Address, ChannelInfo
+from pegasus.messages import Address, ChannelInfo, escape_field
 from pegasus.storage.messages import Post, Unroutable
 
 MAX_ADDRESSES = 10_000
 """Addresses that the directory holds at most; the ones that were seen longest ago are dropped first."""
 MAX_NAMED = 20
 """Addresses that an `Unroutable` names at most."""
-
-_PERCENT = str.maketrans({"|": "%7C", "[": "%5B", "]": "%5D"})
-"""Characters that have a meaning in the metadata line."""
-_REMOVED = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
-"""Unicode categories of control characters, line ends, and lone surrogates, which no provider's UTF-8 could carry."""
-
-
-def escape_field(text: str) -> str:
-    """Return an id or name as it stands in the metadata line: `|`, `[`, `]` percent-escaped, no control characters.
-
-    >>> escape_field("a|b")
-    'a%7Cb'
-    """
-    if not text.isprintable():
-        text = "".join(character for character in text if unicodedata.category(character) not in _REMOVED)
-    return text.translate(_PERCENT)
 
 
 class Directory:

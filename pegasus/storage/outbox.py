@@ -36,7 +36,7 @@ from typing import ClassVar, Final
 import attrs
 
 from pegasus.formatting import truncate
-from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, OutboundMessage
+from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, OutboundMessage
 from pegasus.storage.carried_lines import NOTHING_CARRIED, SETTLED, CarriedLines, CarriedRuns
 from pegasus.storage.messages import Post
 from pegasus.storage.record_log import RecordLog, Rewrite, Staged, count_field, in_pieces
@@ -52,9 +52,6 @@ GIVEN_UP_AFTER_MS = GIVEN_UP_DAYS * 24 * 3600 * 1000
 """The same in milliseconds."""
 GONE = Span(0, 0)
 """The place of a reply whose text is not in the file any more."""
-INTERNAL_ID_PREFIX: Final = "\x1f"
-"""First character of the id of an item that the program itself makes. No id from outside has control characters, so nobody
-can make such an item or take its place."""
 UNDELIVERED_REPLY: Final = "reply_undelivered"
 """The `type` in the metadata of an item that reports an undelivered reply."""
 EXCERPT: Final = 80

@@ -178,7 +178,7 @@ class ToolExecutor:
         caller: a task's id, "" for the Main Agent. allows: whether the caller may use a tool. window: the model's, in tokens; 0 = not
         known.
         """
-        own = tuple(tool for tool in self.all() if allows(tool.name))
+        own = tuple(tool for name, tool in self._tools.items() if allows(name))
         if self._source is None:
             return own
         others = self._source.offered(caller, lambda name: self._allows(name) and allows(name), window)

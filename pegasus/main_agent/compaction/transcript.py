@@ -23,9 +23,9 @@ from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, 
 from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, fenced, parse_outside
+from pegasus.outside import Outside, fenced
 from pegasus.schedule import HEARTBEAT, SCHEDULED
-from pegasus.storage import UNDELIVERED_REPLY, escape_field
+from pegasus.storage import UNDELIVERED_REPLY
 from pegasus.wire import decode_object
 
 MESSAGE_LENGTH: Final = 2_000
@@ -107,7 +107,7 @@ def _with_fence(event: TranscriptEvent, entry: Entry) -> TranscriptEvent:
         return event
     left_out = len(entry.content) - len(event.text)  # the metadata line and the heading
     own = max(0, start - left_out) if type(start) is int else 0
-    return attrs.evolve(event, outside=parse_outside(entry.metadata), fence=fence, fenced_from=own)
+    return attrs.evolve(event, outside=entry.outside, fence=fence, fenced_from=own)
 
 
 def _user_event(entry: Entry, address: Address) -> TranscriptEvent:
@@ -150,7 +150,7 @@ def _reply_address(entry: Entry, arguments: Metadata, address: Address) -> Addre
     result = _result_object(entry)
     kind = result.get("channelType") or arguments.get("channelType") or address.type
     channel_id = result.get("channelId") or arguments.get("channelId") or ""
-    return Address(escape_field(str(kind)), escape_field(str(channel_id)))
+    return Address(str(kind), str(channel_id)).escaped
 
 
 def _result_object(entry: Entry) -> dict[str, Json]:

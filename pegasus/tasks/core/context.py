@@ -30,11 +30,11 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from pegasus.conversation import BadEntry, Entry, decode, labels_of, to_json
+from pegasus.conversation import BadEntry, Entry, decode, to_json
 from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, outside_metadata
+from pegasus.outside import Outside, join_outside, outside_metadata
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
 
@@ -170,7 +170,7 @@ class TaskContext:
     @property
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that the task has read, what its submitter had read included."""
-        return labels_of(self.messages)
+        return join_outside(*(entry.outside for entry in self.messages))
 
 
 # ------------------------------------------------------------------ events

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from pegasus.conversation import Entry, encode, labels_of
+from pegasus.conversation import Entry, encode
 from pegasus.main_agent import page_of
 from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, opening_entry
 from pegasus.main_agent.compaction.transcript import write_transcript
@@ -195,7 +195,7 @@ def test_the_labels_of_an_archive_are_those_of_the_lines_that_are_read():
 def test_a_summary_has_the_labels_of_what_it_sums_up():
     summary = SessionSummary("They talked.", by_code=False)
     entry = opening_entry(0, "a.jsonl", summary, OpenItems(), (Outside.WEB, Outside.GUEST))
-    assert labels_of((entry,)) == ("guest", "web")
+    assert entry.outside == ("guest", "web")
 
 
 def test_the_model_of_summaries_sees_fences_too():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.messages import Address, ChannelInfo
-from pegasus.storage.directory import Directory, escape_field, resolve
+from pegasus.messages import Address, ChannelInfo, escape_field
+from pegasus.storage.directory import Directory, resolve
 from pegasus.storage.messages import Post, Unroutable
 
 CLI = ChannelInfo("cli", "main", "me")

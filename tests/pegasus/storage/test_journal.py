@@ -12,8 +12,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from actors import ActorDied, ActorError
-from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
-from pegasus.storage import INTERNAL_ID_PREFIX, UNDELIVERED_REPLY, FileDisk
+from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, OutboundMessage
+from pegasus.storage import UNDELIVERED_REPLY, FileDisk
 from pegasus.storage.messages import (
     Accept,
     Accepted,
