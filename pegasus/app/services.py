@@ -40,6 +40,7 @@ from pegasus.intake import PairingBook
 from pegasus.main_agent import (
     GLOBAL,
     NO_CHAT,
+    SEND_FILE,
     SPAWN_ALIAS,
     AgentServices,
     AgentToolset,
@@ -361,7 +362,8 @@ def _toolset(
         skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
         files=environment.files,
     )
-    return AgentToolset(prompts, executor, aliases=frozenset({SPAWN_ALIAS}), skills=invoker)
+    aliases, sends_files = frozenset({SPAWN_ALIAS}), is_wanted(SEND_FILE.name)
+    return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)
 
 
 def _executor(

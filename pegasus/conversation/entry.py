@@ -54,7 +54,8 @@ class Entry:
     """Facts beside the text.
 
     user: "item" (number in the inbox), "messageId", "userId", "media", "skill". assistant: "thinking", "thinkingOf", "usage",
-    "stopReason", "spoken". tool: "error" (true if the call failed). Any role: "type" (kind of a note of ours), "ends" (true if the
+    "stopReason", "spoken", "sends" (files that go out with it). tool: "error" (true if the call failed), "gathered" (a file that
+    waits for the end of the turn). Any role: "type" (kind of a note of ours), "ends" (true if the
     note ends the work on its item), "outside", "fence" and "fencedFrom" (text from outside; see `fences`).
     """
 

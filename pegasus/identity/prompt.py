@@ -214,6 +214,7 @@ TOOL_GROUPS: Final = {
             "metadata. May be called several times, also to another channel than the one you were asked in. "
             "media: paths of files in the workspace to send along, such as a picture that a task has made."
         ),
+        "send_file": "send_file(path): Send a file of the workspace; it goes out behind your answer.",
         "spawn_subagent": "spawn_subagent(description, input, type?): Delegate work to a background subagent.",
         "use_skill": "use_skill(skill, args?): Use a registered skill by its name.",
         "propose_persona_change": (

@@ -51,6 +51,7 @@ from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.history import Place, history_json, read_history
+from pegasus.main_agent.media_queue import SEND_FILE
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
@@ -80,6 +81,7 @@ __all__ = [
     "NO_CHAT",
     "PAGE_ROWS",
     "REPLY",
+    "SEND_FILE",
     "SKILLS",
     "SPAWN_ALIAS",
     "TASKS",

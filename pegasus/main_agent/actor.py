@@ -232,6 +232,7 @@ class _MainAgent:
         progress = self._session.progress(item.n, item.message.id)
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
+            await self._loop.send_gathered(item)
         elif begins_session(item):
             if (
                 self._services.config.scope == "global"

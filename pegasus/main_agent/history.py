@@ -25,6 +25,7 @@ import attrs
 
 from pegasus.conversation import Entry, decode, parse_metadata_line
 from pegasus.main_agent.archives import LONGEST, archive_names, is_archive, open_archive
+from pegasus.main_agent.media_queue import files_sent_by
 from pegasus.main_agent.replies import REPLY, note_of
 from pegasus.main_agent.session_files import CURRENT, SessionFiles, files_of
 from pegasus.messages import Address, Json
@@ -165,11 +166,14 @@ class _HistoryReader:
             self._take_thought(entry)
         elif entry.role == "user":
             self._take_message(entry)
+        elif files := files_sent_by(entry):
+            self._replies.append(PastMessage("agent", "", entry.ts, media=tuple(file.name for file in files)))
 
     def _take_thought(self, entry: Entry) -> None:
         content = entry.content
         if entry.metadata.get("spoken") is True and content.strip():
-            self._replies.append(PastMessage("agent", content.strip(), entry.ts))
+            names = tuple(file.name for file in files_sent_by(entry))
+            self._replies.append(PastMessage("agent", content.strip(), entry.ts, media=names))
         elif entry.metadata.get("ends") is True and content.startswith(_NOTE_START):
             text = content.removeprefix(_NOTE_START).removesuffix(_NOTE_END)
             self._replies.append(PastMessage("agent", text, entry.ts))

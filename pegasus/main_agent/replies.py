@@ -36,8 +36,9 @@ import attrs
 from pegasus.conversation import MOST_IN_A_ROW, Entry, call_signature, cancelled_result
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
+from pegasus.main_agent.media_queue import SENT, files_sent_by
 from pegasus.main_agent.session import ItemProgress, NextStep, Session
-from pegasus.messages import Address, Json, Metadata, OutboundMessage
+from pegasus.messages import Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.schedule import SCHEDULED
@@ -176,13 +177,20 @@ def reply_to_sender(item: Item, text: str, purpose: str) -> Post:
     return _post(item, text, purpose, channel.channel_id, channel.type, channel.reply_to)
 
 
-def direct_reply(text: str, item: Item, thought: int) -> Post | None:
+def direct_reply(text: str, item: Item, thought: int, files: tuple[StoredFile, ...] = ()) -> Post | None:
     """Return the post of a text that is the reply itself (direct speech); None if the model chose silence.
 
-    thought: number of the thought within the item, for the key.
+    thought: number of the thought within the item, for the key. files: they go out behind the text.
     """
     text = text.strip()
-    return reply_to_sender(item, text, f"text-{thought}") if text and text != SILENCE else None
+    if not text or text == SILENCE:
+        return None
+    return attrs.evolve(reply_to_sender(item, text, f"text-{thought}"), files=files)
+
+
+def files_alone(files: tuple[StoredFile, ...], item: Item, thoughts: int) -> Post:
+    """Return the post of gathered files after a turn that has ended without a text. thoughts: that it had, for the key."""
+    return attrs.evolve(reply_to_sender(item, "", f"{SENT}-{thoughts}"), files=files)
 
 
 def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: str | None, reply_to: str | None) -> Post:
@@ -283,8 +291,11 @@ async def repeat_replies(item: Item, session: Session) -> None:
         if entry.item not in (None, item.n):
             break
         thoughts += entry.role == "assistant"
+        files = files_sent_by(entry)
         if entry.metadata.get("spoken") is True:
-            posts.append(direct_reply(entry.content, item, thoughts))
+            posts.append(direct_reply(entry.content, item, thoughts, files))
+        elif entry.metadata.get("type") == SENT and files:
+            posts.append(files_alone(files, item, thoughts))
         elif entry.metadata.get("ends") is True and entry.content.startswith(_NOTE_PREFIX):
             text = entry.content.removeprefix(_NOTE_PREFIX).removesuffix(")")
             posts.append(reply_to_sender(item, text, str(entry.metadata.get("type"))))

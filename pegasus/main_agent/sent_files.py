@@ -60,19 +60,25 @@ class FileSender:
     _journal: Ref[JournalMessage]
 
     async def keep(
-        self, paths: Sequence[str], item: Item, reply: Post, outside: tuple[Outside, ...]
+        self,
+        paths: Sequence[str],
+        item: Item,
+        reply: Post,
+        outside: tuple[Outside, ...],
+        before: Sequence[StoredFile] = (),
     ) -> tuple[StoredFile, ...] | str:
         """Return the files of a reply, which are on disk by then, or why they are not sent, in words for the model.
 
-        paths: as the model gave them. item: the message that is worked on. outside: labels of what the work has read.
+        paths: as the model gave them. item: the message that is worked on. outside: labels of what the work has read. before: files
+        that the same reply sends already; the bounds are those of all together.
 
         While the disk refuses to write, waits. Cancelled: some may be on disk, and nobody names them.
         """
         access = self._services.files
         if access is None:
             return "files cannot be sent here"
-        if len(paths) > MOST_FILES:
-            return f"found {len(paths)} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
+        if (count := len(before) + len(paths)) > MOST_FILES:
+            return f"found {count} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
         principal = sender_of(item.message, self._services.config.owners)
         context = attrs.evolve(
             access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
@@ -81,7 +87,7 @@ class FileSender:
             context = attrs.evolve(context, allowed_paths=(context.workspace,))
         refusal = await self._refusal(item, reply, context)
         files: list[StoredFile] = []
-        room = access.max_bytes
+        room = max(0, access.max_bytes - sum(file.size for file in before))
         for path in paths if refusal is None else ():
             content = await self._read(path, room, context)
             if isinstance(content, str):

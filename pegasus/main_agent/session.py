@@ -38,6 +38,7 @@ from pegasus.conversation import (
     parse_metadata_line,
 )
 from pegasus.main_agent.chat_commands import EndedWork
+from pegasus.main_agent.media_queue import MediaQueue
 from pegasus.main_agent.session_files import GLOBAL, SessionFiles
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
@@ -162,6 +163,8 @@ class Session:
         """Id of the fences around such text."""
         self.is_fresh = True
         """True while nobody has written anything in it."""
+        self.media_queue = MediaQueue()
+        """Files that `send_file` has gathered and no entry has sent yet."""
         self._starts: dict[int, int] = {}
         """Index of the user entry of each item, in the order in which the work on them began."""
         self._remember(entries)
@@ -266,6 +269,7 @@ class Session:
                 self._starts.pop(item, None)  # the item that was begun last is the last one here
                 self._starts[item] = len(self.entries)
             self.projection.append(entry)
+            self.media_queue.follow(entry)
             if entry.outside:
                 self.outside = join_outside(self.outside, entry.outside)
             if entry.role == "user":

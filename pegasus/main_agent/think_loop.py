@@ -54,6 +54,7 @@ from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.delegation import USE_SKILL
 from pegasus.main_agent.drafts import DraftBoard
+from pegasus.main_agent.media_queue import SEND_FILE, SENT, gathered, send_file_path, sent
 from pegasus.main_agent.queue_items import AgentTurn, find_newer, internal_entry, is_same_task, may_join, user_entry
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
@@ -61,6 +62,7 @@ from pegasus.main_agent.replies import (
     apologise,
     direct_reply,
     end_if_stuck,
+    files_alone,
     find_circle,
     first_surplus,
     media_paths,
@@ -82,6 +84,7 @@ from pegasus.outside import parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
 from pegasus.storage import Item, JournalMessage, Post, Take
 from pegasus.tools import Reach, Tool, ToolContext, ToolOutcome, parameters
+from pegasus.wire import encode_json
 
 _log = get_logger("main_agent")
 
@@ -152,6 +155,7 @@ class ThinkLoop:
         if progress.next is not NextStep.RECORD:
             await repeat_replies(item, session)
         if progress.next is NextStep.NOTHING:
+            await self.send_gathered(item)
             return
         await self._services.toolset.refresh()
         skills, invocation, is_from_person = self._services.toolset.skills, None, not item.message.is_internal
@@ -170,6 +174,19 @@ class ThinkLoop:
             await self._think_until_done(turn)
         except ModelError as error:
             await apologise(turn.item, session, clock(), model_failure(error))
+        await self.send_gathered(turn.item)
+
+    async def send_gathered(self, item: Item) -> None:
+        """Send the files that wait, where the work on an item has ended without a text that they could go out behind.
+
+        A crash before this is done leaves them waiting, and the next start calls it again.
+        """
+        session = self._session
+        if files := session.media_queue.waiting(item.message.channel.address):
+            thoughts = session.progress(item.n).thoughts
+            note = f"(Sent without a text: {', '.join(file.name for file in files)})"
+            entry = Entry(self._services.clock(), "system", note, metadata={"type": SENT, **sent(files)})
+            await session.commit((entry,), (files_alone(files, item, thoughts),))
 
     async def record(self, item: Item, invocation: SkillInvocation | None = None) -> None:
         """Write an item into the session for the first time; in a fresh session the index of memory stands before it.
@@ -246,12 +263,15 @@ class ThinkLoop:
         replies = {id: await self._permitted(reply, item, principal) for id, reply in replies.items()}
         replies = {id: await self._with_files(reply, paths[id], item) for id, reply in replies.items()}
         posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
+        files = session.media_queue.waiting(item.message.channel.address) if answer.spoken else ()
         if answer.spoken:
-            spoken = direct_reply(answer.spoken, item, before.thoughts + 1)
+            spoken = direct_reply(answer.spoken, item, before.thoughts + 1, files)
             posts = {} if spoken is None else {_SPOKEN: spoken}
         if notice:
             posts[NOTICE] = reply_to_sender(item, notice, NOTICE)
         thought = _thought_entry(response, now, calls, spoken=_SPOKEN in posts)
+        if _SPOKEN in posts:
+            thought = attrs.evolve(thought, metadata={**thought.metadata, **sent(files)})
         notes = [] if answer.is_final else _notes(item, response, now)
         posted = dict(zip(posts, await session.commit((thought, *notes), tuple(posts.values())), strict=True))
         self._board.settle({post.channel.address for post in posted.values() if isinstance(post, OutboundMessage)})
@@ -304,16 +324,19 @@ class ThinkLoop:
         """
         session, now, has_ended = self._session, self._services.clock(), False
         for number, call in enumerate(calls):
+            facts: dict[str, Json] = {}
             if number >= surplus or has_ended:
                 outcome = _refused(_REPEATED)
             elif (refusal := active.refusal(call)) is not None:
                 outcome = _refused(refusal)
             elif call.id in said:
                 outcome = ToolOutcome(*said[call.id])
+            elif call.name == SEND_FILE.name and self._services.files is not None:
+                outcome, facts = await self._gather(call, item)
             else:
                 outcome = await self._run_call(call, item, principal)
                 now = self._services.clock()
-            metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
+            metadata: dict[str, Json] = {"error": True} if outcome.failed else facts
             metadata |= fenced_metadata(outcome.outside, session.fence)
             if outcome.pictures:
                 keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
@@ -323,6 +346,23 @@ class ThinkLoop:
             if call.name == USE_SKILL:
                 active = self._active_skills(entries)  # this call may have brought a skill into force
             has_ended = has_ended or find_circle(entries) is not None
+
+    async def _gather(self, call: ToolCall, item: Item) -> tuple[ToolOutcome, dict[str, Json]]:
+        """Keep the file of a `send_file` call. Return the outcome, and the metadata by which the session knows that it waits.
+
+        A crash before the result is written leaves a file that nobody names, and a call that is marked as not carried out.
+        """
+        path, problem = send_file_path(call.arguments)
+        if problem := call.error or problem:
+            return _refused(problem), {}
+        waiting = self._session.media_queue.waiting(item.message.channel.address)
+        reply = reply_to_sender(item, "", call.id)
+        kept = await self._sender.keep((path,), item, reply, self._session.outside, waiting)
+        if isinstance(kept, str):
+            return _refused(f"not sent: {kept}"), {}
+        [file] = kept
+        result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
+        return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
 
     def _active_skills(self, entries: Sequence[Entry]) -> ActiveSkills:
         """Return the skills that are in force after these entries of an item."""

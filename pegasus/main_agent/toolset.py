@@ -3,8 +3,9 @@
 Each variant stays the same for the whole run, byte for byte, so that a provider finds it in its cache at every call.
 
 A model with a small context window is shown the lean tools: a few, with short descriptions. The schemas of all tools take about 2,200
-tokens, half of a window of 4,096. The eight lean ones take a quarter of that. They were chosen by what people ask an assistant for:
-to speak, to give work to a task and answer its question, to remember and to find again, to follow a skill, to know the time.
+tokens, half of a window of 4,096. The eight lean ones, and `send_file` in direct speech, take a quarter of that. They were chosen by
+what people ask an assistant for: to speak, to send a file, to give work to a task and answer its question, to remember and to find
+again, to follow a skill, to know the time.
 Everything else (lists of tasks, archives, replays) people can get by commands. A lean tool is the full tool with a shorter schema: it
 has the same name, is run by the same function, and its parameters are some of the full tool's, all of whose required ones are among
 them. So a session can go on with the full tools when a larger model is chosen.
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from pegasus.identity import SMALL_WINDOW, MainPrompts
+from pegasus.main_agent.media_queue import SEND_FILE
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.messages import Json
@@ -47,6 +49,8 @@ class AgentToolset:
     """Runs the tools beside `reply`, within their time limits, and masks secrets in their results."""
     aliases: frozenset[str] = frozenset()
     """Names of tools that are accepted but not shown to the model."""
+    sends_files: bool = False
+    """Whether `send_file` is offered in direct speech."""
     skills: SkillInvoker | None = None
     """Skills that people and the model can call by name."""
     _profiles: dict[tuple[bool, bool, bool], AgentProfile] = attrs.field(factory=dict, init=False)
@@ -81,7 +85,8 @@ class AgentToolset:
         key = direct, lean, tools
         if key not in self._profiles:
             offered = self.executor.offered(window=SMALL_WINDOW if lean else 0) if tools else ()
-            specs = (REPLY, *(tool.spec for tool in offered if tool.name not in self.aliases)) if tools else ()
+            spoken_with = (REPLY, SEND_FILE) if direct and self.sends_files else (REPLY,)
+            specs = (*spoken_with, *(tool.spec for tool in offered if tool.name not in self.aliases)) if tools else ()
             if lean:
                 specs = (
                     *lean_specs(spec.name for spec in specs),
@@ -119,6 +124,7 @@ LEAN_TOOLS: Final = (
         {"description": "a few words", "input": "the whole task; it sees nothing of this conversation"},
     ),
     _lean("resume_task", "Give a task the answer it asked for, or more work.", {"taskId": "", "input": ""}),
+    _lean("send_file", "Send a file along with your answer.", {"path": "in the workspace"}),
     _lean("use_skill", "Get the instructions of a skill.", {"skill": "its name"}, args=""),
     _lean("memory_search", "Find what was noted or said before.", {"query": "one or two words"}),
     _lean("memory_read", "Read a memory file.", {"path": "such as facts/user.md"}),

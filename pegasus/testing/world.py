@@ -313,6 +313,7 @@ async def open_world(
     models: Mapping[str, LanguageModel] = MappingProxyType({}),
     secrets: tuple[str, ...] = (),
     files: WorkspaceFiles | None = None,
+    workspace: Path = Path(),
     services: Callable[[ServiceContext], Sequence[ServiceAdapter]] = lambda context: (),
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
@@ -320,7 +321,7 @@ async def open_world(
     task_model: thinks in tasks, if it is another one. tools: what tasks have beside memory and current_time. subagents: folders
     of SUBAGENT.md. skills: folders of skills, beside the built-in ones. clock: the wall clock, ms since the epoch. models: other
     ones, by role ("compact", say) or by name. secrets: texts that no result of a tool may show. files: the
-    owner's files that are part of the prompt.
+    owner's files that are part of the prompt. workspace: folder that replies and tools take files from.
 
     services: makes adapters of chat services, which run beside the fake channels. The settings decide about access there.
 
@@ -338,7 +339,7 @@ async def open_world(
         clock=clock,
         random=Random(0),  # noqa: S311
         make_fence=lambda: "fence00000",
-        workspace=Path(),
+        workspace=workspace,
         subagent_folders=tuple(subagents),
         skills=SkillCatalog(BUILT_IN_SKILLS, *skills, in_thread=False),
         files=files,

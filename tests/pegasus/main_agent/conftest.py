@@ -1,6 +1,7 @@
 """What tests of the Main Agent have in common."""
 
 import pytest
+import trio
 
 
 @pytest.fixture
@@ -14,3 +15,14 @@ def write(tmp_path):
         return tmp_path / name
 
     return write
+
+
+@pytest.fixture
+def threads_in_place(monkeypatch):
+    """Functions for threads run in place: virtual time would pass a deadline while a thread reads a file."""
+
+    async def run_sync(function, *arguments, **options):
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)

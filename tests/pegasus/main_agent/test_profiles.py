@@ -63,7 +63,7 @@ async def test_the_lean_prompt_speaks_only_of_tools_that_are_offered(toolset):
 
 
 async def test_lean_tools_are_accepted_by_the_full_ones(toolset):
-    full = {spec.name: spec.parameters for spec in toolset.profile("monologue").specs}
+    full = {spec.name: spec.parameters for spec in toolset.profile("direct").specs}
     for spec in LEAN_TOOLS:
         assert set(spec.parameters["properties"]) <= set(full[spec.name]["properties"])
         assert set(full[spec.name].get("required", [])) <= set(spec.parameters["required"])
