@@ -2,15 +2,16 @@
 
     {"channelId":"42","seq":13,"part":0,"of":2,"id":"8121"}      the service has taken piece 0 of reply 13, as its message 8121
     {"channelId":"42","seq":13,"part":1,"attempts":1}            the service is asked for the first time to take piece 1
-    {"channelId":"42","draft":"8120"}                            message 8120 shows a draft; "" for none, "?" before it is known
+                          "mark":"7c1f…"                         … and can be asked for it by this mark
+    {"channelId":"42","draft":"8120"}                            message 8120 shows a draft; "" for none, "?…" before it is known;
+                                                                 behind a space, what the adapter must know about it
     {"key":"approval/a-7f3k","value":{…}}                        anything that an adapter wants to find again
 
 A line is on disk before the next piece is sent. So a crash repeats at most the one piece whose acknowledgement was not recorded yet:
 not a long reply from its beginning, and not a reply whose acknowledgement the journal had not written yet.
 
-A service that recognises no repeated call (Telegram) would show that piece once more after each further crash at the same step. For it
-each attempt is on disk before it is made, and one that was made twice without an answer is not made again. A draft that may be shown
-counts as an attempt.
+Each attempt is on disk before it is made, so that a process that finds one knows that the message may be there (`attempts`). A draft
+that may be shown counts as an attempt.
 
 The file is `channels/<type>.jsonl` below data/, written by the journal. What is over is dropped when the file is rewritten: at a
 start, and when it has got long.
@@ -38,7 +39,7 @@ KEPT_FACTS: Final = 1_000
 RETRY_DELAY: Final = 2.0
 """Seconds until a line that the disk has refused is offered again."""
 UNSURE: Final = "?"
-"""In place of the message id of a draft that the service was asked to show, and of which nobody knows whether it does."""
+"""Begins what stands in place of the message id of a draft that the service was asked to show, before it is known whether it does."""
 UNCONFIRMED: Final = "unconfirmed"
 """In place of the message id of a piece that is not sent again, though the service never said that it has taken it."""
 
@@ -68,6 +69,9 @@ class Attempts:
     seq: int
     part: int
     count: int
+    mark: str = ""
+    """By which the service can be asked for the message, "" if it cannot. With a count of 0 it should be asked, too: it has said that
+    it failed, which may not be true."""
 
 
 class DeliveryLog:
@@ -118,7 +122,7 @@ class DeliveryLog:
             case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "of": int(of), "id": str(id)}:
                 self._note_piece(channel_id, seq, part, of, id)
             case {"channelId": str(channel_id), "seq": int(seq), "part": int(part), "attempts": int(count)}:
-                self._note_attempts(channel_id, Attempts(seq, part, count))
+                self._note_attempts(channel_id, Attempts(seq, part, count, str(record.get("mark") or "")))
             case {"channelId": str(channel_id), "draft": str(id)}:
                 self._note_draft(channel_id, id)
             case {"key": str(key), "value": value}:
@@ -159,25 +163,42 @@ class DeliveryLog:
             known = DeliveredReply(seq, of)
         if part == len(known.ids):
             known.ids.append(id)
-        if self._drafts.get(channel_id) in (id, UNSURE):  # the message that has shown the draft holds the reply now
-            del self._drafts[channel_id]
+        draft = self._drafts.get(channel_id, "")
+        if draft.partition(" ")[0] == id or draft.startswith(
+            UNSURE
+        ):  # the message that has shown the draft holds the reply now
+            self._drafts.pop(channel_id, None)
         self._replies[channel_id] = known
 
     # ------------------------------------------------------------------ attempts
 
     def attempts_at(self, reply: OutboundMessage, part: int) -> int:
         """Return how often the service was asked to take a piece without that its answer is known."""
-        known = self._attempts.get(reply.channel.channel_id)
-        return known.count if known is not None and (known.seq, known.part) == (reply.seq, part) else 0
+        known = self._attempts_for(reply, part)
+        return known.count if known is not None else 0
 
-    async def set_attempts(self, reply: OutboundMessage, part: int, count: int) -> None:
-        """Record how often the service was asked to take a piece. Returns when it is on disk, as `add_piece` does."""
+    def attempt_mark(self, reply: OutboundMessage, part: int) -> str:
+        """Return the mark that the last attempt to send a piece had, "" if it had none or was taken back."""
+        known = self._attempts_for(reply, part)
+        return known.mark if known is not None else ""
+
+    def _attempts_for(self, reply: OutboundMessage, part: int) -> Attempts | None:
+        known = self._attempts.get(reply.channel.channel_id)
+        return known if known is not None and (known.seq, known.part) == (reply.seq, part) else None
+
+    async def set_attempts(self, reply: OutboundMessage, part: int, count: int, mark: str = "") -> None:
+        """Record how often the service was asked to take a piece. Returns when it is on disk, as `add_piece` does.
+
+        mark: by which the service can be asked for the message.
+        """
         channel_id = reply.channel.channel_id
-        self._note_attempts(channel_id, Attempts(reply.seq, part, count))
-        await self._write({"channelId": channel_id, "seq": reply.seq, "part": part, "attempts": count})
+        attempts = Attempts(reply.seq, part, count, mark)
+        if attempts != self._attempts.get(channel_id, Attempts(reply.seq, part, 0)):
+            self._note_attempts(channel_id, attempts)
+            await self._write(_attempts_record(channel_id, attempts))
 
     def _note_attempts(self, channel_id: str, attempts: Attempts) -> None:
-        if attempts.count:
+        if attempts.count or attempts.mark:
             self._attempts[channel_id] = attempts
         else:
             self._attempts.pop(channel_id, None)
@@ -258,11 +279,13 @@ class DeliveryLog:
             for channel_id, reply in self._replies.items()
             for part, id in enumerate(reply.ids)
         ]
-        records += [
-            {"channelId": channel_id, "seq": attempts.seq, "part": attempts.part, "attempts": attempts.count}
-            for channel_id, attempts in self._attempts.items()
-        ]
+        records += [_attempts_record(channel_id, attempts) for channel_id, attempts in self._attempts.items()]
         records += [{"channelId": channel_id, "draft": id} for channel_id, id in self._drafts.items()]
         records += [{"key": key, "value": value} for key, value in self._facts.items()]
         self._lines = len(records)
         await self._journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
+
+
+def _attempts_record(channel_id: str, attempts: Attempts) -> dict[str, Json]:
+    mark: dict[str, Json] = {"mark": attempts.mark} if attempts.mark else {}
+    return {"channelId": channel_id, "seq": attempts.seq, "part": attempts.part, "attempts": attempts.count, **mark}

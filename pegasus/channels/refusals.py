@@ -13,10 +13,12 @@ __all__ = ["CredentialsRefused", "NotKept", "RateLimited", "ReplyRefused", "Serv
 class ServiceDown(Exception):
     """The service gave no answer that counts: no connection, a timeout, a 5xx. Tried again for ever. str() is the reason."""
 
-    def __init__(self, reason: str, *, may_have_acted: bool = True) -> None:
+    def __init__(self, reason: str, *, may_have_acted: bool = True, says_failed: bool = False) -> None:
         super().__init__(reason)
         self.may_have_acted = may_have_acted
         """The service may have done what it was asked for. False if the request never got there, or was answered with a failure."""
+        self.says_failed = says_failed
+        """It was answered with a failure. A server in front of the service may say so, though it is done."""
 
 
 class RateLimited(Exception):

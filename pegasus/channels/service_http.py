@@ -175,7 +175,8 @@ async def request(
         raise ServiceDown(_explain(error), may_have_acted=not isinstance(error, _NEVER_SENT)) from None
     if response.status_code >= 500:
         is_unknown = response.status_code == GATEWAY_TIMEOUT
-        raise ServiceDown(f"it answers with status {response.status_code}", may_have_acted=is_unknown)
+        reason = f"it answers with status {response.status_code}"
+        raise ServiceDown(reason, may_have_acted=is_unknown, says_failed=True)
     if 300 <= response.status_code < 400:
         reason = f"it redirects (status {response.status_code}), which is not followed; check base_url"
         raise ServiceDown(reason, may_have_acted=False)

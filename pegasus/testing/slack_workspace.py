@@ -351,17 +351,20 @@ class SlackWorkspace:
         return view | {"blocks": list(post.blocks)}
 
     def _conversations_history(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        channel, limit = self._conversation(params), int(params.get("limit") or 100)
+        channel = self._conversation(params)
         found = [post for post in self.posts if post.channel == channel and not post.thread_ts and not post.is_deleted]
-        return {"messages": [self._view(post) for post in reversed(found[-limit:])], "has_more": len(found) > limit}
+        return self._messages(found[::-1], params)
 
     def _conversations_replies(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        channel, limit = self._conversation(params), int(params.get("limit") or 1000)
-        key = channel, str(params.get("ts"))
+        key = self._conversation(params), str(params.get("ts"))
         found = [post for post in self.posts if (post.channel, post.thread_ts) == key and not post.is_deleted]
+        return self._messages(found, params)
+
+    def _messages(self, posts: Sequence[SlackPost], params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a page of messages, those newer than `oldest`."""
         oldest = float(params.get("oldest") or 0)
-        newer = [self._view(post) for post in found if float(post.ts) > oldest]
-        return {"messages": newer[:limit], "has_more": len(newer) > limit}
+        page = self._page("messages", [self._view(post) for post in posts if float(post.ts) > oldest], params)
+        return page | {"has_more": bool(page["response_metadata"]["next_cursor"])}
 
     def _chat_postEphemeral(self, params: Mapping[str, Any]) -> dict[str, Any]:
         channel = self._conversation(params)
@@ -422,6 +425,14 @@ class SlackWorkspace:
             file.is_complete, file.channel = True, channel
             file.thread_ts = str(params["thread_ts"]) if params.get("thread_ts") else None
         return {"files": [self.files[entry["id"]].view() for entry in given]}
+
+    def _files_info(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        file = self.files.get(str(params.get("file")))
+        if file is None:
+            raise SlackRefusal("file_not_found")
+        places = [file.channel] if file.is_complete and file.channel else []
+        kinds = {"ims": [id for id in places if id.startswith("D")], "groups": []}
+        return {"file": file.view() | kinds | {"channels": [id for id in places if not id.startswith("D")]}}
 
     def _assistant_threads_setStatus(self, params: Mapping[str, Any]) -> dict[str, Any]:
         key = str(params.get("channel_id")), str(params.get("thread_ts"))

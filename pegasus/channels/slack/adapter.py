@@ -3,20 +3,14 @@
 In: Socket Mode where there is an `app_token` (`socket_mode`), otherwise the Events API, whose requests the HTTP server hands to
 `receive`. Either way a delivery is acknowledged only when its message is on disk.
 
-Out: each reply as one message or more, in mrkdwn. A reply to a message outside of a thread goes to the conversation, one to a message
-in a thread goes there (`ChannelInfo.reply_to` is the `thread_ts`).
-
-**Hardly ever twice.** Slack takes no id of ours that would make a repeated message the same. But it keeps metadata with each message
-and tells what was written last. So where a message may have been posted before, because a call had no answer or the process is
-new, the adapter looks first.
+Out: each reply as one message or more, in mrkdwn (`sending`). A reply to a message outside of a thread goes to the conversation, one
+to a message in a thread goes there (`ChannelInfo.reply_to` is the `thread_ts`).
 """
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -32,39 +26,28 @@ from pegasus.channels.slack.buttons import (
     APPROVAL,
     DENY,
     PAIR,
-    PAIRING,
-    approval_blocks,
-    pairing_blocks,
     section_blocks,
 )
 from pegasus.channels.slack.incoming import TYPE, SlackIncoming, assistant_key
 from pegasus.channels.slack.markup import escape_mrkdwn, render_mrkdwn
 from pegasus.channels.slack.names import SlackNames
-from pegasus.channels.slack.reading import SlackClick, SlackIdentity, is_ts
+from pegasus.channels.slack.reading import SlackClick, SlackIdentity
+from pegasus.channels.slack.sending import LONGEST_TEXT, SlackSender, rendered_length, thread_of
 from pegasus.channels.slack.socket_mode import Connect, Delivery, SocketMode, connect_stream
 from pegasus.channels.slack.webhook import read_webhook
 from pegasus.channels.splitting import split_markdown
 from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
-from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Media, OutboundMessage, Progress, Typing
+from pegasus.messages import ApprovalNotice, ChannelInfo, Media, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import end_text
 from pegasus.settings import SlackSettings
 
-LONGEST_TEXT: Final = 40_000
-"""Characters of a message; Slack cuts longer ones. https://docs.slack.dev/reference/methods/chat.postMessage"""
 ANSWER_TIME: Final = 2.5
 """Seconds until a webhook is answered, so that Slack has the answer within its 3. Then it is asked to come again."""
 CHECK_PAUSE: Final = 600.0
 """Seconds between two questions whether the token still counts, where no WebSocket would tell."""
-MOST_POSTED: Final = 5_000
-"""Conversations of which the last post is remembered."""
-LOOK_BACK: Final = 86_400.0
-"""Seconds of a thread in which a message is looked for that may have been posted."""
 STATUS: Final = "is thinking…"
 """Typing sign of an assistant thread; Slack puts the app's name before it."""
-
-_HOME: Final = "home"
-"""Key of the fact that has the name of this home."""
 
 _log = get_logger("slack")
 
@@ -81,18 +64,13 @@ class SlackAdapter(ServiceAdapter):
         self.settings = settings
         self.api = SlackApi(settings.base_url, settings.bot_token, settings.app_token, context.transport)
         self.names = SlackNames(self.api)
+        self.sender = SlackSender(self.api, self.names, self.log, context)
         self.incoming = SlackIncoming(self, self.api, self.names, self._click)
         self._connect = connect
         self._background: trio.Nursery | None = None
         """Tasks of webhooks, which go on when Slack was asked to come again; None while the actor does not run."""
-        self._posted: dict[str, str] = {}
-        """By channelId, the id of the message whose call had no answer yet, "" if the last one had. The oldest first."""
         self._questions: dict[str, str] = {}
         """By the id of an approval, the text of the message that asks. After a restart the answer stands alone."""
-        self._home = ""
-        """Name of this home in the metadata of its messages: another home with the same tokens numbers its replies likewise."""
-        self._may_have_posted = False
-        """An earlier process of this home may have posted messages."""
 
     def connection(self) -> AbstractAsyncContextManager[object]:
         """Open what a run of the actor needs."""
@@ -100,7 +78,6 @@ class SlackAdapter(ServiceAdapter):
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
-        await self._name_home()
         async with trio.open_nursery() as nursery:
             self._background = nursery
             try:
@@ -110,15 +87,6 @@ class SlackAdapter(ServiceAdapter):
                 nursery.cancel_scope.cancel()
                 with trio.CancelScope(shield=True):
                     await self.api.aclose()
-
-    async def _name_home(self) -> None:
-        """Take over the name of this home, or choose one. It is written at each start, since the log keeps the newest facts only."""
-        known = self.log.fact(_HOME)
-        if not self._home:
-            self._may_have_posted = isinstance(known, str)
-            self._home = known if isinstance(known, str) else token_hex(8)
-            await self.log.set_fact(_HOME, None)
-            await self.log.set_fact(_HOME, self._home)
 
     # ---------------------------------------------------------------- in
 
@@ -208,132 +176,23 @@ class SlackAdapter(ServiceAdapter):
 
     def pieces(self, reply: OutboundMessage) -> Sequence[str | Media]:
         """Return the texts (Markdown) and files of a reply."""
-        texts = split_markdown(reply.text, LONGEST_TEXT, _rendered_length)
+        texts = split_markdown(reply.text, LONGEST_TEXT, rendered_length)
         return [*(text for text in texts if render_mrkdwn(text).strip()), *reply.media]
 
     async def send(self, reply: OutboundMessage, piece: Any, number: int) -> str:
         """Send a text or a file; see `ServiceAdapter.send`."""
-        try:
-            target = await self.names.resolve(reply.channel.channel_id)
-            if isinstance(piece, Media):
-                return await self.api.upload(piece.name, b64decode(piece.data), target, _thread_of(reply.channel))
-            return await self._send_text(reply, target, piece, number)
-        except SlackRefused as error:
-            raise ReplyRefused(str(error)) from None
-
-    async def _send_text(self, reply: OutboundMessage, target: str, piece: str, number: int) -> str:
-        text = render_mrkdwn(piece)
-        thread = _thread_of(reply.channel)
-        approval, code = (str(reply.metadata.get(key) or "") for key in (APPROVAL, PAIRING))
-        blocks = approval_blocks(text, approval) if approval else pairing_blocks(text, code) if code else None
-        id = f"{self._home}/{reply.channel.channel_id}/{reply.seq}/{number}"
-        ts = "" if blocks or number else await self._finish_draft(reply, target, text, id)
-        if not ts:
-            ts = await self._post_once(reply, target, text, blocks, id)
-        if approval:
-            self._questions[approval] = text
-            await self.log.set_fact(_approval_key(approval), [target, ts])
+        id = await self.sender.send(reply, piece, number)
+        target, thread = await self.names.resolve(reply.channel.channel_id), thread_of(reply.channel)
+        if isinstance(piece, str) and (approval := str(reply.metadata.get(APPROVAL) or "")):
+            self._questions[approval] = render_mrkdwn(piece)
+            await self.log.set_fact(_approval_key(approval), [target, id])
         if thread is not None and not target.startswith("D"):
             await self.incoming.remember_thread(target, thread)
-        return ts
-
-    async def _post_once(
-        self, reply: OutboundMessage, target: str, text: str, blocks: list[Json] | None, id: str
-    ) -> str:
-        """Post a message and return its ts, unless it was posted before by a call without an answer, or by a process that has died."""
-        name, thread = reply.channel.channel_id, _thread_of(reply.channel)
-        content = {"text": text, "blocks": blocks, "metadata": _mark(id)}
-        last = self._posted.pop(name, None)
-        self._posted[name] = id
-        if len(self._posted) > MOST_POSTED:
-            del self._posted[next(iter(self._posted))]
-        try:
-            if last == id or (last is None and self._may_have_posted):
-                found, draft = await self._find_posted(target, thread, id)
-                if draft == self.log.draft_of(name).partition(" ")[0]:
-                    draft = ""  # it is still being written
-                if draft and not found:
-                    await self.api.call("chat.update", channel=target, ts=draft, **content)
-                if found or draft:
-                    self._posted[name] = ""
-                    return found or draft
-            # Slack would fetch each address for a preview, also one that somebody has made the agent write.
-            quiet = {"unfurl_links": False, "unfurl_media": False}
-            result = await self.api.call("chat.postMessage", channel=target, thread_ts=thread, **quiet, **content)
-        except (SlackRefused, RateLimited):
-            self._posted[name] = ""
-            raise
-        self._posted[name] = ""
-        return str(result["ts"])
-
-    async def _find_posted(self, target: str, thread: str | None, id: str) -> tuple[str, str]:
-        """Return the ts of the message with this id among the last ones, and of a draft that nobody knows of; "" for none."""
-        place: dict[str, Any] = {"channel": target, "include_all_metadata": True}
-        try:
-            if thread is None:
-                found = await self.api.call("conversations.history", limit=20, **place)
-            else:
-                oldest = f"{self.context.clock() / 1000 - LOOK_BACK:.6f}"
-                found = await self.api.call("conversations.replies", ts=thread, oldest=oldest, limit=200, **place)
-        except (SlackRefused, RateLimited) as error:
-            _log.debug("it is not known whether a message was posted", reason=str(error))
-            return "", ""
-        by_id = {
-            ((message.get("metadata") or {}).get("event_payload") or {}).get("id"): str(message["ts"])
-            for message in found["messages"]
-        }
-        return by_id.get(id, ""), by_id.get(f"{self._home}/draft", "")
-
-    # ---------------------------------------------------------------- signs
+        return id
 
     async def show_draft(self, draft: Progress) -> None:
-        """Show a reply while it is written: a message that is changed, and becomes the reply at last."""
-        name, thread = draft.channel.channel_id, _thread_of(draft.channel)
-        try:
-            target = await self.names.resolve(name)
-            shown = self._draft_ts(name, thread)
-            if draft.is_withdrawal:
-                await self._delete_draft(name, target)
-                return
-            pieces = split_markdown(draft.text, LONGEST_TEXT, _rendered_length)
-            text = render_mrkdwn(pieces[0]) if pieces else ""
-            if not text.strip():
-                return
-            if shown:
-                await self.api.call("chat.update", channel=target, ts=shown, text=text)
-                return
-            await self._delete_draft(name, target)
-            options = {"unfurl_links": False, "unfurl_media": False, "metadata": _mark(f"{self._home}/draft")}
-            posted = await self.api.call("chat.postMessage", channel=target, text=text, thread_ts=thread, **options)
-            await self.log.set_draft(name, f"{posted['ts']} {thread or ''}")
-        except SlackRefused as error:
-            raise ReplyRefused(str(error)) from None
-
-    def _draft_ts(self, name: str, thread: str | None) -> str:
-        """Return the ts of the draft that is shown in this thread, "" if there is none."""
-        ts, _, shown_in = self.log.draft_of(name).partition(" ")
-        return ts if shown_in == (thread or "") else ""
-
-    async def _finish_draft(self, reply: OutboundMessage, target: str, text: str, id: str) -> str:
-        """Make the draft the reply; return its ts, "" if there is none that can be changed."""
-        name = reply.channel.channel_id
-        shown = self._draft_ts(name, _thread_of(reply.channel))
-        if shown:
-            try:
-                await self.api.call("chat.update", channel=target, ts=shown, text=text, metadata=_mark(id))
-            except SlackRefused:  # somebody has deleted it
-                shown = ""
-        else:
-            await self._delete_draft(name, target)
-        await self.log.set_draft(name, "")
-        return shown
-
-    async def _delete_draft(self, name: str, target: str) -> None:
-        """Delete the draft of a conversation, in whatever thread it is."""
-        ts = self.log.draft_of(name).partition(" ")[0]
-        if ts:
-            await self._try_once("chat.delete", channel=target, ts=ts)
-            await self.log.set_draft(name, "")
+        """Show a reply while it is written."""
+        await self.sender.show_draft(draft)
 
     async def show_typing(self, typing: Typing) -> None:
         """Show that the agent thinks, in a thread of the assistant view. Slack has no such sign elsewhere."""
@@ -367,22 +226,6 @@ class _WebhookDelivery:
             _log.warning("a delivery of Slack was not taken", reason=str(error))
         finally:
             self.end.set()
-
-
-def _thread_of(channel: ChannelInfo) -> str | None:
-    """Return the thread_ts that a message goes to. What a model has made up is no thread; the message goes to the conversation."""
-    thread = channel.reply_to
-    return thread if thread is not None and is_ts(thread) else None
-
-
-def _rendered_length(markdown: str) -> int:
-    """Return the length of the message that a Markdown text becomes."""
-    return len(render_mrkdwn(markdown))
-
-
-def _mark(id: str) -> dict[str, Json]:
-    """Return the metadata by which a message of ours is found again: https://docs.slack.dev/messaging/message-metadata."""
-    return {"event_type": "pegasus_reply", "event_payload": {"id": id}}
 
 
 def _approval_key(id: str) -> str:

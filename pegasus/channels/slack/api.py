@@ -127,15 +127,19 @@ class SlackApi:
 
     # ---------------------------------------------------------------- files
 
-    async def upload(self, name: str, data: bytes, channel: str, thread_ts: str | None) -> str:
-        """Share a file in a conversation and return its id. Raises as `call`."""
+    async def upload(self, name: str, data: bytes) -> str:
+        """Upload a file, which nobody sees before it is shared; return its id. Raises as `call`."""
         ticket = await self.call("files.getUploadURLExternal", filename=name, length=len(data))
         response = await request(self._http, "POST", str(ticket["upload_url"]), content=data, timeout=FILE_TIMEOUT)
         if response.status_code != 200:
             raise ServiceDown(f"an upload is answered with status {response.status_code}")
-        files = [{"id": ticket["file_id"], "title": name}]
-        await self.call("files.completeUploadExternal", files=files, channel_id=channel, thread_ts=thread_ts)
         return str(ticket["file_id"])
+
+    async def share(self, id: str, title: str, channel: str, thread_ts: str | None) -> str:
+        """Share an uploaded file in a conversation; return its id. Raises as `call`."""
+        files = [{"id": id, "title": title}]
+        await self.call("files.completeUploadExternal", files=files, channel_id=channel, thread_ts=thread_ts)
+        return id
 
     async def download(self, url: str, limit: int) -> bytes:
         """Return the content of a file at its `url_private`.
@@ -194,5 +198,5 @@ def _read_result(method: str, response: HttpReply) -> dict[str, Any]:
     if code in _LIMITED:
         raise RateLimited(_retry_after(response))
     if code in _TRANSIENT:
-        raise ServiceDown(f"Slack has an error of its own: {code}")
+        raise ServiceDown(f"Slack has an error of its own: {code}", may_have_acted=False, says_failed=True)
     raise SlackRefused(method, code, truncate(str(result.get("needed") or ""), 80))

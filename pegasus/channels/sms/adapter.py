@@ -6,16 +6,16 @@ is on disk, too, and is taken up again after a crash. A file that cannot be had 
 
 Out: a reply as one or more messages of plain text, each of at most LONGEST characters. Files go out as links, pictures also as MMS.
 
-**Once.** The Messages API cannot recognise a repeated call. So where the outcome of a call is not known, because its answer was lost
-or the daemon was started anew, Twilio is asked first which messages the person was sent. One with this text that is newer than the
-last one on record counts as ours.
+**Once.** The Messages API cannot recognise a repeated call. So where the outcome of a call is not known (`attempts`), Twilio is asked
+first which messages the person was sent. One with this text that is newer than the last one on record counts as ours.
 """
 
 from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -24,9 +24,10 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.channels.adapter import AdapterMessage
+from pegasus.channels.attempts import SendAttempts
 from pegasus.channels.outages import OutagePauses
 from pegasus.channels.plain_text import to_plain_text
-from pegasus.channels.refusals import NotKept, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.refusals import NotKept, ReplyRefused, ServiceDown
 from pegasus.channels.service import ServiceAdapter
 from pegasus.channels.service_context import ServiceContext
 from pegasus.channels.sms.alphabet import to_cheaper_text
@@ -63,8 +64,8 @@ KEEP_DELAY: Final = 2.0
 """Seconds until a message is handed in again that could not be kept."""
 SENT_LATELY: Final = 3600.0
 """Seconds within which a message of unknown outcome is looked for where no earlier one is on record."""
-MOST_KNOWN: Final = 10_000
-"""Numbers of which is remembered that the outcome of the last call is known."""
+SENT: Final = "sent"
+"""Mark of an attempt: Twilio can be asked for every message."""
 NOTHING_TO_SAY: Final = b'<?xml version="1.0" encoding="UTF-8"?><Response></Response>'
 """An answer in TwiML by which Twilio does nothing."""
 
@@ -89,10 +90,7 @@ class SmsAdapter(ServiceAdapter):
         self.api = TwilioApi(
             settings.base_url, settings.account_sid, settings.auth_token, settings.from_number, context.transport
         )
-        self._known: dict[str, None] = {}
-        """Numbers for which the outcome of the last call is known. For others it is looked up before the next call."""
-        self._lost: set[str] = set()
-        """Numbers for which the answer to the last call has not come."""
+        self._attempts = SendAttempts(self.log)
         self._journal: Ref[JournalMessage] | None = None
         self._fetching: trio.Nursery | None = None
         """Where files are fetched; None while the actor does not run."""
@@ -247,27 +245,18 @@ class SmsAdapter(ServiceAdapter):
     async def send(self, reply: OutboundMessage, piece: Any, number: int) -> str:
         """Send a message, unless Twilio has it already; see `ServiceAdapter.send`."""
         to = reply.channel.channel_id
-        if to not in self._known and (sid := await self._find_sent(to, piece.text)):
-            _log.info("Twilio has this message already", to=str(reply.channel.address), seq=reply.seq)
-        else:
-            if to in self._lost:
-                # Where calls fail by turns, as with one broken server of two, sending would fail each time that looking works.
-                with suppress(ServiceDown):
-                    await self.api.check()
-            self._known.pop(to, None)
-            self._lost.add(to)
-            sid = await self._post(to, piece)
-        self._note_known(to)
-        return sid
+        found = await self._attempts.find(reply, number, partial(self._find_sent, to, piece.text))
+        if found:
+            return found
+        pictures = await self._keep_files(piece)
+        try:
+            return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text, pictures), SENT)
+        except FileRefused as error:
+            _log.info("Twilio refuses the pictures; their links go out alone", reason=str(error))
+            return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text), SENT)
 
-    def _note_known(self, to: str) -> None:
-        self._lost.discard(to)
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[to] = None
-
-    async def _post(self, to: str, piece: SmsPiece) -> str:
-        """Send a message. With any answer but ServiceDown its outcome is known."""
+    async def _keep_files(self, piece: SmsPiece) -> list[str]:
+        """Let the links of a message work; return those of pictures that go with it."""
         pictures, size = [], 0
         for link in piece.files:
             if link.url:
@@ -275,15 +264,7 @@ class SmsAdapter(ServiceAdapter):
             if link.is_picture and size + len(link.content) <= MOST_PICTURE_BYTES:
                 pictures.append(link.url)
                 size += len(link.content)
-        try:
-            try:
-                return await self.api.send(to, piece.text, pictures)
-            except FileRefused as error:
-                _log.info("Twilio refuses the pictures; their links go out alone", reason=str(error))
-                return await self.api.send(to, piece.text)
-        except (ReplyRefused, RateLimited):
-            self._note_known(to)
-            raise
+        return pictures
 
     async def _keep(self, link: FileLink) -> None:
         if self._journal is not None:
@@ -292,16 +273,19 @@ class SmsAdapter(ServiceAdapter):
             except StorageError as error:
                 raise ServiceDown(f"a file cannot be kept: {error}") from None
 
-    async def _find_sent(self, to: str, text: str) -> str:
-        """Return the id of the message with this text that Twilio has taken and that is not on record yet, "" if there is none."""
+    async def _find_sent(self, to: str, text: str) -> str | None:
+        """Return the id of the message with this text that Twilio has taken and that is not on record yet; see `LookUp`."""
+        messages = await self.api.sent_to(to)
+        if messages is None:
+            return None
         on_record = self.log.last_id(to)
         found = ""
-        for sent in await self.api.sent_to(to):
+        for sent in messages:
             if sent.sid == on_record:
                 return found
             if sent.body == text and (on_record or self._is_recent(sent)):
                 found = sent.sid  # the oldest counts, since those behind it may be of later replies
-        return "" if on_record else found  # with one on record that is not among them, nothing can be said
+        return None if on_record else found  # with one on record that is not among them, nothing can be said
 
     def _is_recent(self, sent: SentSms) -> bool:
         created = sent.created

@@ -3,7 +3,7 @@
 An answer is JSON: a message with its `sid`, or `{"code":21610,"message":"…","status":400}`; the codes are listed on
 https://www.twilio.com/docs/api/errors.
 
-The API has no key by which a repeated call is recognised. `find_sent` asks instead which messages a number was sent lately, so that a
+The API has no key by which a repeated call is recognised. `sent_to` asks instead which messages a number was sent lately, so that a
 call whose answer was lost need not be made twice.
 """
 
@@ -29,7 +29,7 @@ from pegasus.wire import decode_object
 MOST_FILE_BYTES: Final = 20 << 20
 """Bytes of a file that are fetched."""
 MOST_REDIRECTS: Final = 3
-PAGE: Final = 10
+PAGE: Final = 50
 """Messages that are looked at to find one that was sent."""
 LONGEST_WAIT: Final = 3600.0
 """Seconds of a rate limit that are obeyed; a longer one is tried again after them."""
@@ -121,10 +121,10 @@ class TwilioApi:
             raise ServiceDown("it answers without the id of the message")
         return sid
 
-    async def sent_to(self, to: str) -> list[SentSms]:
+    async def sent_to(self, to: str) -> list[SentSms] | None:
         """Return the messages that this number was sent lately, the newest first. Raises ServiceDown, RateLimited.
 
-        Empty if the service does not tell, as for a key that may not read.
+        None if the service does not tell, as for a key that may not read.
         """
         only = {"From": self._sender} if self._sender_key == "From" else {}
         query = str(httpx2.QueryParams({"To": to, **only, "PageSize": str(PAGE)}))
@@ -132,7 +132,7 @@ class TwilioApi:
         if response.status_code == 429:
             raise refusal_of(response.status_code, response.content, response.headers)
         messages = _object(response.content).get("messages") if response.status_code == 200 else None
-        return [_sent(entry) for entry in messages if isinstance(entry, dict)] if isinstance(messages, list) else []
+        return [_sent(entry) for entry in messages if isinstance(entry, dict)] if isinstance(messages, list) else None
 
     async def fetch(self, file: RemoteFile) -> bytes:
         """Return the content of a file that somebody has sent.

@@ -3,22 +3,23 @@
 A draft is a message of its own that is edited while the agent writes, and at last edited to the reply. Its id is on disk, so that
 after a crash the same message becomes the reply, and nobody sees a text that was left in the middle of a sentence.
 
-Telegram shows a message once for each call. So a call without an answer (the process was killed, the connection broke) is repeated
-only once. Each attempt is on disk before it is made.
+Telegram shows a message once for each call, and cannot be asked for it. So a call without an answer (the process was killed, the
+connection broke) is repeated only once; see `attempts`.
 """
 
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 import attrs
 
-from pegasus.channels.delivery_log import UNCONFIRMED, UNSURE, DeliveryLog
-from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.attempts import SendAttempts, undone_unless_sent
+from pegasus.channels.delivery_log import UNSURE, DeliveryLog
+from pegasus.channels.refusals import ReplyRefused
 from pegasus.channels.telegram.api import BotApi, FormatRefused, GroupMoved
 from pegasus.channels.telegram.markup import plain_text, split_for_telegram
 from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage
@@ -28,8 +29,6 @@ MOST_PHOTO_BYTES: Final = 10 << 20
 """Bytes of a picture that is shown as one; a larger one goes as a file (https://core.telegram.org/bots/api#sendphoto)."""
 MOST_SENT_BYTES: Final = 50 << 20
 """Bytes of a file that bots may send."""
-MOST_ATTEMPTS: Final = 2
-"""Calls for one message whose answer never came."""
 _PHOTOS: Final = ("image/jpeg", "image/png", "image/webp")
 _SAME: Final = "message is not modified"
 _GONE: Final = (
@@ -82,6 +81,7 @@ class TelegramSender:
     def __init__(self, api: BotApi, log: DeliveryLog) -> None:
         self._api = api
         self._log = log
+        self._attempts = SendAttempts(log)
 
     # ---------------------------------------------------------------- places
 
@@ -121,34 +121,23 @@ class TelegramSender:
     # ---------------------------------------------------------------- messages
 
     async def send(self, reply: OutboundMessage, piece: TelegramPiece, number: int) -> str:
-        """Send a piece and return its message id. The first text takes the place of the draft, if there is one.
-
-        Returns UNCONFIRMED if MOST_ATTEMPTS were made before, of which Telegram never said what has become.
-        """
+        """Send a piece and return its message id, or UNCONFIRMED. The first text takes the place of the draft, if there is one."""
         channel = reply.channel
         draft = "" if number else self._log.draft_of(channel.channel_id)
-        unsure = int(draft == UNSURE)
-        if isinstance(piece, FileMessage):
+        if isinstance(piece, TextMessage):
+            if draft and await self.edit(channel, draft, piece):
+                return draft
+            send = partial(self._send_text, channel, piece)
+        else:
             if draft:
                 await self._withdraw(channel, draft)
-            return await self._attempt(reply, number, unsure, partial(self._send_file, channel, piece.media))
-        if draft and await self.edit(channel, draft, piece):
-            return draft
-        return await self._attempt(reply, number, unsure, partial(self._send_text, channel, piece))
+            send = partial(self._send_file, channel, piece.media)
+        found = await self._attempts.find(reply, number, self._look_up, drafts=int(draft == UNSURE))
+        return found or await self._attempts.make(reply, number, send)
 
-    async def _attempt(
-        self, reply: OutboundMessage, number: int, unsure: int, call: Callable[[], Awaitable[str]]
-    ) -> str:
-        """Make a call that would show a message once more if it were repeated. unsure: drafts of it that may be shown already."""
-        before = self._log.attempts_at(reply, number)
-        if before + unsure >= MOST_ATTEMPTS:
-            _log.warning("a reply is not sent again: Telegram never said what became of it", seq=reply.seq, part=number)
-            return UNCONFIRMED
-        if before + unsure:
-            await self._api.call("getMe")  # so that an outage does not use up the last attempt
-        await self._log.set_attempts(reply, number, before + 1)
-        async with _undone_unless_sent(partial(self._log.set_attempts, reply, number, before)):
-            return await call()
+    async def _look_up(self) -> None:
+        """Find out that Telegram can be reached. It does not tell which messages it has."""
+        await self._api.call("getMe")
 
     async def _send_text(self, channel: ChannelInfo, piece: TextMessage) -> str:
         try:
@@ -216,30 +205,17 @@ class TelegramSender:
             return
         if not shown or not await self.edit(channel, shown, piece):
             await self._log.set_draft(channel_id, UNSURE)
-            async with _undone_unless_sent(partial(self._log.set_draft, channel_id, "")):
+            async with undone_unless_sent(partial(self._log.set_draft, channel_id)):
                 message_id = await self._send_text(channel, piece)
             await self._log.set_draft(channel_id, message_id)
 
     async def _withdraw(self, channel: ChannelInfo, message_id: str) -> None:
+        """Delete a draft. It stays on record until it is gone, so that an outage leaves none behind."""
+        if message_id.isdecimal():
+            where: dict[str, Json] = {"chat_id": self.chat_id(channel.channel_id), "message_id": int(message_id)}
+            with suppress(ReplyRefused):  # its reader has deleted it
+                await self._api.call("deleteMessage", where)
         await self._log.set_draft(channel.channel_id, "")
-        if not message_id.isdecimal():
-            return
-        where: dict[str, Json] = {"chat_id": self.chat_id(channel.channel_id), "message_id": int(message_id)}
-        await self._api.call("deleteMessage", where)
-
-
-@asynccontextmanager
-async def _undone_unless_sent(undo: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Call `undo` if the block fails in a way that shows that Telegram has sent nothing."""
-    try:
-        yield
-    except ServiceDown as error:
-        if not error.may_have_acted:
-            await undo()
-        raise
-    except (ReplyRefused, RateLimited, CredentialsRefused):
-        await undo()
-        raise
 
 
 def _message_id(result: Json) -> str:

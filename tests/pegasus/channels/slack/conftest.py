@@ -11,9 +11,9 @@ import trio
 
 from pegasus.channels import WebhookRequest
 from pegasus.channels.slack import SlackAdapter
-from pegasus.messages import ChannelInfo
+from pegasus.messages import ChannelInfo, StoredFile
 from pegasus.settings import AgentSettings, Settings, SlackSettings
-from pegasus.storage import Commit, Post
+from pegasus.storage import Commit, Post, keep_file
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.testing.slack_events import SlackEnvelope, deliver, message_event, signed
 from pegasus.testing.slack_server import SlackServer, open_slack
@@ -46,11 +46,14 @@ def slack_settings(**keys) -> Settings:
     return Settings(agent=AgentSettings(owners=("cli:*", f"slack:{OWNER}")), channels=channels)
 
 
-async def post(stage, text, channel_id, reply_to=None, **metadata):
-    """Put a reply into the outbox, as the agent does."""
+async def post(stage, text, channel_id, reply_to=None, files=(), **metadata):
+    """Put a reply into the outbox, as the agent does. files: names; the content is "hello"."""
     channel = ChannelInfo("slack", channel_id, reply_to=reply_to)
     key = f"test/{trio.current_time()}/{text[:40]}/{channel_id}"
-    await stage.world.journal.ask(Commit, (), (Post(key, text, channel_id, channel, "slack", reply_to, metadata),))
+    path = await keep_file(stage.world.journal, b"hello", "txt") if files else ""
+    stored = tuple(StoredFile(name, "text/plain", path, 5) for name in files)
+    reply = Post(key, text, channel_id, channel, "slack", reply_to, metadata, stored)
+    await stage.world.journal.ask(Commit, (), (reply,))
 
 
 async def ready(stage):

@@ -6,7 +6,9 @@ import pytest
 import trio
 
 from pegasus.messages import ChannelInfo, Progress
-from pegasus.testing.slack_calls import rate_limited, refused
+from pegasus.testing.scripted import ScriptedModel, say
+from pegasus.testing.slack_calls import broken, hung_up, rate_limited, refused
+from pegasus.testing.slack_workspace import SlackPost
 from pegasus.testing.world import kill
 from tests.pegasus.channels.slack.conftest import post, ready
 
@@ -142,13 +144,135 @@ async def test_a_draft_that_nobody_could_record_becomes_the_reply_after_a_power_
         await stage.until_posted(1)
         await stage.settle()
         power_fails_at(stage, "chat.postMessage")
-        await stage.world.root.ref("channels/slack/adapter").tell(Progress(ChannelInfo("slack", stage.dm), "a dra"))
+        await show_draft(stage, "a dra")
         await stage.until_posted(2)
         await kill(stage.world)
     stage.slack.fault = lambda call: None
     async with play(workspace=stage.slack, disk=stage.world.disk) as again:
         await post(again, "a draft no more", again.dm)
         assert await again.settle() == ["whole text", "a draft no more"]
+
+
+async def test_a_draft_that_nobody_could_record_is_gone_on_with_and_never_becomes_a_later_reply(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        await stage.settle()
+        power_fails_at(stage, "chat.postMessage")
+        await show_draft(stage, "hel")
+        await stage.until_posted(1)
+        await kill(stage.world)
+    stage.slack.fault = lambda call: None
+    async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+        await ready(again)
+        await show_draft(again, "hello")
+        await trio.sleep(5)
+        assert again.slack.texts() == ["hello"]
+        await post(again, "hello!", again.dm)
+        await again.settle()
+        await post(again, "first", again.dm)
+        assert await again.settle() == ["hello!", "first"]
+
+
+async def test_a_draft_that_slack_does_not_delete_now_becomes_the_next_reply(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        await show_draft(stage, "hel")
+        await stage.until_posted(1)
+        stage.slack.fault = lambda call: broken(503) if call.method == "chat.delete" else None
+        await show_draft(stage, "")
+        await trio.sleep(5)
+        await post(stage, "first", stage.dm)
+        assert await stage.settle() == ["first"]
+
+
+async def show_draft(stage, text):
+    await stage.world.root.ref("channels/slack/adapter").tell(Progress(ChannelInfo("slack", stage.dm), text))
+
+
+async def test_where_slack_cannot_be_asked_nothing_is_posted_three_times_and_the_agent_is_told(play, autojump_clock):
+    """Without the scope to read a conversation nobody can know whether a call whose answer was lost has posted."""
+    async with play(ScriptedModel(lambda request: say(""))) as stage:
+        await ready(stage)
+        stage.slack.fault = unreadable("chat.postMessage", "files.completeUploadExternal")
+        await post(stage, "first", stage.dm)
+        await post(stage, "second", stage.dm, files=["a.txt"])
+        assert await stage.settle() == ["first", "first", "second", "second"]
+        assert shared(stage) == ["a.txt", "a.txt"]
+        assert str(stage.world.session()).count("never confirmed") == 2
+
+
+async def test_power_failures_one_after_another_never_post_three_times(play, autojump_clock):
+    disk = workspace = None
+    for _ in range(5):
+        async with play(ScriptedModel(lambda request: say("")), workspace, disk=disk) as stage:
+            gone = trio.Event()
+
+            def cut_off(stage=stage, gone=gone):
+                stage.world.disk.lose_power()
+                gone.set()
+
+            stage.slack.fault = unreadable("chat.postMessage", act=cut_off)
+            if disk is None:
+                await post(stage, "hello", stage.dm)
+            with trio.move_on_after(100):
+                await gone.wait()
+            await kill(stage.world)
+        disk, workspace = stage.world.disk, stage.slack
+    assert stage.slack.texts() == ["hello", "hello"]
+
+
+async def test_a_file_whose_sharing_was_not_recorded_is_shared_once(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        power_fails_at(stage, "files.completeUploadExternal")
+        await post(stage, "see", stage.dm, files=["a.txt"])
+        await stage.slack.until(lambda slack: slack.called("files.completeUploadExternal"))
+        await kill(stage.world)
+    lost = [hung_up(is_late=True)]
+    stage.slack.fault = lambda call: lost.pop() if lost and call.method == "files.completeUploadExternal" else None
+    async with play(workspace=stage.slack, disk=stage.world.disk) as again:
+        await post(again, "", again.dm, files=["b.txt"])
+        assert await again.settle() == ["see"]
+        assert shared(again) == ["a.txt", "b.txt"]
+
+
+async def test_a_message_is_found_behind_all_that_was_written_since(play, autojump_clock):
+    async with play() as stage:
+        general = stage.slack.add_channel("general")
+        await ready(stage)
+        lost = [hung_up(is_late=True)]
+
+        def crowd(call):
+            if call.method == "conversations.history" and "cursor" not in call.params:
+                for n in range(300):
+                    post = SlackPost(general, f"{stage.slack.now() + 1:.0f}.{n:06}", f"n{n}", None, (), None, 0.0)
+                    stage.slack.posts.append(post)
+            return lost.pop() if lost and call.method == "chat.postMessage" else None
+
+        stage.slack.fault = crowd
+        await post(stage, "hello", general)
+        await stage.settle()
+        assert stage.slack.texts(general).count("hello") == 1
+        assert len(stage.slack.called("conversations.history")) == 2  # pages
+
+
+def unreadable(*methods, act=lambda: None):
+    """A fault: the app may not read what it has written, and the answers to these methods are lost. act: called at each."""
+
+    def fault(call):
+        if call.method in ("conversations.history", "conversations.replies", "files.info"):
+            return refused("missing_scope")
+        if call.method in methods:
+            act()
+            return hung_up(is_late=True)
+        return None
+
+    return fault
+
+
+def shared(stage):
+    """The names of the files that people see."""
+    return [file.name for file in stage.slack.files.values() if file.is_complete]
 
 
 async def test_another_home_with_the_same_tokens_does_not_take_its_messages_for_these(play, autojump_clock):

@@ -108,7 +108,7 @@ async def test_a_rate_limit_is_obeyed(play, autojump_clock):
         await stage.idle()
         assert stage.twilio.texts_to(OWNER) == ["re: one", "re: two"]
         posts = [request for request in stage.twilio.requests if request.method == "POST"]
-        assert len(posts) == 2
+        assert len(posts) == 3  # one was refused
         assert trio.current_time() >= begin + 30
 
 
@@ -176,6 +176,50 @@ async def test_a_service_that_does_not_list_messages_gets_each_at_least_once(pla
         await stage.text(OWNER, "hello")
         await stage.idle()
         assert stage.twilio.texts_to(OWNER) == ["re: hello"] * 2
+
+
+async def test_a_service_that_does_not_list_messages_never_gets_one_three_times_and_the_agent_is_told(
+    play, autojump_clock
+):
+    async with play() as stage:
+        stage.twilio.fault = lambda request: refuse(20404, "?", 404) if request.method == "GET" else None
+        stage.twilio.late_fault = lambda request: HANG_UP if request.method == "POST" else None
+        await stage.text(OWNER, "hello")
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["re: hello"] * 2
+        assert any("never confirmed" in line for line in stage.user_lines())
+
+
+async def test_power_failures_one_after_another_never_send_a_message_three_times(play, autojump_clock):
+    """Twilio does not list what it has sent here, so nobody can know whether it has."""
+    disk = twilio = None
+    for _ in range(5):
+        async with play(twilio=twilio, disk=disk) as stage:
+            gone = trio.Event()
+
+            def cut_off(request, stage=stage, gone=gone):
+                if request.method == "POST":
+                    stage.world.disk.lose_power()
+                    gone.set()
+
+            stage.twilio.fault = lambda request: refuse(20404, "?", 404) if request.method == "GET" else None
+            stage.twilio.late_fault = cut_off
+            if disk is None:
+                await stage.text(OWNER, "hello")
+            with trio.move_on_after(100):
+                await gone.wait()
+            await kill(stage.world)
+        disk, twilio = stage.world.disk, stage.twilio
+    assert twilio.texts_to(OWNER) == ["re: hello"] * 2
+
+
+async def test_twilio_is_asked_for_nothing_where_every_call_was_answered(play, autojump_clock):
+    async with play() as stage:
+        for number in range(3):
+            await stage.text(OWNER, f"m{number}")
+            await stage.text(FRIEND, f"m{number}")
+        await stage.idle()
+        assert not any("Messages.json?" in request.target for request in stage.twilio.requests)
 
 
 async def test_a_redirect_is_not_followed_with_the_token(play, autojump_clock):
