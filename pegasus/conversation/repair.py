@@ -90,7 +90,8 @@ def _pair(entries: Sequence[Entry]) -> tuple[list[tuple[Entry, list[_PairedCall]
             else:
                 caller.result = entry
             continue
-        item = entry.item if entry.item is not None else item
+        if entry.role == "user":
+            item = entry.item if entry.item is not None else item
         calls = [_PairedCall(OpenCall(call, item)) for call in entry.calls]
         latest.update((paired.open.call.id, paired) for paired in calls)
         heads.append((entry, calls))

@@ -11,6 +11,7 @@ the first line of the file tells. No other key contains CUT, so nobody can choos
 
 from __future__ import annotations
 
+from functools import cached_property
 from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
@@ -42,7 +43,7 @@ class SessionFiles:
     chat: str = ""
     """The chat that it belongs to, `<type>:<channelId>`; "" if it belongs to all."""
 
-    @property
+    @cached_property
     def path(self) -> str:
         """Return the path of the session below data/."""
         return f"{self.folder}/{self.current}"

@@ -41,6 +41,8 @@ class ItemQueries:
         """Logs a line that is not in its file any more."""
         self.open: list[ItemQuery] = []
         """Queries in the order in which they came."""
+        self.is_due = False
+        """A query has come, or the items have changed, since the last `answer`: it may find something."""
 
     def keep(self, query: ItemQuery) -> None:
         """Keep a query until the next `answer`. An earlier one that it replaces fails."""
@@ -50,10 +52,11 @@ class ItemQueries:
                 other.reply.fail(StorageError(f"another {type(other).__name__} has taken the place of this one"))
                 break
         self.open.append(query)
+        self.is_due = True
 
     async def answer(self) -> None:
-        """Answer the queries that can be answered now, to be called after each batch."""
-        queries, self.open = self.open, []
+        """Answer the queries that can be answered now, to be called after each batch while `is_due`."""
+        queries, self.open, self.is_due = self.open, [], False
         for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
             try:
                 if not query.reply.abandoned and not await self._answer(query):

@@ -267,9 +267,10 @@ class _Journal:
             self._flush_at = math.inf
         if self._has_grown:
             await self._rewrite()
-        if self._items.open:
+        if self._items.is_due:
             await self._items.answer()
-        self._replies.hand_out()
+        if self._replies.outgoing:
+            self._replies.hand_out()
         if not (self._inbox.notes or self._outbox.notes):
             self._flush_at = math.inf
         elif self._flush_at == math.inf:
@@ -302,6 +303,7 @@ class _Journal:
                     self._replies.keep(message)
                 case Done(n):
                     self._inbox.done(n)
+                    self._items.is_due = True
                 case Acknowledge(address, seq):
                     self._outbox.acknowledge(address, seq)
                 case Connected(type, channel_id):
@@ -396,6 +398,7 @@ class _Journal:
             self._has_grown |= has_inbox or has_outbox
             if has_inbox:
                 inbox.written(offsets[0])
+                self._items.is_due = True
             if has_outbox:
                 self._replies.add(outbox.written(offsets[-1]))
         for request, answer in answers:

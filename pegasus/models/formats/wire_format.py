@@ -105,22 +105,20 @@ class WireFormat(ABC):
         A fragment is the JSON of messages without the brackets of their list.
         """
         *earlier, last = turns
-        fragments: list[bytes] = []
-        for turn in earlier:
-            fragment = self._encoded.get(turn)
-            if fragment is None:
-                fragment = self._encoded[turn] = encode_json(self._translate(turn))[1:-1]
-            fragments.append(fragment)
-        *messages, newest = self._translate(last)
-        fragments.append(encode_json([*messages, self.mark_last(newest, head)])[1:-1])
+        new = [turn for turn in earlier if turn not in self._encoded]
+        *translated, newest = [self.messages(turn) for turn in map(self._prepare, (*new, last))]
+        for turn, messages in zip(new, translated, strict=True):
+            self._encoded[turn] = encode_json(messages)[1:-1]
+        newest[-1] = self.mark_last(newest[-1], head)
+        fragments = [*map(self._encoded.__getitem__, earlier), encode_json(newest)[1:-1]]
         opening = encode_json(head).removesuffix(b"]}")
         return b"".join((opening, b"" if opening.endswith(b"[") else b",", b",".join(fragments), b"]}"))
 
-    def _translate(self, turn: Turn) -> list[Json]:
-        """Return the messages of a turn, with restricted names and ids and without pictures that the server has refused."""
+    def _prepare(self, turn: Turn) -> Turn:
+        """Return a turn with restricted names and ids, and without pictures that the server has refused."""
         if isinstance(turn, AssistantTurn):
             calls = (attrs.evolve(call, id=self.id_of(call.id), name=wire_name(call.name)) for call in turn.calls)
-            return self.assistant_messages(attrs.evolve(turn, calls=tuple(calls)))
+            return attrs.evolve(turn, calls=tuple(calls))
         results = tuple(
             attrs.evolve(result, call_id=self.id_of(result.call_id), content=self._output(result))
             for result in turn.results
@@ -128,7 +126,7 @@ class WireFormat(ABC):
         text, images = turn.text if turn.text.strip() else "", turn.images
         if images and self._pictures.hides(turn):
             text, images = "\n\n".join(filter(None, (text, describe_pictures(images)))), ()
-        return self.user_messages(UserTurn(results, text, images))
+        return UserTurn(results, text, images)
 
     def _output(self, result: ToolResult) -> str:
         """Return the content of a result, which must not be blank."""
@@ -168,6 +166,10 @@ class WireFormat(ABC):
 
         The tools have their names on the wire, and the length of the answer is what the server accepts.
         """
+
+    def messages(self, turn: Turn) -> list[Json]:
+        """Return the messages of a turn."""
+        return self.assistant_messages(turn) if isinstance(turn, AssistantTurn) else self.user_messages(turn)
 
     @abstractmethod
     def user_messages(self, turn: UserTurn) -> list[Json]:

@@ -9,6 +9,8 @@ view after its context was dropped. Whoever needs the conversation asks for the 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import attrs
 
 from pegasus.events import Event, EventType
@@ -84,7 +86,7 @@ class TaskView:
     outside: tuple[Outside, ...] = ()
     """Labels of the text from outside that it has read."""
 
-    @property
+    @cached_property
     def is_over(self) -> bool:
         """The task has failed, or has completed and its result is on disk."""
         return self.state is TaskState.FAILED or (self.state is TaskState.COMPLETED and self.result is not None)

@@ -28,7 +28,7 @@ from pegasus.events import Emit, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import read_or_nothing
 from pegasus.messages import Json, Media
-from pegasus.models import ModelClient, ModelError, ToolCall, ToolSpec
+from pegasus.models import ModelClient, ModelError, PreparedModel, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, fenced, join_outside
 from pegasus.policy import principal_of
@@ -152,7 +152,7 @@ class Stages:
         model = deps.model_for(name)
         if isinstance(model, ModelClient):
             model = await model.prepare()  # a local server tells the window, which decides about prompt and tools
-        window = deps.context_window(name)
+        window = model.context_window if isinstance(model, PreparedModel) else deps.context_window(name)
         lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await read_or_nothing(partial(deps.memory.index_message, window))
