@@ -15,14 +15,15 @@ from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, actor_json
 from pegasus.app.daemon import run_daemon
+from pegasus.app.environment import Environment
+from pegasus.app.reload import follow_models
 from pegasus.app.service_channels import (
-    adapter_children,
-    build_adapters,
+    ServiceChannels,
     make_intake,
     owner_channels,
     service_context,
 )
-from pegasus.app.services import ADAPTER, TASK_AGENT, Environment, build_services
+from pegasus.app.services import ADAPTER, TASK_AGENT, build_services
 from pegasus.app.task_control import ConversationMethod, EventMethods, TaskMethods
 from pegasus.app.tree import (
     CHILD_BACKOFF,
@@ -46,12 +47,12 @@ __all__ = [
     "EventMethods",
     "MemoryMethods",
     "PersonaMethods",
+    "ServiceChannels",
     "TaskMethods",
     "actor_json",
-    "adapter_children",
-    "build_adapters",
     "build_services",
     "chat_commands",
+    "follow_models",
     "make_intake",
     "owner_channels",
     "run_daemon",

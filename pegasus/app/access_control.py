@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import attrs
 
 from pegasus.app.params import bad_params_for, require_owner, require_text
@@ -66,7 +68,7 @@ class PairingMethods:
 
     book: PairingBook
     """The people and the codes."""
-    owners: tuple[str, ...]
+    owners: Collection[str]
     """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:

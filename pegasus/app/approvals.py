@@ -52,6 +52,7 @@ from pegasus.policy import (
     shown_subject,
 )
 from pegasus.redaction import Redactor
+from pegasus.settings import PolicySettings
 from pegasus.storage import Commit, JournalMessage, Post, Unroutable
 from pegasus.tasks import (
     FOR_APPROVAL,
@@ -80,7 +81,7 @@ _log = get_logger("approvals")
 class ApprovalDesk:
     """Shows approvals to owners and carries out their answers.
 
-    Example: `Child("approvals", approvals_keeper, journal, clock, random, 3600.0, desk.changed)`.
+    Example: `Child("approvals", approvals_keeper, journal, clock, random, lambda: 3600.0, desk.changed)`.
     """
 
     journal: Ref[JournalMessage]
@@ -95,8 +96,8 @@ class ApprovalDesk:
     """Wall clock, ms."""
     owners: Collection[str]
     """The setting `agent.owners`."""
-    owner_channel: str = ""
-    """The setting `policy.owner_channel`."""
+    policy: PolicySettings = attrs.field(factory=PolicySettings)
+    """The settings [policy], for `owner_channel`."""
     adapters: Collection[Ref[AdapterMessage]] = ()
     """Adapters of chat services, which show answers."""
     secrets: Callable[[], Iterable[str]] = tuple
@@ -182,7 +183,7 @@ class ApprovalDesk:
         channel = approval.request.channel
         if channel is not None and approval.request.who is Role.OWNER and is_owner(channel, self.owners):
             return channel
-        owner = Address.parse(self.owner_channel)
+        owner = Address.parse(self.policy.owner_channel)
         return ChannelInfo(owner.type, owner.channel_id) if owner is not None else None
 
     async def open_notices(self) -> Sequence[ApprovalNotice]:

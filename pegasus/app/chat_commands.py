@@ -33,7 +33,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
     The Main Agent recognises a command by the first word of a message and lists these names in `/help`; it answers `/stop`,
     `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees what is in force.
     """
-    environment, owners = services.environment, services.environment.settings.agent.owners
+    environment, owners = services.environment, services.environment.owners
     per_chat = environment.settings.agent.scope == "chat"
 
     async def usage(message: InboundMessage) -> str:

@@ -14,7 +14,7 @@ gateway bounds the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import attrs
 import trio
@@ -168,8 +168,8 @@ class PersonaMethods:
     evolution: Evolution
     """Proposals and decisions."""
     in_force: Persona
-    """The persona of this run; accepted changes count from the next start on."""
-    owners: tuple[str, ...]
+    """The persona of this run; accepted changes count from the next start or reload on."""
+    owners: Collection[str]
     """The setting `agent.owners`."""
 
     async def list(self, caller: Caller, params: Params) -> Json:
@@ -215,8 +215,6 @@ class ControlPlane:
     """Asked how many messages wait."""
     main_agent: Ref[MainAgentMessage]
     """Asked about its work, and to stop it."""
-    agent_name: str
-    """The name of the persona."""
     started_at: int
     """Wall clock of the start, in ms since the epoch."""
     clock: Callable[[], int]
@@ -287,7 +285,7 @@ class ControlPlane:
         work = TaskDelegation(self.tasks.agent)
         facts = await gather_status(agent, not_done, work, self.clock(), ANSWER_TIMEOUT)
         return {
-            "agent": self.agent_name,
+            "agent": self.persona.in_force.name,
             "version": __version__,
             "startedAt": self.started_at,
             "uptime": round((self.clock() - self.started_at) / 1000, 1),

@@ -36,11 +36,12 @@ from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
+from pegasus.app.environment import SANDBOX_KEYS, Environment
 from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of, withdraw_message
 from pegasus.app.reload import Reloader
 from pegasus.app.schedule import CronMethods
-from pegasus.app.service_channels import adapter_children, build_adapters, make_intake, replace_parked
-from pegasus.app.services import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment, policy_of
+from pegasus.app.service_channels import ServiceChannels, make_intake
+from pegasus.app.services import BUS, GATEWAY, SCHEDULE, TASK_AGENT
 from pegasus.app.task_control import EventMethods, TaskMethods
 from pegasus.app.task_signs import open_tasks
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
@@ -76,15 +77,15 @@ from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_s
 from pegasus.intake import Intake
 from pegasus.main_agent import FolderArchives, archive_prefix, describe_commands
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
-from pegasus.memory import memory_in
+from pegasus.memory import Memory, memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
 from pegasus.observe import get_logger, stop_logging
 from pegasus.policy import TokenBook
 from pegasus.sandbox import Sandbox, SandboxError, probe_sandbox
-from pegasus.settings import Settings
+from pegasus.settings import Settings, SettingsInForce
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk, StorageError
-from pegasus.tools import AddressGuard, guarded_dial, standard_tools
+from pegasus.tools import AddressGuard, Tool, guarded_dial, standard_tools
 from pegasus.web import WebServices, WebSessions
 
 EXIT_FAILURE: Final = 1
@@ -109,11 +110,8 @@ def run_daemon(home: Home, settings: Settings) -> int:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
-                base = persona_of_settings(settings.agent.persona, home.resolve)
-                sandbox = _probe(home, settings)
                 files = WorkspaceFiles(home.workspace, home.owner_texts)
-                sandbox = attrs.evolve(sandbox, witness=files)
-                world = _World(home, settings, token, base, persona_at_start(base, home.data), sandbox, files)
+                world = _look_at_world(home, SettingsInForce(settings), token, files)
                 code = trio.run(_daemon, world)
                 files.close()
                 return code
@@ -139,21 +137,50 @@ class _World:
 
     home: Home
     """The home, which this process has locked."""
-    settings: Settings
-    """The settings of the start. `Reloader.settings` are those in force."""
+    in_force: SettingsInForce
+    """The settings."""
     token: str
     """The token that clients must present."""
     base_persona: Persona
     """The persona of the settings."""
     persona: Persona
-    """The same with the changes that its owner has accepted, as it is for the whole run."""
+    """The same with the changes that its owner has accepted, as they were at the last start or reload."""
     sandbox: Sandbox
-    """The walls around commands, as they were found at the start."""
+    """The walls around commands."""
     files: WorkspaceFiles
     """The owner's files that are part of the prompt."""
 
 
-def _probe(home: Home, settings: Settings) -> Sandbox:
+def _look_at_world(home: Home, in_force: SettingsInForce, token: str, files: WorkspaceFiles) -> _World:
+    """Read the persona, and find out which walls there are. Both follow the settings. Raises PersonaError, SandboxError, OSError."""
+
+    def base_persona(settings: Settings) -> Persona:
+        return persona_of_settings(settings.agent.persona, home.resolve)
+
+    def persona(settings: Settings) -> Persona:
+        return persona_at_start(base_persona(settings), home.data)
+
+    world = _World(
+        home,
+        in_force,
+        token,
+        in_force.follow(base_persona, "agent.persona", in_thread=True),
+        in_force.follow(persona, "agent.persona", in_thread=True),
+        in_force.follow(partial(_probe, home, files), *SANDBOX_KEYS, in_thread=True),
+        files,
+    )
+    world.sandbox.set_leftovers_aside()  # the home is locked, so that no command runs
+    return world
+
+
+def _find_changed_files(world: _World, settings: Settings) -> frozenset[str]:
+    """Return the keys that name files with another content than the one in force. Raises PersonaError, OSError."""
+    base = persona_of_settings(settings.agent.persona, world.home.resolve)
+    is_same = world.base_persona == base and world.persona == persona_at_start(base, world.home.data)
+    return frozenset() if is_same else frozenset({"agent.persona"})
+
+
+def _probe(home: Home, files: WorkspaceFiles, settings: Settings) -> Sandbox:
     """Find out which walls around commands this machine can build. Raises SandboxError if some are required and there are none."""
     found = probe_sandbox(
         settings.sandbox,
@@ -162,8 +189,7 @@ def _probe(home: Home, settings: Settings) -> Sandbox:
         settings.tools.allowed_paths,
         settings_file=settings.source.file,
     )
-    found.set_leftovers_aside()  # the home is locked, so that no command runs
-    return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)))
+    return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)), witness=files)
 
 
 def _environment(world: _World, models: ModelService, reloader: Reloader) -> Environment:
@@ -172,9 +198,17 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
     The disk is that in the home, the clock the system's, the models those of the settings. Secrets of all sources are
     collected here, so that no tool result shows one of them to the model.
     """
-    home, settings = world.home, world.settings
+    home, in_force = world.home, world.in_force
+    settings = in_force.now
+
+    def make_tools(memory: Memory) -> Sequence[Tool]:
+        archives_of = partial(archive_prefix, in_force.now.agent.scope)
+        return standard_tools(
+            in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archives_of=archives_of
+        )
+
     return Environment(
-        settings=settings,
+        settings=in_force,
         disk=FileDisk(home.data),
         models=models,
         persona=world.persona,
@@ -190,13 +224,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
-        make_tools=partial(
-            standard_tools,
-            settings.tools,
-            clock=wall_clock,
-            sandbox=world.sandbox,
-            archives_of=partial(archive_prefix, settings.agent.scope),
-        ),
+        make_tools=make_tools,
         archives=lambda files: FolderArchives(home.data / files.folder, files),
         mcp=McpServers(
             settings.mcp.servers,
@@ -208,7 +236,6 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
         secrets=reloader.secrets,
         recent=RecentEvents(wall_clock()),
         switch=reloader,
-        policy=lambda: policy_of(reloader.settings.policy),
     )
 
 
@@ -224,14 +251,15 @@ async def _daemon(world: _World) -> int:
     The inner nursery has what needs a running tree: its log and the work after the start. It is cancelled first
     on a stop, and when one of its tasks fails the tree is stopped in order before the failure is reported.
     """
-    settings = world.settings
+    in_force, settings = world.in_force, world.in_force.now
     usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
     models = ModelService(settings.models, settings.providers, rng=Random(), usage=usage)  # noqa: S311 jitter only
     if models.client().name == OFFLINE and make_samples(world.home):
         _log.info("sample files are in the workspace", folder=str(world.home.workspace))
     if world.sandbox.warning:
         _log.warning(world.sandbox.warning)
-    reloader = Reloader(world.home, settings, world.token, models)
+    reloader = Reloader(world.home, in_force, world.token, models)
+    reloader.find_changed_files = partial(_find_changed_files, world)
     environment = _environment(world, models, reloader)
     listeners = await _listen("gateway", settings.gateway.host, settings.gateway.port)
     http_listeners = await _listen("http", settings.http.host, settings.http.port) if settings.http.enabled else []
@@ -239,6 +267,7 @@ async def _daemon(world: _World) -> int:
     http = url_of("http", settings.http.host, http_listeners) if http_listeners else None
     notifier = Notifier.from_environment()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
+        in_force.when_changed(lambda _: setattr(signals, "grace", in_force.now.run.shutdown_grace), "run.")
         async with trio.open_nursery() as watch:
             async with (
                 open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY, name="pegasus") as root,
@@ -250,18 +279,24 @@ async def _daemon(world: _World) -> int:
                 reloader.journal = tree.journal
                 tokens = TokenBook()
                 await tokens.load(tree.journal, wall_clock)
-                intake = make_intake(tree.journal, settings, environment.pairing)
-                adapters = build_adapters(tree.services, intake, describe_commands(chat_commands(tree.services)))
-                reloader.replace_channels = partial(replace_parked, adapters)
-                gateway_config = _gateway_config(world, tokens)
+                intake = make_intake(tree.journal, in_force, environment.pairing)
+                channels = ServiceChannels(tree.services, intake, describe_commands(chat_commands(tree.services)))
+                adapters = channels.adapters
+                # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
+                connections = connections_within(raise_descriptor_limit(), 2 if settings.http.enabled else 1)
+                gateway_config = in_force.follow(
+                    partial(_gateway_config, world, tokens, connections), "gateway.", "media.max_bytes", "agent.persona"
+                )
                 sessions = WebSessions(gateway_config)
                 await sessions.load(tree.journal, wall_clock)
-                sign_in = SignInMethod(sessions if http else None, settings.http.public_url or http or "")
+                sign_in = SignInMethod(sessions if http else None, lambda: in_force.now.http.public_url or http or "")
                 methods = _methods(world, tree, models, reloader, tokens, adapters, sign_in)
                 said = Listeners()
                 gateway = _gateway_child(tree, gateway_config, intake, listeners, methods, said)
                 web = WebServices(
-                    config=http_config(settings.http, http_listeners, gateway_config.max_connections),
+                    config=in_force.follow(
+                        lambda settings: http_config(settings.http, http_listeners, connections), "http."
+                    ),
                     gateway_config=gateway_config,
                     gateway=root.ref(GATEWAY),
                     intake=intake,
@@ -272,7 +307,7 @@ async def _daemon(world: _World) -> int:
                     bus=root.ref(BUS),
                     recent=environment.recent,
                     tree_events=root.events,
-                    hooks=settings.hooks,
+                    hooks=in_force.follow(lambda settings: settings.hooks, "hooks."),
                     receivers=adapters,
                     withdraw=partial(withdraw_message, tree.main_agent),
                     item_usage=usage.item_usage,
@@ -280,15 +315,16 @@ async def _daemon(world: _World) -> int:
                     may_serve=environment.may_work,
                     health=partial(health_of, root, tree.main_agent.path, environment.may_work, adapters.values()),
                 )
-                children = adapter_children(adapters, tree.journal, backoff=CHILD_BACKOFF)
-                await start_channels(tree, gateway, children, http_child(web, http_listeners) if http else None)
+                server = http_child(web, http_listeners) if http else None
+                channels.follow(await start_channels(tree, gateway, channels.children(), server))
+                reloader.take_up_parked = channels.take_up_parked
                 with announced(world.home, notifier, ws=ws, http=http):
                     nursery.start_soon(_after_ready, environment, reloader, notifier)
                     await signals.stop.wait()
                 nursery.cancel_scope.cancel()
             watch.cancel_scope.cancel()
     if signals.overran:
-        _log.warning("the stop took too long and was cut short", grace=settings.run.shutdown_grace)
+        _log.warning("the stop took too long and was cut short", grace=signals.grace)
     return 0
 
 
@@ -304,21 +340,20 @@ def _methods(
     """Return the control plane: the methods that programs may call, over the gateway and over HTTP.
 
     The persona of this run is given to it, not that of the settings: an accepted change counts from the next
-    start on.
+    start or reload on.
     """
-    services = tree.services
+    services, owners = tree.services, tree.services.environment.owners
     tasks = TaskMethods(tree.root.ref(TASK_AGENT))
     control = ControlPlane(
         root=tree.root,
         journal=tree.journal,
         main_agent=tree.main_agent,
-        agent_name=world.persona.name,
         started_at=wall_clock(),
         clock=wall_clock,
         models=models,
         tasks=tasks,
         memory=MemoryMethods(services.memory),
-        persona=PersonaMethods(services.evolution, world.persona, world.settings.agent.owners),
+        persona=PersonaMethods(services.evolution, world.persona, owners),
         approvals=services.approvals,
         events=EventMethods(services.environment.recent, tasks),
         mcp=services.environment.mcp,
@@ -332,32 +367,31 @@ def _methods(
         world.home.log,
         services.environment.skills,
         world.home.skills,
-        lambda: reloader.settings,
+        lambda: world.in_force.now,
     )
     return {
         **control.methods(),
         **TokenMethods(tokens).methods(),
-        **PairingMethods(services.environment.pairing, world.settings.agent.owners).methods(),
+        **PairingMethods(services.environment.pairing, owners).methods(),
         **views.methods(),
-        **CronMethods(tree.root.ref(SCHEDULE), wall_clock, world.settings.agent.owners).methods(),
+        **CronMethods(tree.root.ref(SCHEDULE), wall_clock, owners).methods(),
         "config.reload": reloader.call,
         "completions": completions.call,
         "http.link": sign_in.call,
     }
 
 
-def _gateway_config(world: _World, tokens: TokenBook) -> GatewayConfig:
-    gateway, servers = world.settings.gateway, 2 if world.settings.http.enabled else 1
+def _gateway_config(world: _World, tokens: TokenBook, connections: int, settings: Settings) -> GatewayConfig:
+    """Return the gateway's behaviour. connections: how many it may have open."""
     return GatewayConfig(
         token=world.token,
         tokens=tokens,
         read_methods=READ_METHODS,
         agent=world.persona.name,
-        origins=frozenset(gateway.allowed_origins),
-        max_frame_bytes=gateway.max_frame_bytes,
-        max_media_bytes=world.settings.media.max_bytes,
-        # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
-        max_connections=connections_within(raise_descriptor_limit(), servers),
+        origins=frozenset(settings.gateway.allowed_origins),
+        max_frame_bytes=settings.gateway.max_frame_bytes,
+        max_media_bytes=settings.media.max_bytes,
+        max_connections=connections,
     )
 
 

@@ -1,19 +1,19 @@
 """Changing settings and the model while the daemon runs.
 
-A reload (SIGHUP, the control call `config.reload`) reads and checks all settings again. A mistake changes nothing: the settings in
-force stay. What can change without a restart changes at once, and the answer names the keys that need one. No actor
-takes part in a reload, because the objects that they were given follow the settings themselves: a `ModelClient` asks
-`ModelService` at each call. A parked channel is the exception: its adapter is replaced by one with the new settings.
+A reload (SIGHUP, the control call `config.reload`) reads and checks all settings again, and puts them in force. A mistake
+changes nothing: the settings in force stay. What each part of the program does about new settings is its own matter: it follows the
+handle (`SettingsInForce`), which also knows the keys that need a restart. This module adds what concerns files, the log and the models.
+ `follow_models` is all that a program needs that embeds an agent and has its settings from elsewhere:
+
+    in_force = SettingsInForce(settings)
+    follow_models(in_force, models)
+    taken_up = await in_force.replace(other_settings)
 
 `/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
 `/model default` takes it back or a newer decision does. The newest decision wins: with the choice, the `models.default` of that moment
 is kept, and a choice is dropped when the settings (the file, by hand or by `config set`, or a variable) say something else, at a
 reload or at a start. A model that the command line names with `--set models.default=…` is always newer than a choice of an earlier
 run.
-
-Order of a reload: read and check everything, then let the models follow (they may still refuse, which leaves
-the old settings in force), then everything that cannot fail. A reload runs to its end without a checkpoint
-after the first change, so a cancel never leaves half of the new settings in force.
 """
 
 from __future__ import annotations
@@ -27,53 +27,67 @@ import trio
 from actors import Ref
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.host import Home
+from pegasus.identity import PersonaError
 from pegasus.mcp import TOKENS_FOLDER, StoredSecrets
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList
 from pegasus.observe import configure_logging, get_logger
-from pegasus.settings import Settings, SettingsError, changed_keys, load_settings, secrets_of
+from pegasus.sandbox import SandboxError
+from pegasus.settings import Settings, SettingsError, SettingsInForce, load_settings, secrets_of
 from pegasus.storage import JournalMessage, ReplaceFile
 from pegasus.tools import secrets_in_environment
 from pegasus.wire import decode_object, encode_line
 
-POLICY_KEYS: Final = ("policy.rules", "policy.default", "policy.after_untrusted")
-"""Keys from which the rules about tool calls are made."""
-RELOADABLE: Final = ("models.", "providers.", "log.", "budget.", "prices.", *POLICY_KEYS)
-"""Prefixes of keys that take effect without a restart."""
-ACCESS_KEYS: Final = ("access", "allow_from", "groups")
-"""Keys of a channel's section that its adapter does not follow: who may write is decided before."""
 MODEL_KEYS: Final = ("models.", "providers.")
 """Prefixes of keys that the models follow."""
+USAGE_KEYS: Final = ("budget.", "prices.", "providers.")
+"""Prefixes of keys that decide about costs."""
 CHOICE_FILE: Final = "models/choice.json"
 """File of the chosen model below data/: `{"default": "<provider>/<model>", "insteadOf": "<models.default at that time>"}`."""
 DEFAULT_MODEL: Final = "models.default"
 """Key of the settings that a choice stands in for."""
+MISTAKES: Final = (SettingsError, ModelConfigError, PersonaError, SandboxError)
+"""Errors of settings that cannot work, whose text is for the person who wrote them."""
 
 _NEWER: Final = "the model of the settings is newer than the one chosen with /model, which is dropped"
 
 _log = get_logger("settings")
 
 
-class Reloader:
-    """Holds the settings in force, and carries out reloads and choices of a model. It is the app's `ModelSwitch`.
+def follow_models(in_force: SettingsInForce, models: ModelService) -> None:
+    """Let models, prices and budgets follow the settings. A model that cannot work makes a replacement fail (ModelConfigError)."""
 
-    >>> reloader = Reloader(home, settings, token, models)
+    def configure_usage(_: frozenset[str]) -> None:
+        if models.usage is not None:
+            now = in_force.now
+            models.usage.configure(now.budget, PriceList(now.prices, now.providers))
+
+    in_force.guard(lambda settings: models.reload(settings.models, settings.providers), *MODEL_KEYS)
+    in_force.when_changed(configure_usage, *USAGE_KEYS)
+
+
+class Reloader:
+    """Carries out reloads and choices of a model. It is the app's `ModelSwitch`.
+
+    >>> reloader = Reloader(home, in_force, token, models)
     >>> nursery.start_soon(reloader.run)
     >>> reloader.request()  # from a signal handler
     """
 
-    def __init__(self, home: Home, settings: Settings, token: str, models: ModelService) -> None:
-        self.settings = settings
-        """The settings in force."""
+    def __init__(self, home: Home, in_force: SettingsInForce, token: str, models: ModelService) -> None:
+        self.in_force = in_force
+        """The settings."""
         self.models = models
         """The models that follow the settings."""
         self.journal: Ref[JournalMessage] | None = None
         """Writes the chosen model to disk; known once the journal runs."""
-        self.replace_channels: Callable[[Settings], Sequence[str]] = lambda settings: ()
-        """Starts parked channels with other settings, and returns their types; known once the channels run."""
+        self.take_up_parked: Callable[[], None] = lambda: None
+        """Tries parked channels again; known once the channels run."""
+        self.find_changed_files: Callable[[Settings], frozenset[str]] = lambda settings: frozenset()
+        """Returns the keys that name files with another content than the one in force. Called in a thread; raises as a start does."""
         self._home = home
         self._token = token
-        self._secrets = frozenset(secrets_of(settings))
+        self._secrets = frozenset(secrets_of(in_force.now))
         """Secrets of the settings in force and of those before. Some are used until the next start, others may still be valid."""
         self._stored = StoredSecrets(home.path / TOKENS_FOLDER)
         self._requested = trio.Event()
@@ -83,9 +97,15 @@ class Reloader:
         """A reload was requested and has not begun."""
         self._must_warm_up = False
         """The SDK of a new model should be imported before the next message needs it."""
+        self._dropped = ""
+        """Choice of a model that the last reload has replaced."""
         self._configure_logs()
-        if not _names_default_model(settings):
-            models.restore_choice(_read_choice(home, settings.models.default))
+        follow_models(in_force, models)
+        in_force.when_changed(self._drop_choice, DEFAULT_MODEL)
+        in_force.when_changed(lambda changed: self._warm_up_soon(), *MODEL_KEYS)
+        in_force.when_changed(lambda changed: self._configure_logs(), "log.")
+        if not _names_default_model(in_force.now):
+            models.restore_choice(_read_choice(home, in_force.now.models.default))
 
     def request(self) -> None:
         """Ask for a reload. Returns at once, so a signal handler may call it.
@@ -111,45 +131,40 @@ class Reloader:
                     self._must_reload = False
                     try:
                         await self.reload()
-                    except (SettingsError, ModelConfigError) as error:
+                    except MISTAKES as error:
                         _log.error("settings not reloaded", error=str(error))
 
     async def call(self, caller: Caller, params: Params) -> Json:
         """Answer the control call `config.reload`. Raises BadParams with the mistakes in the settings."""
         try:
             return await self.reload()
-        except (SettingsError, ModelConfigError) as error:
+        except MISTAKES as error:
             raise BadParams(str(error)) from None
 
     async def reload(self) -> Json:
         """Read, check and apply the settings. Return the keys that changed now, and those that change after a restart.
 
-        Raises SettingsError and ModelConfigError; then nothing has changed. StorageError: the settings are in force, but a choice of a
-        model that they replace is still on disk; a start drops it as well. The files are read in a thread.
+        Raises what is in MISTAKES; then nothing has changed. StorageError: the settings are in force, but a choice of a
+        model that they replace is still on disk; a start drops it as well. The files are read in threads.
         """
-        new = await trio.to_thread.run_sync(load_settings, self.settings.source)
-        changed = changed_keys(self.settings, new)
-        now = [key for key in changed if key.startswith(RELOADABLE)]
-        later = [key for key in changed if key not in now]
-        dropped = self.models.chosen if DEFAULT_MODEL in now else ""
-        if any(key.startswith(MODEL_KEYS) for key in now):
-            self.models.reload(new.models, new.providers)  # first, because it may raise
-            if dropped:
-                self.models.choose("")
-            self._warm_up_soon()
+        new = await trio.to_thread.run_sync(load_settings, self.in_force.now.source)
+        files = await trio.to_thread.run_sync(self.find_changed_files, new)
         self._secrets |= frozenset(secrets_of(new))
-        self.settings = new
-        for type in self.replace_channels(new):
-            now += [key for key in later if _is_of_adapter(key, type)]
-            later = [key for key in later if key not in now]
-        if self.models.usage is not None:
-            self.models.usage.configure(new.budget, PriceList(new.prices, new.providers))
-        self._configure_logs()
-        _log.info("settings reloaded", changed=now, after_restart=later)
-        if dropped:
-            _log.info(_NEWER, dropped=dropped)
+        self._dropped = ""
+        taken_up = await self.in_force.replace(new, files)
+        self._configure_logs()  # with the secrets of these settings
+        self.take_up_parked()
+        _log.info("settings reloaded", changed=list(taken_up.changed), after_restart=list(taken_up.after_restart))
+        if self._dropped:
+            _log.info(_NEWER, dropped=self._dropped)
             await self._write_choice("")
-        return {"changed": list(now), "afterRestart": list(later)}
+        return {"changed": list(taken_up.changed), "afterRestart": list(taken_up.after_restart)}
+
+    def _drop_choice(self, changed: frozenset[str]) -> None:
+        """Use the default model of the settings, which is newer than the one that was chosen."""
+        self._dropped = self.models.chosen
+        if self._dropped:
+            self.models.choose("")
 
     # ------------------------------------------------------------ the model of the conversation
 
@@ -200,7 +215,7 @@ class Reloader:
     async def _write_choice(self, spec: str) -> None:
         """Write a choice to disk, with the model of the settings that it stands in for. Raises StorageError."""
         if self.journal is not None:
-            choice = {"default": spec, "insteadOf": self.settings.models.default}
+            choice = {"default": spec, "insteadOf": self.in_force.now.models.default}
             await self.journal.ask(ReplaceFile, CHOICE_FILE, encode_line(choice))
 
     def _warm_up_soon(self) -> None:
@@ -212,13 +227,8 @@ class Reloader:
         return (self._token, *self._secrets, *self._stored(), *secrets_in_environment(os.environ))
 
     def _configure_logs(self) -> None:
-        log = self.settings.log
+        log = self.in_force.now.log
         configure_logging(self._home.log, level=log.level, format=log.format, secrets=self.secrets())
-
-
-def _is_of_adapter(key: str, type: str) -> bool:
-    """Return whether the adapter of a channel type follows a key."""
-    return key.startswith(f"channels.{type}.") and key.split(".")[2] not in ACCESS_KEYS
 
 
 def _names_default_model(settings: Settings) -> bool:

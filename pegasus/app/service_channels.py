@@ -3,29 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from actors import Child, Inbox, Ref
+from actors import Child, Ref
 from pegasus.app.services import ADAPTER, Services
+from pegasus.app.tree import CHILD_BACKOFF, ChannelGroup
 from pegasus.channels import AdapterMessage, ChannelState, ServiceAdapter, ServiceContext, make_adapter
 from pegasus.intake import Access, GuestLimits, Intake, PairingBook, PairingRefused, SenderRates, rules_of
 from pegasus.messages import ChannelInfo, Json
-from pegasus.settings import Settings
+from pegasus.settings import SERVICE_SECTIONS, Settings, SettingsInForce, as_in_force
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import to_wire
 
+ACCESS_KEYS: Final = ("access", "allow_from", "groups")
+"""Keys of a channel's section that its adapter does not depend on: who may write is decided before."""
 
-def build_adapters(services: Services, intake: Intake, commands: Mapping[str, str]) -> dict[str, ServiceAdapter]:
-    """Return the adapters that the settings enable, by channel type. commands: chat commands with their meaning.
 
-    An adapter is an object that outlives the restarts of its actor. It is the receiver of its service's webhooks, too.
+class ServiceChannels:
+    """The adapters that the settings enable. They follow the settings once `follow` was called.
+
+    An adapter is an object that outlives the restarts of its actor. It is the receiver of its service's webhooks, too. A reload puts
+    another object in its place if the settings of its type have changed, and restarts the actor of this type alone. What it has not
+    delivered waits in the outbox, where the next run finds it; what is under way has `STOP_GRACE` seconds to end.
+
+    Example::
+
+        channels = ServiceChannels(services, intake, describe_commands(answers))
+        group = await start_channels(tree, gateway, channels.children())
+        channels.follow(group)
     """
-    context = service_context(services, intake, commands)
-    sections = services.environment.settings.channels.items()
-    made = {type: make_adapter(type, section, context) for type, section in sections}
-    adapters = {type: adapter for type, adapter in made.items() if adapter is not None}
-    services.environment.pairing.owner_channels = owner_channels(context.owners, adapters)
-    return adapters
+
+    def __init__(self, services: Services, intake: Intake, commands: Mapping[str, str]) -> None:
+        """Make the adapters. commands: chat commands with their meaning."""
+        self.adapters: dict[str, ServiceAdapter] = {}
+        """By channel type. The object stays the same."""
+        self._services = services
+        self._intake = intake
+        self._commands = commands
+        self._group: ChannelGroup | None = None
+        for type in services.environment.settings.channels:
+            self._make(type)
+        self._note_owners()
+
+    def children(self) -> dict[str, Child[AdapterMessage]]:
+        """Return the adapters as children of the channels."""
+        return {type: self._child(type) for type in self.adapters}
+
+    def follow(self, group: ChannelGroup) -> None:
+        """Carry out changes of the settings from now on. group: the running channels."""
+        self._group = group
+        self._services.environment.in_force.when_changed(self._change, "channels.", "http.public_url", "agent.owners")
+
+    def take_up_parked(self) -> None:
+        """Try every parked channel again, with an adapter made from the settings in force."""
+        for type in [type for type, adapter in self.adapters.items() if adapter.state.state == "parked"]:
+            self._renew(type)
+
+    def _change(self, changed: frozenset[str]) -> None:
+        """Replace the adapters whose settings have changed, and add and remove some."""
+        for type in SERVICE_SECTIONS:
+            if "http.public_url" in changed or any(_is_of_adapter(key, type) for key in changed):
+                self._renew(type)
+        self._note_owners()
+
+    def _renew(self, type: str) -> None:
+        """Put an adapter made from the settings in force in the place of the one that is there, if any."""
+        there = self.adapters.pop(type, None)
+        self._make(type)
+        if self._group is not None and (there is not None or type in self.adapters):
+            self._group.change(type, self._child(type) if type in self.adapters else None)
+
+    def _make(self, type: str) -> None:
+        section = self._services.environment.settings.channels.get(type)
+        context = service_context(self._services, self._intake, self._commands)
+        if section is not None and (made := make_adapter(type, section, context)) is not None:
+            self.adapters[type] = made
+
+    def _child(self, type: str) -> Child[AdapterMessage]:
+        return Child(ADAPTER, self.adapters[type].run, self._services.journal, backoff=CHILD_BACKOFF)
+
+    def _note_owners(self) -> None:
+        environment = self._services.environment
+        environment.pairing.owner_channels = owner_channels(environment.owners, self.adapters)
 
 
 def owner_channels(owners: Iterable[str], adapters: Mapping[str, ServiceAdapter]) -> list[ChannelInfo]:
@@ -46,7 +105,7 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
         intake=intake,
         clock=environment.clock,
         random=environment.random,
-        owners=settings.agent.owners,
+        owners=environment.owners,
         public_url=settings.http.public_url,
         commands=commands,
         decide=services.approvals.decide,
@@ -54,45 +113,30 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
     )
 
 
-def make_intake(journal: Ref[JournalMessage], settings: Settings, pairing: PairingBook) -> Intake:
-    """Return the way in, which the gateway and all adapters share."""
+def make_intake(journal: Ref[JournalMessage], settings: Settings | SettingsInForce, pairing: PairingBook) -> Intake:
+    """Return the way in, which the gateway and all adapters share. It follows settings that are a handle."""
+    in_force = as_in_force(settings)
+    return Intake(
+        journal,
+        in_force.follow(_access_of, "channels."),
+        in_force.follow(lambda settings: settings.agent.owners, "agent.owners"),
+        pairing,
+        SenderRates(in_force.follow(_guest_limits, "limits.")),
+    )
+
+
+def _access_of(settings: Settings) -> Access:
     sections = settings.channels.items()
-    access = Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
-    limits = settings.limits
-    rates = SenderRates(GuestLimits(limits.guest_messages_per_minute, limits.guest_waiting))
-    return Intake(journal, access, settings.agent.owners, pairing, rates)
+    return Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
 
 
-def adapter_children(
-    adapters: Mapping[str, ServiceAdapter], journal: Ref[JournalMessage], **options: Any
-) -> dict[str, Child[AdapterMessage]]:
-    """Return the adapters as children for `start_channels`. options: those of `Child`.
-
-    Each start of a child runs the adapter that `adapters` has by then; see `replace_parked`.
-    """
-    return {type: Child(ADAPTER, _run_adapter, adapters, type, journal, **options) for type in adapters}
+def _guest_limits(settings: Settings) -> GuestLimits:
+    return GuestLimits(settings.limits.guest_messages_per_minute, settings.limits.guest_waiting)
 
 
-async def _run_adapter(
-    inbox: Inbox[AdapterMessage], adapters: Mapping[str, ServiceAdapter], type: str, journal: Ref[JournalMessage]
-) -> None:
-    await adapters[type].run(inbox, journal)
-
-
-def replace_parked(adapters: dict[str, ServiceAdapter], settings: Settings) -> list[str]:
-    """Put an adapter made from these settings in place of each one that is parked, and start it. Return their channel types.
-
-    One that the settings do not enable any more stays parked. Owners and `http.public_url` are those of the start.
-    """
-    parked = [adapter for adapter in adapters.values() if adapter.state.state == "parked"]
-    replaced = []
-    for adapter in parked:
-        made = make_adapter(adapter.type, settings.channels[adapter.type], adapter.context)
-        if made is not None:
-            adapters[adapter.type] = made
-            adapter.retire()
-            replaced.append(adapter.type)
-    return replaced
+def _is_of_adapter(key: str, type: str) -> bool:
+    """Return whether the adapter of a channel type depends on a key."""
+    return key.startswith(f"channels.{type}.") and key.split(".")[2] not in ACCESS_KEYS
 
 
 def channels_json(states: Iterable[ChannelState]) -> list[Json]:
@@ -125,4 +169,4 @@ def _pairing(book: PairingBook) -> Any:
     return pair
 
 
-__all__ = ["adapter_children", "build_adapters", "channels_json", "replace_parked", "with_parked"]
+__all__ = ["ServiceChannels", "channels_json", "with_parked"]

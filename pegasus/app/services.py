@@ -1,4 +1,4 @@
-"""The environment that a tree is built from, and the services that its actors work with, built once and passed to them.
+"""The services that the actors of a tree work with, built once from its environment and passed to them.
 
 Nothing here is an actor. `build_services` is called when the journal runs; what it makes is finished, so that no actor has to know how
 its services are made, and nothing is looked up while a message is handled.
@@ -21,8 +21,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
-from random import Random
 from typing import Any, Final
 
 import attrs
@@ -31,12 +29,12 @@ import trio
 from actors import ActorError, Ref
 from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.channel_notes import channel_notes
-from pegasus.app.model_source import ConversationModels, ModelSource
+from pegasus.app.environment import SANDBOX_KEYS, Environment
+from pegasus.app.model_source import ConversationModels
 from pegasus.app.task_signs import TaskSigns
-from pegasus.conversation import new_fence
-from pegasus.events import BusMessage, EventMaker, RecentEvents
-from pegasus.identity import ChannelNote, Evolution, MainPrompts, Persona, WorkspaceFiles
-from pegasus.intake import PairingBook
+from pegasus.channels import AdapterMessage
+from pegasus.events import BusMessage, EventMaker
+from pegasus.identity import ChannelNote, Evolution, MainPrompts
 from pegasus.main_agent import (
     GLOBAL,
     NO_CHAT,
@@ -47,7 +45,6 @@ from pegasus.main_agent import (
     Compactor,
     FileAccess,
     SessionArchives,
-    SessionFiles,
     SkillInvoker,
     TaskDelegation,
     archive_prefix,
@@ -56,25 +53,23 @@ from pegasus.main_agent import (
     files_of,
     find_open_tasks,
 )
-from pegasus.mcp import McpServers
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import (
     LanguageModel,
     ModelClient,
     ModelError,
-    ModelSwitch,
 )
 from pegasus.observe import get_logger
 from pegasus.policy import ApprovalMessage, Confinement, Decision, ListApprovals, Policy, WithdrawApprovals, parse_rules
-from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.schedule import cron_tool
 from pegasus.settings import SERVICE_SECTIONS, PolicySettings, Settings
-from pegasus.skills import BUILT_IN, SkillCatalog, format_listing
-from pegasus.storage import Disk, JournalMessage, StorageError, Waiting
+from pegasus.skills import format_listing
+from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     AgentMessage,
+    LimitsChanged,
     Reflector,
     TaskDeps,
     TaskLimits,
@@ -84,7 +79,17 @@ from pegasus.tasks import (
     load_task_types,
     task_tools,
 )
-from pegasus.tools import Gate, PolicyGate, Tool, ToolExecutor, base_context, current_time, memory_tools, persona_tool
+from pegasus.tools import (
+    Gate,
+    PolicyGate,
+    Tool,
+    ToolContext,
+    ToolExecutor,
+    base_context,
+    current_time,
+    memory_tools,
+    persona_tool,
+)
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
@@ -99,68 +104,6 @@ COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
 
 _log = get_logger("services")
-
-
-@attrs.frozen(eq=False, repr=False, kw_only=True)
-class Environment:
-    """Everything that the supervision tree is given from outside.
-
-    The daemon builds one from its home and the real world. Tests and simulations build one from a disk in memory, a scripted
-    model and a clock of their own (`pegasus.testing.world`), and start the same tree. So neither this file nor `tree` touches
-    files of the home, the network, the wall clock or randomness by itself.
-
-    >>> async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="pegasus") as root:
-    ...     tree = await start_tree(root, Environment(settings=settings, disk=disk, models=models, …))
-    """
-
-    settings: Settings
-    """Settings of the start. Parts that can be reloaded follow `Reloader.settings` instead."""
-    disk: Disk
-    """Where the journal writes."""
-    models: ModelSource
-    """Models of all roles."""
-    persona: Persona
-    """The persona in force: that of the settings with the changes that its owner accepted."""
-    base_persona: Persona
-    """The persona of the settings, without changes."""
-    clock: Callable[[], int]
-    """Returns the wall clock, in ms since the epoch."""
-    random: Random
-    """Makes ids. Nothing that must be secret comes from it."""
-    workspace: Path
-    """The folder that tasks work in."""
-    subagent_folders: tuple[Path, ...] = ()
-    """Folders with SUBAGENT.md files beside the built-in types, the strongest last."""
-    skills: SkillCatalog = attrs.field(factory=lambda: SkillCatalog(BUILT_IN))
-    """Skills that people and the model can call."""
-    files: WorkspaceFiles | None = None
-    """The owner's files that are part of the prompt; None: there are none."""
-    open_memory: Callable[[Ref[JournalMessage]], Memory]
-    """Opens the memory, which the journal writes. Called once."""
-    closed_paths: tuple[Path, ...] = ()
-    """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
-    sandbox: Sandbox = NO_SANDBOX
-    """The walls around commands."""
-    make_tools: Callable[[Memory], Sequence[Tool]]
-    """Makes the tools of tasks, without those about tasks themselves. Called once."""
-    archives: Callable[[SessionFiles], SessionArchives]
-    """Returns the archives of a session."""
-    mcp: McpServers = attrs.field(factory=McpServers)
-    """MCP servers, whose tools the Main Agent and tasks have beside their own."""
-    secrets: Callable[[], Iterable[str]] = tuple
-    """Returns the texts that tool results must not show; a reload of the settings may change them."""
-    switch: ModelSwitch | None = None
-    """Changes the default model at run time (`/model`); None: nothing can."""
-    policy: Callable[[], Policy] | None = None
-    """Returns the rules about tool calls; None: those of the settings of the start."""
-    recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(1))
-    """The last events, for programs that follow them."""
-    make_fence: Callable[[], str] = new_fence
-    """Makes the id for the fences of a conversation. Simulations make it from their seed; nobody else may be able to guess it."""
-    pairing: PairingBook = attrs.field(factory=PairingBook)
-    """People whom the owner has let in. The tree loads them when the journal runs."""
-    may_work: trio.Event = attrs.field(factory=trio.Event)
-    """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -212,6 +155,9 @@ def build_services(
     agent: Ref[AgentMessage] = find(TASK_AGENT)
     gate = _gate(environment, find)
     cron = cron_tool(find(SCHEDULE), environment.clock)
+    environment.in_force.when_changed(
+        lambda changed: _tell(agent, LimitsChanged()), "tasks.", "limits.", "models.max_concurrent_calls"
+    )
     return Services(
         environment,
         journal,
@@ -225,17 +171,25 @@ def build_services(
             agent,
             find(GATEWAY),
             environment.clock,
-            environment.settings.agent.owners,
-            environment.settings.policy.owner_channel,
-            [
-                find(f"channels/{type}/{ADAPTER}")
-                for type, section in environment.settings.channels.items()
-                if section.enabled and type in SERVICE_SECTIONS
-            ],
+            environment.owners,
+            environment.in_force.follow(lambda settings: settings.policy, "policy."),
+            environment.in_force.follow(partial(_adapter_refs, find), "channels."),
             environment.secrets,
             environment.files,
         ),
     )
+
+
+def _adapter_refs(find: Callable[[str], Ref[Any]], settings: Settings) -> Sequence[Ref[AdapterMessage]]:
+    """Return the addresses of the adapters that the settings enable."""
+    sections = settings.channels.items()
+    return [find(f"channels/{type}/{ADAPTER}") for type, one in sections if one.enabled and type in SERVICE_SECTIONS]
+
+
+def _tell(actor: Ref[AgentMessage], message: LimitsChanged) -> None:
+    """Send a message; an actor that does not run finds out when it starts."""
+    with suppress(ActorError):
+        actor.tell_nowait(message)
 
 
 def _descriptions(types: TaskTypes) -> dict[str, str]:
@@ -261,20 +215,29 @@ def _agent_services(
     Its model is in the lane "conversation", which goes before tasks when a provider limits the rate: a person
     waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
     """
-    settings, models = environment.settings, environment.models
+    in_force, models = environment.in_force, environment.models
     model, memory_index, compactor = _conversation_parts(environment, memory, task_agent, models)
+
+    def make_toolset(settings: Settings) -> AgentToolset:
+        notes = channel_notes(settings, known)
+        return _toolset(environment, memory, evolution, types, task_agent, notes, gate, cron)
+
     services = AgentServices(
         model=model,
-        toolset=_toolset(environment, memory, evolution, types, task_agent, channel_notes(settings, known), gate, cron),
+        toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli."),
         clock=environment.clock,
-        config=settings.agent,
+        config=in_force.follow(lambda settings: settings.agent, "agent."),
         memory_index=memory_index,
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
         compactor=compactor,
         traits=models.traits,
-        warnings=tuple(filter(None, [environment.sandbox.warning])),
-        files=FileAccess.within(environment.workspace, settings, environment.closed_paths),
+        warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.warning])), *SANDBOX_KEYS),
+        files=in_force.follow(
+            lambda settings: FileAccess.within(environment.workspace, settings, environment.closed_paths),
+            "tools.allowed_paths",
+            "media.max_bytes",
+        ),
         make_fence=environment.make_fence,
     )
 
@@ -304,7 +267,7 @@ def _conversation_parts(
         models.context_window,
         environment.clock,
         models.compare_tokens,
-        threshold_share=environment.settings.session.compact_threshold,
+        settings=environment.session,
         assumes_window=models.assumes_window,
         open_tasks=partial(find_open_tasks, task_agent),
         memory_index=memory_index,
@@ -322,7 +285,7 @@ def _toolset(
     gate: Gate,
     cron: Tool,
 ) -> AgentToolset:
-    """Return the Main Agent's prompt, tools and skills. They stay the same until the next start, so that providers can cache them.
+    """Return the Main Agent's prompt, tools and skills. They stay the same until a setting changes, so that providers can cache them.
 
     The setting `agent.tools` is a list of patterns; if it is empty all tools are offered. `spawn_subagent` has
     an alias that models know from elsewhere: it is accepted, but the prompt does not list it.
@@ -344,7 +307,7 @@ def _toolset(
         *task_tools(task_agent),
         cron,
         archive_tool(archives_of),
-        persona_tool(evolution, settings.agent.owners),
+        persona_tool(evolution, environment.owners),
     )
     # An empty list means all tools. Patterns are those of shells: `memory_*`.
     wanted = settings.agent.tools
@@ -390,9 +353,12 @@ def policy_of(settings: PolicySettings) -> Policy:
 def _gate(environment: Environment, find: Callable[[str], Ref[Any]]) -> Gate:
     """Return what decides about each tool call."""
     approvals: Ref[ApprovalMessage] = find(APPROVALS)
-    policy = policy_of(environment.settings.policy)
-    walls = Confinement(stands=environment.sandbox.is_walled, has_network=environment.sandbox.has_network)
-    return PolicyGate(environment.policy or (lambda: policy), walls, approvals)
+    in_force, sandbox = environment.in_force, environment.sandbox
+    policy = in_force.follow(lambda settings: policy_of(settings.policy), "policy.")
+    walls = in_force.follow(
+        lambda _: Confinement(stands=sandbox.is_walled, has_network=sandbox.has_network), *SANDBOX_KEYS
+    )
+    return PolicyGate(lambda: policy, walls, approvals)
 
 
 # ------------------------------------------------------------------ the task system
@@ -403,6 +369,20 @@ async def _commands_done(journal: Ref[JournalMessage]) -> None:
     with trio.move_on_after(COMMANDS_WITHIN), suppress(ActorError, StorageError):
         while await journal.ask(Waiting, None, "control"):  # noqa: ASYNC110  the journal tells nobody that an item is done
             await trio.sleep(0.02)
+
+
+def task_limits(settings: Settings) -> TaskLimits:
+    """Return the limits of the task system."""
+    return TaskLimits(
+        max_active=settings.tasks.max_active,
+        max_queued=settings.tasks.max_queued,
+        max_tools=settings.tasks.max_concurrent_tools,
+        max_iterations=settings.tasks.max_iterations,
+        timeout=settings.tasks.timeout,
+        recovery=settings.tasks.recovery,
+        guest_active=_guest_active(settings),
+        guest_tasks=settings.limits.guest_tasks,
+    )
 
 
 def _guest_active(settings: Settings) -> int:
@@ -420,8 +400,7 @@ def _task_deps(
     find: Callable[[str], Ref[Any]],
 ) -> TaskDeps:
     """Return what the task system works with. Its tools are those of the environment and those about tasks themselves."""
-    settings = environment.settings
-    tools = (*environment.make_tools(memory), *task_tools(task_agent))
+    in_force = environment.in_force
     approvals: Ref[ApprovalMessage] = find(APPROVALS)
     signs = TaskSigns(find(SWITCHBOARD), environment.clock)
 
@@ -437,6 +416,13 @@ def _task_deps(
             return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
         return frozenset()
 
+    def make_toolbox(_: Settings) -> ToolExecutor:
+        return _executor(environment, gate, (*environment.make_tools(memory), *task_tools(task_agent)))
+
+    def make_context(settings: Settings) -> ToolContext:
+        window = environment.models.context_window("subagent")
+        return base_context(environment.workspace, settings.tools.allowed_paths, window, environment.closed_paths)
+
     bus: Ref[BusMessage] = find(BUS)
     return TaskDeps(
         bus=bus,
@@ -445,30 +431,16 @@ def _task_deps(
         types=types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),
         reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
-        toolbox=_executor(environment, gate, tools),
+        toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS),
         model_for=environment.models.client,
         context_window=environment.models.context_window,
-        context=base_context(
-            environment.workspace,
-            settings.tools.allowed_paths,
-            environment.models.context_window("subagent"),
-            environment.closed_paths,
-        ),
+        context=in_force.follow(make_context, "tools.allowed_paths"),
         journal=journal,
-        owners=settings.agent.owners,
+        owners=environment.owners,
         make_fence=environment.make_fence,
         traits=environment.models.traits,
         memory=memory,
-        limits=TaskLimits(
-            max_active=settings.tasks.max_active,
-            max_queued=settings.tasks.max_queued,
-            max_tools=settings.tasks.max_concurrent_tools,
-            max_iterations=settings.tasks.max_iterations,
-            timeout=settings.tasks.timeout,
-            recovery=settings.tasks.recovery,
-            guest_active=_guest_active(settings),
-            guest_tasks=settings.limits.guest_tasks,
-        ),
+        limits=in_force.follow(task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
         observe=observe,
         awaited=awaited,
         before_resuming=partial(_commands_done, journal),

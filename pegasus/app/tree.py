@@ -18,7 +18,8 @@ only it holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ import attrs
 import trio
 
 from actors import (
+    ActorError,
     Backoff,
     Child,
     Crashed,
@@ -47,7 +49,9 @@ from actors import (
     open_supervisor,
     supervisor,
 )
+from pegasus.app.changing_group import ChildChanged, run_changing_group
 from pegasus.app.chat_commands import chat_commands
+from pegasus.app.environment import Environment
 from pegasus.app.file_questions import ask_about_files
 from pegasus.app.services import (
     APPROVALS,
@@ -57,7 +61,6 @@ from pegasus.app.services import (
     SWITCHBOARD,
     TASK_AGENT,
     TASK_LISTENER,
-    Environment,
     Services,
     build_services,
 )
@@ -71,6 +74,7 @@ from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
 from pegasus.policy import approvals_keeper
 from pegasus.schedule import Heartbeat, ScheduleServices, schedule_keeper
+from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, KnownAddresses, run_journal
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
@@ -87,6 +91,8 @@ JOURNAL_MAILBOX = Mailbox(1024)
 """Requests that may wait for the journal. All that wait share one sync."""
 TASK_MAILBOX = Mailbox(4096)
 """Messages that may wait for an actor of the task system."""
+GROUP_SHUTDOWN = 10.0
+"""Seconds in which channels, and servers of tools, may end what is under way."""
 TASK_SHUTDOWN = 12.0
 """Seconds in which the task system may let stages finish and end what is left of them. Its agent has two seconds
 less, so that the persister behind it can still write how the tasks ended."""
@@ -128,8 +134,21 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     if environment.settings.agent.scope == "chat":
         await environment.models.chat_choices.load(journal)
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
-    if servers := environment.mcp.children():
-        await root.start_child(Child("tools", run_when_allowed, environment.may_work, servers))
+    tools = Child(
+        "tools",
+        run_changing_group,
+        environment.mcp.children,
+        CHILD_INTENSITY,
+        environment.may_work,
+        shutdown=GROUP_SHUTDOWN,
+    )
+    group = await root.start_child(tools)
+
+    def renew(name: str, may_stop: Callable[[], Awaitable[None]]) -> None:
+        with suppress(ActorError):  # a group that is being restarted starts with what is there by then
+            group.tell_nowait(ChildChanged(name, may_stop))
+
+    environment.mcp.follow(environment.in_force, renew)
     await root.start_child(_approvals_child(root, services))
     await root.start_child(task_system_child(root, services))
     await root.start_child(Child("main-agent", supervisor(_agent_children(root, services), intensity=CHILD_INTENSITY)))
@@ -144,7 +163,10 @@ def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
     """
     environment = services.environment
     keep = partial(approvals_keeper, on_change=services.approvals.changed)
-    timeout = environment.settings.policy.timeout
+
+    def timeout() -> float:
+        return environment.settings.policy.timeout
+
     keeper = Child(
         "keeper", keep, services.journal, environment.clock, environment.random, timeout, backoff=CHILD_BACKOFF
     )
@@ -177,7 +199,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
 def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
     """Return the keeper of scheduled jobs as a child of the root. It begins when background work may."""
     environment = services.environment
-    settings, files = environment.settings, environment.files
+    in_force, files = environment.in_force, environment.files
 
     async def read_heartbeat() -> str:
         if files is None:
@@ -185,15 +207,22 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         await files.refresh()
         return files.text(HEARTBEAT_FILE)
 
-    owner = Address.parse(settings.policy.owner_channel) or Address("cli", "main")
+    def heartbeat(settings: Settings) -> Heartbeat:
+        return Heartbeat(settings.schedule.heartbeat, settings.schedule.active_hours, read_heartbeat)
+
+    def owner_channel(settings: Settings) -> ChannelInfo:
+        owner = Address.parse(settings.policy.owner_channel) or Address("cli", "main")
+        return ChannelInfo(owner.type, owner.channel_id)
+
     schedule = ScheduleServices(
         services.journal,
         root.ref(TASK_AGENT),
         root.ref(BUS),
         environment.clock,
         environment.random,
-        Heartbeat(settings.schedule.heartbeat, settings.schedule.active_hours, read_heartbeat),
-        ChannelInfo(owner.type, owner.channel_id),
+        in_force.follow(heartbeat, "schedule."),
+        in_force.follow(owner_channel, "policy.owner_channel"),
+        in_force.wait_replaced,
     )
     keeper = Child("keeper", schedule_keeper, schedule, backoff=CHILD_BACKOFF)
     return Child("schedule", run_when_allowed, environment.may_work, [keeper])
@@ -243,28 +272,63 @@ async def start_channels(
     gateway: Child[Any],
     adapters: Mapping[str, Child[AdapterMessage]],
     http: Child[object] | None = None,
-) -> None:
-    """Start the switchboard, the gateway, the adapters and the HTTP server.
+) -> ChannelGroup:
+    """Start the switchboard, the gateway, the adapters and the HTTP server. Return the way to change adapters later.
 
     adapters: by the channel type that each serves; the gateway serves all others. http: None: there is no HTTP server.
 
     The switchboard passes replies of the journal to the adapter of their channel type. Each adapter is below a
     supervisor of its own with `Restart.TEMPORARY`, which is what parks it when it gives up.
     """
-    routes: Mapping[str, Ref[AdapterMessage]] = {
-        kind: tree.root.ref(f"channels/{kind}/{child.name}") for kind, child in adapters.items()
-    }
     default: Ref[AdapterMessage] = tree.root.ref(GATEWAY)
-    switchboard = Child("switchboard", run_switchboard, tree.journal, routes, default)
-    parkable: dict[str, Child[Any]] = {**adapters, **({"http": http} if http is not None else {})}
-    supervised = {
-        kind: Child(kind, supervisor([child], intensity=CHILD_INTENSITY), restart=Restart.TEMPORARY)
-        for kind, child in parkable.items()
-    }
+    channels = ChannelGroup(tree.root, adapters)
+    switchboard = Child("switchboard", run_switchboard, tree.journal, channels.routes, default)
     # The HTTP server stands before the gateway, so that it stops behind it: the gateway says goodbye to the clients on its WebSockets.
-    front = [supervised.pop("http")] if http is not None else []
-    children: list[Child[Any]] = [switchboard, *front, gateway, *supervised.values()]
-    await tree.root.start_child(Child("channels", supervisor(children, intensity=CHILD_INTENSITY)))
+    front = [_parkable("http", http)] if http is not None else []
+
+    def children() -> Sequence[Child[Any]]:
+        return [switchboard, *front, gateway, *channels.children()]
+
+    await tree.root.start_child(
+        Child("channels", run_changing_group, children, CHILD_INTENSITY, shutdown=GROUP_SHUTDOWN)
+    )
+    return channels
+
+
+class ChannelGroup:
+    """The adapters of the running channels: `(await start_channels(tree, gateway, {})).change("slack", child)`."""
+
+    def __init__(self, root: Supervisor, adapters: Mapping[str, Child[AdapterMessage]]) -> None:
+        self.routes: dict[str, Ref[AdapterMessage]] = {}
+        """Addresses by channel type, for the switchboard. The object stays the same."""
+        self._root = root
+        self._adapters = dict(adapters)
+        for type, child in adapters.items():
+            self.routes[type] = root.ref(f"channels/{type}/{child.name}")
+
+    def children(self) -> list[Child[Any]]:
+        """Return the adapters, each below the supervisor that parks it."""
+        return [_parkable(type, child) for type, child in self._adapters.items()]
+
+    def change(self, type: str, adapter: Child[AdapterMessage] | None) -> None:
+        """Run another adapter for a channel type, or none. The one that runs is stopped first; nothing else is touched.
+
+        Returns at once. Replies for a type without an adapter go to the bridges of the gateway, or wait.
+        """
+        if adapter is None:
+            self._adapters.pop(type, None)
+            self.routes.pop(type, None)
+        else:
+            self._adapters[type] = adapter
+            self.routes[type] = self._root.ref(f"channels/{type}/{adapter.name}")
+        group: Ref[ChildChanged] = self._root.ref("channels")
+        with suppress(ActorError):  # a group that is being restarted starts with what is there by then
+            group.tell_nowait(ChildChanged(type))
+
+
+def _parkable(type: str, child: Child[Any]) -> Child[Any]:
+    """Return a child below a supervisor of its own, which is not restarted: when it gives up, the child is parked."""
+    return Child(type, supervisor([child], intensity=CHILD_INTENSITY), restart=Restart.TEMPORARY)
 
 
 # ------------------------------------------------------------------ the log of the tree

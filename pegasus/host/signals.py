@@ -50,7 +50,8 @@ class Signals:
         self.stop = trio.Event()
         self.overran = False
         self.number = None
-        self._grace = grace
+        self.grace = grace
+        """Seconds that a stop may take; those of the moment of its signal count."""
         self._on_reload = on_reload
         self._scope = trio.CancelScope()
         self._token = trio.lowlevel.current_trio_token()
@@ -64,20 +65,20 @@ class Signals:
         """Begin the same graceful stop without a signal. Call it from the event loop."""
         if not self.stop.is_set():
             self.stop.set()
-            self._scope.deadline = trio.current_time() + self._grace * (1 - HARD_STOP_SHARE)
+            self._scope.deadline = trio.current_time() + self.grace * (1 - HARD_STOP_SHARE)
 
     def _handle_stop(self, number: int, _frame: FrameType | None) -> None:
         """Begin a graceful stop; at the second signal end the process at once."""
         if self.number is not None:
             os._exit(128 + number)
         self.number = number
-        signal.setitimer(signal.ITIMER_REAL, self._grace + FORCE_AFTER)
+        signal.setitimer(signal.ITIMER_REAL, self.grace + FORCE_AFTER)
         self._token.run_sync_soon(self.request_stop)
 
     def _handle_alarm(self, _number: int, _frame: FrameType | None) -> None:
         """End a process whose stop hangs."""
         with suppress(OSError):
-            os.write(2, f"pegasus: still not stopped {self._grace:g} s after the signal; ending now\n".encode())
+            os.write(2, f"pegasus: still not stopped {self.grace:g} s after the signal; ending now\n".encode())
         os._exit(128 + (self.number or signal.SIGTERM))
 
     def _handle_hangup(self, _number: int, _frame: FrameType | None) -> None:

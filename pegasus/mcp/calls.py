@@ -128,6 +128,12 @@ class ServerCalls:
         self._calls: dict[object, CallUnderWay] = {}
         """By key. Those that are over are here until their task has come back."""
 
+    async def finish(self, seconds: float) -> None:
+        """Wait until no call is under way, for so many seconds at most."""
+        with trio.move_on_after(seconds):
+            for call in [call for call in self._calls.values() if not call.over.is_set()]:
+                await call.over.wait()
+
     async def make(
         self, tool: str, context: ToolContext, begin: Callable[[], tuple[trio.Nursery, Work]]
     ) -> Illustrated | AwaitsOwner:

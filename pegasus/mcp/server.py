@@ -44,6 +44,8 @@ from pegasus.wire import decode_json, encode_json
 if TYPE_CHECKING:
     from pegasus.mcp.connection import McpConnection
 
+DRAIN: Final = 60.0
+"""Seconds that calls under way may take when the settings of their server have changed."""
 QUIET: Final = 2.0
 """Seconds between two readings of a list that changes all the time."""
 SHORTEST_TOKEN: Final = 8
@@ -103,6 +105,10 @@ class McpServer:
         self._token_file = TokenFile(tokens / f"{name}.json")
         self._results = ResultReader(name, files)
         self._on_change = on_change
+        self._has_inherited = False
+        """Its tools are still those of the server before."""
+        self._is_retired = False
+        """Another server takes its place: it begins no calls any more."""
         self._calls = ServerCalls(name, settings.timeout)
         self._open: tuple[McpConnection, trio.Nursery] | None = None
         """The connection, and the nursery of its calls."""
@@ -204,7 +210,8 @@ class McpServer:
         extras = extra_tools(self.name, has_resources=connection.has_resources, prompts=await connection.list_prompts())
         listed += [tool for tool in extras if tool.spec.name not in names]
         wanted = [tool for tool in listed if any(fnmatchcase(tool.own_name, name) for name in self.settings.tools)]
-        before = {tool.name: tool for tool in self.tools}
+        before = {} if self._has_inherited else {tool.name: tool for tool in self.tools}
+        self._has_inherited = False
         made = tuple(self._make_tool(tool, before) for tool in wanted)
         if is_changed or made != self.tools:
             self.tools = made
@@ -215,6 +222,17 @@ class McpServer:
 
     def _log_line(self, line: str) -> None:
         _log.info("MCP server wrote", server=self.name, line=self._redactor.apply(line))
+
+    # ------------------------------------------------------------------ the end
+
+    def inherit(self, other: McpServer) -> None:
+        """Have the tools of a server whose place it takes until its own are known, so that prompts stay the same; their calls fail."""
+        self.tools, self.instructions, self._has_inherited = other.tools, other.instructions, True
+
+    async def retire(self) -> None:
+        """Take no calls any more, and wait until those under way have ended, for `DRAIN` seconds at most."""
+        self._is_retired = True
+        await self._calls.finish(DRAIN)
 
     # ------------------------------------------------------------------ calls
 
@@ -236,6 +254,10 @@ class McpServer:
         """Return the result of a tool, or that it waits for an owner. Raises ToolError, at once if the server is down."""
 
         def begin() -> tuple[trio.Nursery, Work]:
+            if self._is_retired:
+                raise ToolError(
+                    f"the MCP server {self.name} is being connected anew with other settings; try again soon"
+                )
             if self._open is None:
                 reason = f": {self.state.reason}" if self.state.reason else ""
                 raise ToolError(

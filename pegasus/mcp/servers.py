@@ -8,11 +8,14 @@ adds what it finds to those that are shown to this caller. Every tool can be cal
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
+import trio
 
 from actors import Backoff, Child, Intensity, Restart, supervisor
 from pegasus.conversation import new_fence
@@ -22,10 +25,12 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, fenced
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import McpServerSettings
+from pegasus.settings import McpServerSettings, SettingsInForce
 from pegasus.tools import Effect, Reach, Tool, ToolContext, base_context, parameters
 from pegasus.wire import encode_json, to_wire
 
+SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
+"""Prefixes of the keys that decide about the walls around servers that are programs."""
 BACKOFF: Final = Backoff(first=1.0, limit=60.0, reset_after=300.0)
 """Pauses between two attempts to connect, in seconds."""
 INTENSITY: Final = Intensity(restarts=60, period=2_700.0)
@@ -62,6 +67,15 @@ _FIND: Final = ToolSpec(
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
+Renew: TypeAlias = Callable[[str, Callable[[], Awaitable[None]]], None]
+"""Stops the child of a name when the function given returns, and starts the one that has the name now. Returns at once."""
+
+
+def child_name(server: str) -> str:
+    """Return the name of a server's child in the tree."""
+    return f"mcp:{server}"
+
+
 @attrs.frozen(eq=False, repr=False)
 class _KnownTool:
     """A tool in the table."""
@@ -94,9 +108,12 @@ class McpServers:
         their cache, and nobody may guess it; "" = a new one. sandbox: walls around servers that are programs.
         """
         self._fence = fence
-        self.servers = tuple(
-            McpServer(name, server, files, tokens, sandbox, self._refresh) for name, server in (settings or {}).items()
-        )
+
+        def make(name: str, server: McpServerSettings) -> McpServer:
+            return McpServer(name, server, files, tokens, sandbox, self._refresh)
+
+        self._make = make
+        self.servers: tuple[McpServer, ...] = tuple(starmap(make, (settings or {}).items()))
         """Servers in the order of the settings, those included that are not enabled."""
         self._version = 0
         self._tools: Mapping[str, _KnownTool] = {}
@@ -115,13 +132,44 @@ class McpServers:
         """
         return [
             Child(
-                f"mcp:{server.name}",
+                child_name(server.name),
                 supervisor([Child("connection", run_server, server, backoff=BACKOFF)], intensity=INTENSITY),
                 restart=Restart.TEMPORARY,
             )
             for server in self.servers
             if server.settings.enabled
         ]
+
+    def follow(self, in_force: SettingsInForce, renew: Renew) -> None:
+        """Follow the settings from now on. renew: restarts the child of this name, when what it is given returns.
+
+        Servers whose settings have not changed are not touched. One that has changed begins no calls any more, and is replaced when
+        those under way have ended (`McpServer.retire`). Its tools stay in the table, as they were, until the new one has told its own.
+        """
+        in_force.when_changed(partial(self._change, in_force, renew), "mcp.", *SANDBOX_KEYS)
+
+    def _change(self, in_force: SettingsInForce, renew: Renew, changed: frozenset[str]) -> None:
+        """Replace the servers whose settings have changed, add and remove some."""
+        are_walls_new = any(key.startswith(SANDBOX_KEYS) for key in changed)
+        before = {server.name: server for server in self.servers}
+        servers: list[McpServer] = []
+        for name, settings in in_force.now.mcp.servers.items():
+            known = before.pop(name, None)
+            is_walled = bool(settings.command) and settings.sandbox
+            has_changed = any(key.startswith(f"mcp.servers.{name}.") for key in changed)
+            if known is not None and not has_changed and not (is_walled and are_walls_new):
+                servers.append(known)
+                continue
+            server = self._make(name, settings)
+            if known is not None and settings.enabled:
+                server.inherit(known)
+            servers.append(server)
+            if known is not None or settings.enabled:
+                renew(child_name(name), known.retire if known is not None else trio.lowlevel.checkpoint)
+        for name, server in before.items():
+            renew(child_name(name), server.retire)
+        self.servers = tuple(servers)
+        self._refresh()
 
     def states(self) -> tuple[ServerState, ...]:
         """Return the state of each server, in the order of the settings."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -97,6 +97,8 @@ class ScheduleServices:
     heartbeat: Heartbeat = attrs.field(factory=Heartbeat)
     owner_channel: ChannelInfo = attrs.field(factory=lambda: ChannelInfo("cli", "main"))
     """Where the heartbeat speaks."""
+    wait_changed: Callable[[], Awaitable[None]] = trio.sleep_forever
+    """Waits until the heartbeat may be another one."""
 
 
 async def schedule_keeper(inbox: Inbox[ScheduleMessage], services: ScheduleServices) -> None:
@@ -111,8 +113,7 @@ async def schedule_keeper(inbox: Inbox[ScheduleMessage], services: ScheduleServi
     inbox.started()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(keeper.run)
-        if services.heartbeat.seconds:
-            nursery.start_soon(keeper.beat)
+        nursery.start_soon(keeper.beat)
         async for message in inbox:
             try:
                 await keeper.handle(message)
@@ -402,8 +403,15 @@ class _JobKeeper:
     async def beat(self) -> None:
         """Look at HEARTBEAT.md again and again, until cancelled."""
         heartbeat, services = self._services.heartbeat, self._services
+        last = trio.current_time()
         while True:
-            await trio.sleep(heartbeat.seconds)
+            # Other settings may have another interval, which counts from the last look.
+            due = last + heartbeat.seconds if heartbeat.seconds else math.inf
+            with trio.CancelScope(deadline=due) as scope:
+                await services.wait_changed()
+            if not scope.cancelled_caught:
+                continue
+            last = trio.current_time()
             now = services.clock()
             if not is_active(heartbeat.active_hours, datetime.fromtimestamp(now / 1000, UTC).astimezone()):
                 continue

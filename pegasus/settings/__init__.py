@@ -5,9 +5,9 @@ from, `load` checks and merges them, `checks` looks at several keys together, `r
 mistakes are found at once, and each names its source, its key path, the value that was found and the values that are allowed.
 docs/user/settings.md is the page for people.
 
-A `Settings` object is immutable. A reload makes a new one (`load_settings` with the `source` of the old one), and whoever uses
-settings replaces the whole object, so that no reader ever sees one key of the new file beside another one of the old. What a
-package needs it is given as its section (`settings.gateway`), not as the whole.
+A `Settings` object is immutable. A reload makes a new one (`load_settings` with the `source` of the old one), which takes the
+place of the old one as a whole, so that no reader ever sees one key of the new file beside another one of the old. `in_force` has the
+handle for that, and objects that follow it. What a package needs it is given as its section (`settings.gateway`), not as the whole.
 """
 
 from pegasus.settings.channel_sections import (
@@ -18,6 +18,7 @@ from pegasus.settings.channel_sections import (
     TelegramSettings,
 )
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
+from pegasus.settings.in_force import RESTART_KEYS, SettingsInForce, TakenUp, as_in_force
 from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
@@ -55,6 +56,7 @@ __all__ = [
     "EFFORTS",
     "MODEL_ROLES",
     "PROVIDER_TYPES",
+    "RESTART_KEYS",
     "SERVICE_SECTIONS",
     "SERVICE_TYPES",
     "AgentSettings",
@@ -78,13 +80,16 @@ __all__ = [
     "SessionSettings",
     "Settings",
     "SettingsError",
+    "SettingsInForce",
     "SettingsSource",
     "SlackSettings",
     "SmsSettings",
+    "TakenUp",
     "TaskSettings",
     "TelegramSettings",
     "ToolSettings",
     "WebSearchSettings",
+    "as_in_force",
     "changed_keys",
     "commented_file",
     "effective",

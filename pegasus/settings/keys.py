@@ -59,6 +59,8 @@ class Key:
     """The value is never shown."""
     has_ids: bool = False
     """The list may hold whole numbers too, which become texts."""
+    restart: bool = False
+    """A new value counts from the next start on; the old one stays in force until then."""
     each: Key | None = None
     """Of a table with names of the user's own: the description of each of its values."""
 
@@ -194,8 +196,12 @@ def number(
     above: float | None = None,
     most: float | None = None,
     type: type = float,
+    restart: bool = False,
 ) -> float:
-    """Declare a key that holds a finite number: at least `least`, or more than `above`, and at most `most`."""
+    """Declare a key that holds a finite number: at least `least`, or more than `above`, and at most `most`.
+
+    restart: here and below, a new value counts from the next start on.
+    """
 
     def in_range(value: float) -> bool:
         return (
@@ -209,30 +215,30 @@ def number(
         allowed += f", at least {least}"
     elif above is not None:
         allowed += f" above {above}" + (f", at most {most}" if most is not None else "")
-    return _key(Key(doc, allowed, type, in_range), default)
+    return _key(Key(doc, allowed, type, in_range, restart=restart), default)
 
 
-def whole(default: int, doc: str, *, least: int, most: int | None = None) -> int:
+def whole(default: int, doc: str, *, least: int, most: int | None = None, restart: bool = False) -> int:
     """Declare a key that holds a whole number."""
-    declared: Any = number(default, doc, least=least, most=most, type=int)
+    declared: Any = number(default, doc, least=least, most=most, type=int, restart=restart)
     return declared  # type: ignore[no-any-return]
 
 
-def text(default: str, doc: str, *, filled: bool = False, secret: bool = False) -> str:
+def text(default: str, doc: str, *, filled: bool = False, secret: bool = False, restart: bool = False) -> str:
     """Declare a key that holds a line of text. filled: not an empty one. secret: never shown."""
     if filled:
-        return _key(Key(doc, "one line of text, not empty", str, bool, secret), default)
-    return _key(Key(doc, "one line of text", str, secret=secret), default)
+        return _key(Key(doc, "one line of text, not empty", str, bool, secret, restart=restart), default)
+    return _key(Key(doc, "one line of text", str, secret=secret, restart=restart), default)
 
 
-def choice(default: str, doc: str, *choices: str) -> str:
+def choice(default: str, doc: str, *choices: str, restart: bool = False) -> str:
     """Declare a key that holds one of some words."""
-    return _key(Key(doc, one_of(choices), str, choices.__contains__), default)
+    return _key(Key(doc, one_of(choices), str, choices.__contains__, restart=restart), default)
 
 
-def flag(default: bool, doc: str) -> bool:
+def flag(default: bool, doc: str, *, restart: bool = False) -> bool:
     """Declare a key that holds true or false."""
-    return _key(Key(doc, "true or false", bool), default)
+    return _key(Key(doc, "true or false", bool, restart=restart), default)
 
 
 def texts(doc: str, *default: str) -> tuple[str, ...]:

@@ -224,6 +224,7 @@ class AgentSettings:
         '"global": one session for all channels; "chat": one session per channel and chat, in parallel',
         "global",
         "chat",
+        restart=True,
     )
     max_active_chats: int = whole(
         50,
@@ -282,6 +283,7 @@ class TaskSettings:
         'unfinished tasks at start: "resume": replayed and continued; "fail": failed and reported',
         "resume",
         "fail",
+        restart=True,
     )
 
 
@@ -311,10 +313,12 @@ class GatewaySettings:
 
     # The port is fixed by default, so that a program that was configured once finds the daemon after each start.
     # Clients on the same machine read daemon.json instead.
-    host: str = text("127.0.0.1", "the address to listen on", filled=True)
-    port: int = whole(7717, "0 = any free port", least=0, most=65535)
-    token: str = text("", '"" = made at first start, kept in the file "token" of the home directory', secret=True)
-    allow_remote: bool = flag(False, "must be true where host is not this machine alone")
+    host: str = text("127.0.0.1", "the address to listen on", filled=True, restart=True)
+    port: int = whole(7717, "0 = any free port", least=0, most=65535, restart=True)
+    token: str = text(
+        "", '"" = made at first start, kept in the file "token" of the home directory', secret=True, restart=True
+    )
+    allow_remote: bool = flag(False, "must be true where host is not this machine alone", restart=True)
     allowed_origins: tuple[str, ...] = texts("origins of web pages that may connect; no other page may")
     # Attachments are in the frame as base64, which makes them a third larger.
     max_frame_bytes: int = whole(1048576, "bytes of one frame, at most", least=1024, most=1 << 30)
@@ -324,10 +328,10 @@ class GatewaySettings:
 class HttpSettings:
     """The HTTP server."""
 
-    enabled: bool = flag(True, "whether the HTTP server runs: the web page, and the API for programs")
-    host: str = text("127.0.0.1", "the address to listen on", filled=True)
-    port: int = whole(7718, "0 = any free port", least=0, most=65535)
-    allow_remote: bool = flag(False, "must be true where host is not this machine alone")
+    enabled: bool = flag(True, "whether the HTTP server runs: the web page, and the API for programs", restart=True)
+    host: str = text("127.0.0.1", "the address to listen on", filled=True, restart=True)
+    port: int = whole(7718, "0 = any free port", least=0, most=65535, restart=True)
+    allow_remote: bool = flag(False, "must be true where host is not this machine alone", restart=True)
     public_url: str = text("", 'address at which the outside reaches it, as "https://pegasus.example"; "" = none')
     allowed_hosts: tuple[str, ...] = texts("names under which it may be reached, beside its own and that of public_url")
     max_body_bytes: int = whole(33554432, "bytes of the body of a request, at most", least=1024, most=1 << 30)

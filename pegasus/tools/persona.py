@@ -7,6 +7,7 @@ talked the agent into it. The result tells the agent how its owner can decide, s
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from pegasus.identity import FIELDS, LISTS, Evolution, PersonaError, ProposalRefused
@@ -34,7 +35,7 @@ _SPEC: Final = ToolSpec(
 """Says that nothing changes at once, as models otherwise announce the change as done."""
 
 
-def persona_tool(evolution: Evolution, owners: tuple[str, ...]) -> Tool:
+def persona_tool(evolution: Evolution, owners: Collection[str]) -> Tool:
     """Return the tool.
 
     owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask.

@@ -38,6 +38,7 @@ from pegasus.tasks.agent.messages import (
     GetEvents,
     GetTask,
     LatestTasks,
+    LimitsChanged,
     ListPending,
     ListTasks,
     Notify,
@@ -128,6 +129,8 @@ class _Agent:
             case Deliver(event):
                 if event.task_id is not None or "handledBy" not in event.payload:
                     self._nursery.start_soon(self._take_event, event)
+            case LimitsChanged():
+                self._nursery.start_soon(scheduler.adjust)
             case Submit(reply):
                 start(reply, partial(self._submit, message))
             case GetTask(reply, task_id):

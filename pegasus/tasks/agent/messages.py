@@ -222,6 +222,11 @@ class LatestTasks:
 
 
 @attrs.frozen
+class LimitsChanged:
+    """Note that the limits have changed (`TaskDeps.limits`): tasks and tool calls that wait may begin."""
+
+
+@attrs.frozen
 class Notify:
     """To the listener: take responsibility for this notification.
 
@@ -247,6 +252,7 @@ AgentMessage: TypeAlias = (
     | ListTasks
     | ListPending
     | LatestTasks
+    | LimitsChanged
     | Deliver
 )
 """Everything that others may send to the agent; `Deliver` comes from the bus."""

@@ -93,7 +93,7 @@ class TaskScheduler:
         """Runs one watching task for each actor."""
         self._agent = agent
         """Mailbox of the agent, for the reports of the actors and of their ends."""
-        self._tool_slots = trio.Semaphore(state.deps.limits.max_tools)
+        self._tool_slots = trio.CapacityLimiter(state.deps.limits.max_tools)
         """Shared by the actors of all tasks; held for single tool calls."""
 
     # ------------------------------------------------------------------ slots
@@ -101,6 +101,11 @@ class TaskScheduler:
     async def enqueue(self, entry: TaskEntry, start: Event) -> None:
         """Let a task wait for a slot. start: the event that starts it, which is on disk."""
         self._state.registry.enqueue(entry, start)
+        await self.fill()
+
+    async def adjust(self) -> None:
+        """Follow the limits, which have changed: start what may work now. Nothing that works is ended."""
+        self._tool_slots.total_tokens = self._state.deps.limits.max_tools
         await self.fill()
 
     async def fill(self) -> None:

@@ -98,7 +98,7 @@ class Stages:
         fsm: TaskFSM,
         task_type: TaskType,
         deps: TaskDeps,
-        tool_slots: trio.Semaphore,
+        tool_slots: trio.CapacityLimiter,
         commands: BackgroundCommands,
     ) -> None:
         """Prepare. commands: the background commands of the actor; none runs yet."""

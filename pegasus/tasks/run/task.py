@@ -80,7 +80,7 @@ async def task_actor(
     task_type: TaskType,
     deps: TaskDeps,
     archive: TaskLogs,
-    tool_slots: trio.Semaphore,
+    tool_slots: trio.CapacityLimiter,
     agent: Ref[TaskReport],
     start: Event,
 ) -> None:

@@ -19,7 +19,9 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
         elsewhere = {name: ProviderSettings(base_url="http://127.0.0.1:1") for name in ("llamacpp", "lmstudio")}
         accounts = {**elsewhere, "ollama": ProviderSettings(base_url=server.url)}
         models = ModelService(ModelSettings(), accounts, rng=random.Random(1))
-        environment = SimpleNamespace(models=models, settings=Settings(), switch=None, clock=lambda: 0, persona=None)
+        environment = SimpleNamespace(
+            models=models, settings=Settings(), owners=("cli:*",), switch=None, clock=lambda: 0, persona=None
+        )
         agent = SimpleNamespace(model=models.client("default", "conversation"), work=None)
         answers = chat_commands(
             SimpleNamespace(

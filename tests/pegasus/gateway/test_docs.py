@@ -114,7 +114,7 @@ def _methods_in(text):
 def test_every_method_is_named():
     named = _methods_in((DOCS / "gateway.md").read_text().partition("Methods: ")[2].partition(". A call")[0])
     methods = ControlPlane(
-        *[None] * 7,
+        *[None] * 6,
         TaskMethods(None),
         MemoryMethods(None),
         PersonaMethods(None, None, ()),

@@ -17,7 +17,15 @@ from actors import Child, open_supervisor
 from pegasus.app.reload import CHOICE_FILE, Reloader
 from pegasus.host import Home
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
-from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings, Settings, SettingsSource, load_settings
+from pegasus.settings import (
+    ModelSettings,
+    ProviderSettings,
+    RouteSettings,
+    Settings,
+    SettingsInForce,
+    SettingsSource,
+    load_settings,
+)
 from pegasus.storage import FileDisk, StorageError, run_journal
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
@@ -187,7 +195,7 @@ def reloader(folder: Path, settings: Settings = SETTINGS) -> Reloader:
     home.log.parent.mkdir(parents=True, exist_ok=True)
     usage = UsageTracker(lambda: 0, random.Random(1), settings.budget, PriceList(settings.prices, settings.providers))
     service = ModelService(settings.models, settings.providers, rng=random.Random(1), usage=usage)
-    return Reloader(home, settings, "token", service)
+    return Reloader(home, SettingsInForce(settings), "token", service)
 
 
 @asynccontextmanager
@@ -317,10 +325,10 @@ async def test_a_reload_that_is_asked_for_along_with_a_choice_is_not_forgotten(t
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.run)
         with trio.fail_after(30):
-            while made.settings is SETTINGS:
+            while made.in_force.now is SETTINGS:
                 await trio.testing.wait_all_tasks_blocked(0.01)
         nursery.cancel_scope.cancel()
-    assert made.settings is not SETTINGS
+    assert made.in_force.now is not SETTINGS
 
 
 async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on_and_the_old_one_too(tmp_path: Path) -> None:

@@ -128,7 +128,8 @@ def test_the_page_names_every_key_with_its_default_and_what_it_may_hold(path, cl
         if isinstance(rule, Section):
             continue
         allowed = rule.allowed if rule.each is None else f"a table, each value {rule.each.allowed}"
-        meaning = f"{rule.doc}{_not_yet(f'{path}.{name}')}.{' Secret.' if rule.secret else ''}"
+        marks = (" Secret." if rule.secret else "") + (" Needs a restart." if rule.restart else "")
+        meaning = f"{rule.doc}{_not_yet(f'{path}.{name}')}.{marks}"
         assert f"| `{name}` | {allowed} | `{as_toml(getattr(default, name))}` | {meaning} |" in section
 
 

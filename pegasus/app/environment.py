@@ -1,0 +1,115 @@
+"""The environment that a tree is built from: everything that comes from outside, such as the disk, the models and the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.app.model_source import ModelSource
+from pegasus.conversation import new_fence
+from pegasus.events import RecentEvents
+from pegasus.identity import Persona, WorkspaceFiles
+from pegasus.intake import PairingBook
+from pegasus.main_agent import (
+    SessionArchives,
+    SessionFiles,
+)
+from pegasus.mcp import McpServers
+from pegasus.memory import Memory
+from pegasus.models import (
+    ModelSwitch,
+)
+from pegasus.sandbox import NO_SANDBOX, Sandbox
+from pegasus.settings import SessionSettings, Settings, SettingsInForce, as_in_force
+from pegasus.skills import BUILT_IN, SkillCatalog
+from pegasus.storage import Disk, JournalMessage
+from pegasus.tools import (
+    Tool,
+)
+
+SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
+"""Prefixes of the keys that decide about the walls around commands."""
+
+
+@attrs.frozen(eq=False, repr=False, kw_only=True)
+class Environment:
+    """Everything that the supervision tree is given from outside.
+
+    The daemon builds one from its home and the real world. Tests and simulations build one from a disk in memory, a scripted
+    model and a clock of their own (`pegasus.testing.world`), and start the same tree. So neither this file nor `tree` touches
+    files of the home, the network, the wall clock or randomness by itself.
+
+    >>> async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="pegasus") as root:
+    ...     tree = await start_tree(root, Environment(settings=settings, disk=disk, models=models, …))
+    """
+
+    in_force: SettingsInForce = attrs.field(alias="settings", converter=as_in_force)
+    """The settings; `settings` are those in force at the moment. Everything that is built from them follows them."""
+    disk: Disk
+    """Where the journal writes."""
+    models: ModelSource
+    """Models of all roles."""
+    persona: Persona
+    """The persona in force: that of the settings with the changes that its owner accepted."""
+    base_persona: Persona
+    """The persona of the settings, without changes."""
+    clock: Callable[[], int]
+    """Returns the wall clock, in ms since the epoch."""
+    random: Random
+    """Makes ids. Nothing that must be secret comes from it."""
+    workspace: Path
+    """The folder that tasks work in."""
+    subagent_folders: tuple[Path, ...] = ()
+    """Folders with SUBAGENT.md files beside the built-in types, the strongest last."""
+    skills: SkillCatalog = attrs.field(factory=lambda: SkillCatalog(BUILT_IN))
+    """Skills that people and the model can call."""
+    files: WorkspaceFiles | None = None
+    """The owner's files that are part of the prompt; None: there are none."""
+    open_memory: Callable[[Ref[JournalMessage]], Memory]
+    """Opens the memory, which the journal writes. Called once."""
+    closed_paths: tuple[Path, ...] = ()
+    """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
+    sandbox: Sandbox = NO_SANDBOX
+    """The walls around commands."""
+    make_tools: Callable[[Memory], Sequence[Tool]]
+    """Makes the tools of tasks, without those about tasks themselves. Called once."""
+    archives: Callable[[SessionFiles], SessionArchives]
+    """Returns the archives of a session."""
+    mcp: McpServers = attrs.field(factory=McpServers)
+    """MCP servers, whose tools the Main Agent and tasks have beside their own."""
+    secrets: Callable[[], Iterable[str]] = tuple
+    """Returns the texts that tool results must not show; a reload of the settings may change them."""
+    switch: ModelSwitch | None = None
+    """Changes the default model at run time (`/model`); None: nothing can."""
+    recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(1))
+    """The last events, for programs that follow them."""
+    make_fence: Callable[[], str] = new_fence
+    """Makes the id for the fences of a conversation. Simulations make it from their seed; nobody else may be able to guess it."""
+    pairing: PairingBook = attrs.field(factory=PairingBook)
+    """People whom the owner has let in. The tree loads them when the journal runs."""
+    may_work: trio.Event = attrs.field(factory=trio.Event)
+    """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
+    owners: Collection[str] = attrs.field(init=False)
+    """The setting `agent.owners`, as it is in force."""
+
+    @owners.default
+    def _follow_owners(self) -> Collection[str]:
+        return self.in_force.follow(lambda settings: settings.agent.owners, "agent.owners")
+
+    session: SessionSettings = attrs.field(init=False)
+    """The settings [session], as they are in force."""
+
+    @session.default
+    def _follow_session(self) -> SessionSettings:
+        return self.in_force.follow(lambda settings: settings.session, "session.")
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings in force."""
+        return self.in_force.now

@@ -1,0 +1,251 @@
+"""The settings in force, as one handle that a reload replaces, and objects that follow them.
+
+Whoever needs a setting is given either this handle or an object that follows it. `follow` makes such an object of a function of
+the settings: it behaves at each moment like what the function has made of the settings in force. So a part of the program that was
+given `in_force.follow(lambda settings: settings.agent, "agent.")` in place of a section needs to know nothing about reloading.
+
+`replace` is the one way to change them. It knows for every key whether somebody follows it:
+
+* a key that is declared with `restart=True` keeps its value until the next start;
+* a key that somebody follows takes effect at once;
+* a key that nobody follows is reported as one that needs a restart, so that the answer is true whatever is forgotten.
+
+Order of a replacement: first everything that may fail (files that are read in a thread, functions of the settings, guards such as the
+models), and a failure leaves the old settings in force as a whole; then, without a checkpoint, the handle and all followers change;
+then the actions run, which start what takes time (a channel, a server of tools). So nobody sees one key of the new settings beside
+another one of the old, and a cancel never leaves half of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar, cast
+
+import attrs
+import trio
+
+from pegasus.settings.keys import Key, keys_of
+from pegasus.settings.load import changed_keys
+from pegasus.settings.sections import Settings
+
+T = TypeVar("T")
+
+EVERY_KEY: Final = ""
+"""Prefix of all keys."""
+
+
+def _restart_keys(cls: type[attrs.AttrsInstance], path: str = "") -> Iterator[str]:
+    for name, key in keys_of(cls).items():
+        if isinstance(key, Key):
+            if key.restart:
+                yield path + name
+        elif not key.named:
+            yield from _restart_keys(key.cls, f"{path}{name}.")
+
+
+RESTART_KEYS: Final = frozenset(_restart_keys(Settings))
+"""Paths of the keys whose new values count from the next start on, as they are declared."""
+
+
+@attrs.frozen
+class TakenUp:
+    """Outcome of a replacement: `TakenUp(("log.level",), ("gateway.port",))`."""
+
+    changed: tuple[str, ...] = ()
+    """Key paths whose new values are in force."""
+    after_restart: tuple[str, ...] = ()
+    """Key paths whose old values stay in force until the next start."""
+
+
+@attrs.define(eq=False, repr=False)
+class _Followed:
+    """A value made of the settings, with the function that makes it."""
+
+    make: Callable[[Settings], Any]
+    prefixes: tuple[str, ...]
+    in_thread: bool
+    value: Any
+
+    def follows(self, key: str) -> bool:
+        return key.startswith(self.prefixes)
+
+
+class _Follower:
+    """Stands for the present value of a `_Followed`: attributes, calls, operators of collections, and its class are its own.
+
+    The class too, so that `isinstance` and `attrs.evolve` take it for what it stands for.
+    """
+
+    __slots__ = ("_followed",)
+
+    def __init__(self, followed: _Followed) -> None:
+        object.__setattr__(self, "_followed", followed)
+
+    def __getattribute__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_followed").value, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(_value_of(self), name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _value_of(self)(*args, **kwargs)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_value_of(self))
+
+    def __len__(self) -> int:
+        return len(_value_of(self))
+
+    def __bool__(self) -> bool:
+        return bool(_value_of(self))
+
+    def __contains__(self, item: object) -> bool:
+        return item in _value_of(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return _value_of(self)[key]
+
+    def __eq__(self, other: object) -> bool:
+        return bool(_value_of(self) == (_value_of(other) if type(other) is _Follower else other))
+
+    def __hash__(self) -> int:
+        return hash(_value_of(self))
+
+    def __repr__(self) -> str:
+        return repr(_value_of(self))
+
+
+def _value_of(follower: Any) -> Any:
+    return object.__getattribute__(follower, "_followed").value
+
+
+class SettingsInForce:
+    """Handle of the settings in force.
+
+    For example:
+
+        in_force = SettingsInForce(load_settings(source))
+        agent = in_force.follow(lambda settings: settings.agent, "agent.")
+        taken_up = await in_force.replace(load_settings(source))
+        agent.max_thoughts  # that of the new settings
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.now = Settings() if settings is None else settings
+        """The settings in force. Keys that need a restart have the values of the start."""
+        self._followed: list[_Followed] = []
+        self._guards: list[tuple[tuple[str, ...], Callable[[Settings], None]]] = []
+        self._actions: list[tuple[tuple[str, ...], Callable[[frozenset[str]], None]]] = []
+        self._lock = trio.Lock()
+        """Held by a replacement, so that two are carried out one after the other."""
+        self._replaced = trio.Event()
+
+    def follow(self, make: Callable[[Settings], T], *prefixes: str, in_thread: bool = False) -> T:
+        """Return an object that behaves like `make(settings)` for the settings in force.
+
+        prefixes: of the keys that the value depends on; it is made anew when one of them has changed. in_thread: `make` reads files;
+        a replacement calls it in a thread. Errors of `make` are raised, here and by the replacement.
+
+        What two reads of the object return may differ if there is a checkpoint between them.
+        """
+        followed = _Followed(make, prefixes, in_thread, make(self.now))
+        self._followed.append(followed)
+        return cast("T", _Follower(followed))
+
+    def guard(self, check: Callable[[Settings], None], *prefixes: str) -> None:
+        """Call `check` with the new settings when a key with one of these prefixes changes, before anything else has changed.
+
+        It changes what it stands for, or raises and has changed nothing; then the settings stay as they are. One for all, since
+        a second one that raises could not undo the first.
+        """
+        if self._guards:
+            raise ValueError("there is a guard already")
+        self._guards.append((prefixes, check))
+
+    def when_changed(self, act: Callable[[frozenset[str]], None], *prefixes: str) -> None:
+        """Call `act` with the changed keys that have one of these prefixes, when the new settings are in force.
+
+        It must not raise, and returns at once: what takes time is only started.
+        """
+        self._actions.append((prefixes, act))
+
+    def follows(self, key: str) -> bool:
+        """Return whether a change of this key takes effect without a restart."""
+        return key not in RESTART_KEYS and any(
+            key.startswith(prefixes)
+            for prefixes in (
+                *(followed.prefixes for followed in self._followed),
+                *(prefixes for prefixes, _ in (*self._guards, *self._actions)),
+            )
+        )
+
+    async def wait_replaced(self) -> None:
+        """Wait for the next replacement."""
+        await self._replaced.wait()
+
+    async def replace(self, new: Settings, also: frozenset[str] = frozenset()) -> TakenUp:
+        """Put other settings in force, and return which keys have changed.
+
+        also: keys whose meaning has changed though their values have not, as that of a file that a key names.
+
+        Raises what a function or the guard raises for settings that cannot work; then nothing has changed. Cancelled: nothing has
+        changed.
+        """
+        async with self._lock:
+            changed = sorted({*changed_keys(self.now, new), *also})
+            now = frozenset(filter(self.follows, changed))
+            due = [followed for followed in self._followed if any(map(followed.follows, now))]
+            in_force = keep_restart_keys(self.now, new)
+            read = {
+                id(followed): await trio.to_thread.run_sync(followed.make, in_force)
+                for followed in due
+                if followed.in_thread
+            }
+            self._swap(in_force, now, due, read)
+            for prefixes, act in self._actions:
+                if concerned := frozenset(key for key in now if key.startswith(prefixes)):
+                    act(concerned)
+            self._replaced.set()
+            self._replaced = trio.Event()
+            return TakenUp(tuple(key for key in changed if key in now), tuple(key for key in changed if key not in now))
+
+    def _swap(self, new: Settings, changed: frozenset[str], due: list[_Followed], read: dict[int, Any]) -> None:
+        """Change the handle and the followers in the order in which they were made, so that a later one may use an earlier one."""
+        before = self.now, [followed.value for followed in due]
+        try:
+            self.now = new
+            for followed in due:
+                followed.value = read[id(followed)] if followed.in_thread else followed.make(new)
+            for prefixes, check in self._guards:
+                if any(key.startswith(prefixes) for key in changed):
+                    check(new)
+        except BaseException:
+            self.now = before[0]
+            for followed, value in zip(due, before[1], strict=True):
+                followed.value = value
+            raise
+
+
+def keep_restart_keys(old: Settings, new: Settings) -> Settings:
+    """Return the new settings with the old values of the keys that need a restart, and with the sources of these values."""
+    origins = {key: origin for key, origin in new.origins.items() if key not in RESTART_KEYS}
+    origins |= {key: origin for key, origin in old.origins.items() if key in RESTART_KEYS}
+    settings: Settings = attrs.evolve(_keep(old, new), origins=origins)
+    return settings
+
+
+def _keep(old: Any, new: Any) -> Any:
+    """Return a section with the old values of its keys that need a restart."""
+    values: dict[str, Any] = {}
+    for name, key in keys_of(type(new)).items():
+        if isinstance(key, Key):
+            if key.restart:
+                values[name] = getattr(old, name)
+        elif not key.named:
+            values[name] = _keep(getattr(old, name), getattr(new, name))
+    return attrs.evolve(new, **values)
+
+
+def as_in_force(settings: Settings | SettingsInForce) -> SettingsInForce:
+    """Return the handle of settings, a new one if there is none yet."""
+    return settings if isinstance(settings, SettingsInForce) else SettingsInForce(settings)

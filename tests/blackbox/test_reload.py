@@ -1,0 +1,232 @@
+"""Reloading the settings of a real daemon: every key, channels, servers of tools, and mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import trio
+
+from pegasus.settings import RESTART_KEYS, Settings
+from pegasus.settings.checks import NOT_YET
+from pegasus.settings.keys import walk
+from pegasus.testing.service_server import open_service
+from pegasus.testing.telegram_server import TelegramServer
+from tests.blackbox.support import Book, say, serving
+from tests.blackbox.support.daemon import toml
+from tests.blackbox.support.mcp_settings import got, reached, server, states, until_async
+
+OTHER = {
+    "agent.persona": "personas/ada.json",
+    "agent.owners": ["cli:*", "sms:+15550100"],
+    "agent.tools": ["memory_*"],
+    "gateway.token": "another-token-of-the-home-42",
+    "gateway.allowed_origins": ["https://chat.example"],
+    "http.allowed_hosts": ["pegasus.example"],
+    "http.public_url": "https://pegasus.example",
+    "log.level": "debug",
+    "log.format": "json",
+    "models.fallback": ["test/model-2"],
+    "models.default": "test/model-2",
+    "models.subagent": "test/model-2",
+    "models.compact": "test/model-2",
+    "models.reflection": "test/model-2",
+    "models.choices": ["test/model-1", "test/model-2"],
+    "models.context_window": 100_000,
+    "policy.owner_channel": "sms:+15550100",
+    "policy.rules": [],
+    "sandbox.mode": "off",
+    "sandbox.allowed_hosts": ["127.0.0.1"],
+    "sandbox.writable": ["/tmp"],
+    "schedule.active_hours": "08:00-22:00",
+    "tools.allowed_hosts": ["127.0.0.1"],
+    "tools.web_hosts": ["127.0.0.1"],
+    "tools.allowed_paths": ["notes"],
+    "tools.web_search.api_key": "a-key",
+    "tools.web_search.base_url": "https://search.example",
+    "tools.web_search.provider": "searxng",
+    "channels.cli.allow_from": ["main"],
+    "channels.cli.access": "allow_list",
+    "session.memory_window": 60,
+    "session.consolidation_timeout": 40.0,
+}
+"""Values for keys whose other value cannot be derived."""
+SECTIONS = {
+    "providers.lab.type": "openai",
+    "providers.lab.base_url": "http://127.0.0.1:9/v1",
+    'prices."test/model-1".input': 1.0,
+    "hooks.deploy.secret": "a secret of the hook",
+    "channels.sms.allow_from": ["+15550101"],
+    "mcp.servers.off.command": "true",
+    "mcp.servers.off.enabled": False,
+    "models.routes.all.model": "test/model-2",
+    "models.options.compact.effort": "low",
+}
+"""A key of each section under a name of the user's own."""
+PERSONA = {"name": "Ada", "role": "a helper", "personality": ["calm"], "style": "short", "values": ["truth"]}
+
+
+def other_values(settings: dict[str, object]) -> dict[str, object]:
+    """Return another allowed value for every key that is not below a name of the user's own.
+
+    A key that is not allowed to have another one yet is left out.
+    """
+    found = {}
+    for path, rule, value in walk(Settings()):
+        key = ".".join(path)
+        if key.startswith("providers.") or key in (name for name, *_ in NOT_YET):
+            continue
+        if key in OTHER:
+            found[key] = OTHER[key]
+        elif rule.type is bool:
+            found[key] = not settings.get(key, value)
+        elif rule.type in (int, float):
+            candidates = (value + 1, value - 1, value / 2, value * 2, 0.5)
+            found[key] = next(rule.type(one) for one in candidates if rule.type(one) != value and _allows(rule, one))
+        elif rule.type is dict:
+            found[key] = {"read_file": 5.0} if key == "tools.timeouts" else {"x": "1"}
+        else:
+            words = [word.strip('"') for word in rule.allowed.removeprefix("one of ").replace(" or ", ", ").split(", ")]
+            found[key] = next(word for word in words if word not in (value, "") and _allows(rule, word))
+    return found
+
+
+def _allows(rule, value) -> bool:
+    try:
+        rule.check(rule.type(value))
+    except ValueError:
+        return False
+    return True
+
+
+async def test_every_key_takes_effect_at_once_or_is_said_to_need_a_restart(tmp_path):
+    """One reload with another value for every key there is. What nobody follows would be reported as after a restart."""
+    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+        (daemon.home / "personas").mkdir()
+        (daemon.home / "personas" / "ada.json").write_text(json.dumps(PERSONA))
+        others = other_values(daemon.settings) | SECTIONS
+        before = daemon.settings
+        kept = {key: value for key, value in daemon.settings.items() if key.startswith("providers.")}
+        daemon.settings = {**kept, **others}
+        (daemon.home / "pegasus.toml").write_text(toml(daemon.settings))
+        answer = await client.call("config.reload")
+        changed, later = set(answer["changed"]), set(answer["afterRestart"])
+        assert later == RESTART_KEYS
+        assert {key.replace('"', "") for key in others} - RESTART_KEYS - set(before) <= changed
+        shown = json.dumps(await client.call("config.show"))
+        assert "another-token-of-the-home-42" not in shown
+        assert (await client.call("status"))["agent"] == "Ada"
+        again = await client.call("config.reload")
+        assert again["changed"] == []
+        assert set(again["afterRestart"]) == later, "the old values are still in force"
+
+
+async def test_a_channel_is_added_changed_and_removed_while_the_others_go_on(tmp_path):
+    """An answer that waits meanwhile is delivered once, by the adapter that comes next."""
+    book = Book(otherwise=lambda view: say("hello to you"))
+    async with (
+        open_service(TelegramServer()) as telegram,
+        serving(tmp_path, book) as daemon,
+        daemon.client() as client,
+    ):
+        new = {
+            "agent.owners": ["cli:*", "telegram:7"],
+            "channels.telegram.enabled": True,
+            "channels.telegram.bot_token": telegram.token,
+            "channels.telegram.base_url": telegram.base_url,
+        }
+        daemon.configure(**underlined(new))
+        answer = await client.call("config.reload")
+        assert set(new) <= set(answer["changed"])
+        assert answer["afterRestart"] == []
+        telegram.say(7, "anybody there?")
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "hello to you"
+
+        daemon.configure(channels__telegram__groups="all", channels__telegram__enabled=False)
+        await client.call("config.reload")
+        assert (await client.call("status"))["channels"] == []
+        await client.say("still here?")
+        assert (await client.reply())["text"] == "hello to you"
+
+        telegram.say(7, "and now?")
+        daemon.configure(channels__telegram__enabled=True)
+        await client.call("config.reload")
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "hello to you"
+        assert "crashed" not in daemon.stderr
+
+
+async def test_servers_of_tools_are_added_changed_and_removed(tmp_path):
+    log = tmp_path / "lab.log"
+    async with serving(tmp_path, Book()) as daemon, daemon.client("control", "c") as control:
+        daemon.configure(**underlined(server("lab", log=log)))
+        assert "mcp.servers.lab.command" in (await control.call("config.reload"))["changed"]
+        await reached(daemon, "lab")
+        daemon.configure(**underlined(server("two")))
+        await control.call("config.reload")
+        await reached(daemon, "two")
+        assert len(await got(log, "initialize")) == 1, "the one that has not changed was not touched"
+
+        daemon.configure(mcp__servers__two__enabled=False)
+        await control.call("config.reload")
+        await reached(daemon, "two", "off")
+
+        daemon.configure(mcp__servers__lab__timeout=9.0)
+        await control.call("config.reload")
+        assert len(await got(log, "initialize", 2)) == 2
+        await reached(daemon, "lab")
+
+        daemon.settings = {key: value for key, value in daemon.settings.items() if "servers" not in key}
+        daemon.configure()
+        await control.call("config.reload")
+        assert await states(control) == {}
+
+        async def is_gone() -> bool:
+            return "mcp:" not in json.dumps(await control.call("tree"))
+
+        await until_async(is_gone, "the end of the server", 10)
+
+
+def underlined(settings):
+    return {key.replace(".", "__"): value for key, value in settings.items()}
+
+
+async def test_a_name_of_the_server_and_the_size_of_a_body_follow_a_reload(tmp_path):
+    settings, host = {"http.enabled": True, "http.port": 0}, {"host": "pegasus.example"}
+    async with serving(tmp_path, Book(), settings) as daemon:
+        async with daemon.client() as client, httpx.AsyncClient(base_url=daemon.at.http, headers=host) as web:
+            assert (await web.get("/healthz")).status_code == 421
+            daemon.configure(http__allowed_hosts=["pegasus.example"], hooks__deploy__secret="s3cret of the hook")
+            await client.call("config.reload")
+            assert (await web.get("/healthz")).status_code == 200
+            assert (await web.post("/hooks/deploy", content=b"{}")).status_code == 401, "it exists now"
+
+
+async def test_a_file_with_mistakes_changes_nothing_and_each_is_said_as_config_check_says_it(tmp_path):
+    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+        daemon.configure(models__timeout="soon", log__level="loud", agent__max_replies=3)
+        await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
+        error = await client.get("error", id="r")
+        checked = await daemon.command("config", "check")
+        assert error["message"].splitlines() == [
+            line.removeprefix("pegasus: ") for line in checked.err.splitlines() if line
+        ]
+        assert await client.ask("hello") == "echo: hello"
+
+
+async def test_a_persona_whose_file_has_changed_is_taken_up_and_one_with_a_mistake_is_not(tmp_path):
+    async with serving(tmp_path, Book(), {"agent.persona": "ada.json"}, start=False) as daemon:
+        daemon.home.mkdir()
+        file = daemon.home / "ada.json"
+        file.write_text(json.dumps(PERSONA))
+        await daemon.start()
+        async with daemon.client() as client:
+            assert await client.call("config.reload") == {"changed": [], "afterRestart": []}
+            file.write_text(json.dumps(PERSONA | {"name": "Grace"}))
+            assert (await client.call("config.reload"))["changed"] == ["agent.persona"]
+            assert (await client.call("status"))["agent"] == "Grace"
+            file.write_text("{")
+            await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
+            assert "not JSON" in (await client.get("error", id="r"))["message"]
+            assert (await client.call("status"))["agent"] == "Grace"

@@ -1,0 +1,155 @@
+"""The handle of the settings in force, and objects that follow it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from pegasus.settings import (
+    RESTART_KEYS,
+    AgentSettings,
+    LimitSettings,
+    Settings,
+    SettingsInForce,
+    TakenUp,
+    find_key,
+)
+from pegasus.settings.sections import GatewaySettings, LogSettings
+
+
+def debug() -> Settings:
+    return Settings(log=LogSettings(level="debug"))
+
+
+async def test_what_follows_the_settings_has_their_present_values():
+    in_force = SettingsInForce()
+    log = in_force.follow(lambda settings: settings.log, "log.")
+    assert log.level == "info"
+    assert await in_force.replace(debug()) == TakenUp(("log.level",), ())
+    assert log.level == "debug"
+    assert in_force.now.log.level == "debug"
+
+
+async def test_a_follower_is_taken_for_what_it_stands_for():
+    in_force = SettingsInForce()
+    owners = in_force.follow(lambda settings: settings.agent.owners, "agent.owners")
+    agent = in_force.follow(lambda settings: settings.agent, "agent.")
+    await in_force.replace(Settings(agent=AgentSettings(owners=("sms:+1",), max_replies=7)))
+    assert owners == ("sms:+1",)
+    assert "sms:+1" in owners
+    assert (len(owners), owners[0], list(owners)) == (1, "sms:+1", ["sms:+1"])
+    assert isinstance(agent, AgentSettings)
+    assert attrs.evolve(agent, max_thoughts=3).max_replies == 7
+
+
+async def test_a_value_is_made_anew_only_when_a_key_of_its_own_has_changed():
+    in_force = SettingsInForce()
+    made = []
+    in_force.follow(lambda settings: made.append(settings.log.level), "log.")
+    await in_force.replace(Settings(limits=LimitSettings(guest_tasks=3)))
+    assert made == ["info"]
+    await in_force.replace(debug())
+    assert made == ["info", "debug"]
+
+
+async def test_a_key_that_needs_a_restart_keeps_its_value_and_its_source():
+    start = Settings(gateway=GatewaySettings(port=1111), origins={"gateway.port": "the file"})
+    in_force = SettingsInForce(start)
+    in_force.follow(lambda settings: settings.gateway, "gateway.")
+    new = Settings(gateway=GatewaySettings(port=2222, max_frame_bytes=4096), origins={"gateway.port": "a variable"})
+    assert await in_force.replace(new) == TakenUp(("gateway.max_frame_bytes",), ("gateway.port",))
+    assert (in_force.now.gateway.port, in_force.now.gateway.max_frame_bytes) == (1111, 4096)
+    assert in_force.now.origins == {"gateway.port": "the file"}
+    assert await in_force.replace(new) == TakenUp((), ("gateway.port",)), "it still needs one"
+
+
+async def test_a_key_that_nobody_follows_is_said_to_need_a_restart():
+    assert await SettingsInForce().replace(debug()) == TakenUp((), ("log.level",))
+
+
+@pytest.mark.parametrize("where", ["follower", "thread", "guard"])
+async def test_settings_that_cannot_work_change_nothing(where):
+    in_force = SettingsInForce()
+    level = in_force.follow(lambda settings: settings.log, "log.")
+    acted = []
+    in_force.when_changed(acted.append, "log.")
+
+    def refuse(settings: Settings) -> None:
+        if settings.log.level == "debug":
+            raise ValueError("cannot work")
+
+    if where == "guard":
+        in_force.guard(refuse, "log.")
+    else:
+        in_force.follow(refuse, "log.", in_thread=where == "thread")
+    with pytest.raises(ValueError, match="cannot work"):
+        await in_force.replace(debug())
+    assert (level.level, in_force.now.log.level, acted) == ("info", "info", [])
+    await in_force.replace(Settings(log=LogSettings(level="error")))
+    assert level.level == "error"
+
+
+async def test_a_later_follower_sees_the_new_value_of_an_earlier_one():
+    in_force = SettingsInForce()
+    log = in_force.follow(lambda settings: settings.log, "log.")
+    shown = in_force.follow(lambda settings: (log.level,), "log.")
+    await in_force.replace(debug())
+    assert shown == ("debug",)
+
+
+async def test_actions_get_the_changed_keys_that_concern_them():
+    in_force = SettingsInForce()
+    acted = []
+    in_force.when_changed(acted.append, "log.")
+    in_force.when_changed(acted.append, "budget.")
+    await in_force.replace(debug())
+    assert acted == [frozenset({"log.level"})]
+
+
+async def test_a_file_that_a_key_names_counts_as_a_change_of_the_key():
+    in_force = SettingsInForce()
+    texts = iter(["old", "new"])
+    persona = in_force.follow(lambda settings: (next(texts),), "agent.persona", in_thread=True)
+    assert await in_force.replace(Settings(), frozenset({"agent.persona"})) == TakenUp(("agent.persona",), ())
+    assert persona == ("new",)
+
+
+async def test_a_replacement_that_is_cancelled_changes_nothing(autojump_clock):
+    in_force = SettingsInForce()
+    in_force.follow(lambda settings: settings.log, "log.", in_thread=True)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await in_force.replace(debug())
+    assert in_force.now.log.level == "info"
+
+
+async def test_waiting_for_a_replacement_ends_with_it(autojump_clock):
+    in_force = SettingsInForce()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(in_force.wait_replaced)
+        await trio.testing.wait_all_tasks_blocked()
+        await in_force.replace(Settings())
+
+
+def test_the_keys_that_need_a_restart_are_few_and_exist():
+    assert all(find_key(key.split(".")) is not None for key in RESTART_KEYS)
+    assert {
+        "agent.scope",
+        "tasks.recovery",
+        *(f"gateway.{name}" for name in ("host", "port", "token", "allow_remote")),
+        *(f"http.{name}" for name in ("enabled", "host", "port", "allow_remote")),
+    } == RESTART_KEYS
+
+
+def test_the_page_marks_the_keys_that_need_a_restart():
+    page = (Path(__file__).parents[3] / "docs" / "user" / "settings.md").read_text()
+    marked, section = set(), ""
+    for line in page.splitlines():
+        if line.startswith("## `["):
+            section = line[5:-2]
+        elif line.startswith("| `") and line.endswith("Needs a restart. |"):
+            marked.add(f"{section}.{line.split('`')[1]}")
+    assert marked == RESTART_KEYS
