@@ -2,8 +2,8 @@
 
 A reload (SIGHUP, the control call `config.reload`) reads and checks all settings again, and puts them in force. A mistake
 changes nothing: the settings in force stay. What each part of the program does about new settings is its own matter: it follows the
-handle (`SettingsInForce`), which also knows the keys that need a restart. This module adds what concerns files, the log and the models.
- `follow_models` is all that a program needs that embeds an agent and has its settings from elsewhere:
+handle (`SettingsInForce`), which also knows the keys that need a restart. This module adds files, the log and the models.
+`follow_models` is all that a program needs that embeds an agent and has its settings from elsewhere:
 
     in_force = SettingsInForce(settings)
     follow_models(in_force, models)

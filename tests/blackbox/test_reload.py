@@ -194,13 +194,16 @@ def underlined(settings):
 
 async def test_a_name_of_the_server_and_the_size_of_a_body_follow_a_reload(tmp_path):
     settings, host = {"http.enabled": True, "http.port": 0}, {"host": "pegasus.example"}
-    async with serving(tmp_path, Book(), settings) as daemon:
-        async with daemon.client() as client, httpx.AsyncClient(base_url=daemon.at.http, headers=host) as web:
-            assert (await web.get("/healthz")).status_code == 421
-            daemon.configure(http__allowed_hosts=["pegasus.example"], hooks__deploy__secret="s3cret of the hook")
-            await client.call("config.reload")
-            assert (await web.get("/healthz")).status_code == 200
-            assert (await web.post("/hooks/deploy", content=b"{}")).status_code == 401, "it exists now"
+    async with (
+        serving(tmp_path, Book(), settings) as daemon,
+        daemon.client() as client,
+        httpx.AsyncClient(base_url=daemon.at.http, headers=host) as web,
+    ):
+        assert (await web.get("/healthz")).status_code == 421
+        daemon.configure(http__allowed_hosts=["pegasus.example"], hooks__deploy__secret="s3cret of the hook")
+        await client.call("config.reload")
+        assert (await web.get("/healthz")).status_code == 200
+        assert (await web.post("/hooks/deploy", content=b"{}")).status_code == 401, "it exists now"
 
 
 async def test_a_file_with_mistakes_changes_nothing_and_each_is_said_as_config_check_says_it(tmp_path):
