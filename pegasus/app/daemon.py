@@ -73,9 +73,17 @@ from pegasus.host import (
     raise_descriptor_limit,
     wall_clock,
 )
-from pegasus.identity import Persona, PersonaError, WorkspaceFiles, persona_at_start, persona_of_settings
+from pegasus.identity import (
+    NOTES_FILE,
+    OWNER_FILES,
+    Persona,
+    PersonaError,
+    WorkspaceFiles,
+    persona_at_start,
+    persona_of_settings,
+)
 from pegasus.intake import Intake
-from pegasus.main_agent import FolderArchives, archive_prefix, describe_commands
+from pegasus.main_agent import FolderArchives, archive_prefix, describe_commands, notes_disk
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
@@ -110,7 +118,8 @@ def run_daemon(home: Home, settings: Settings) -> int:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
-                files = WorkspaceFiles(home.workspace, home.owner_texts)
+                names = (*OWNER_FILES, NOTES_FILE) if settings.agent.scope == "chat" else OWNER_FILES
+                files = WorkspaceFiles(home.workspace, home.owner_texts, names=names)
                 world = _look_at_world(home, SettingsInForce(settings), token, files)
                 code = trio.run(_daemon, world)
                 files.close()
@@ -221,6 +230,7 @@ def _environment(world: _World, models: ModelService, reloader: Reloader) -> Env
             BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")
         ),
         files=world.files,
+        notes_disk=notes_disk(str(home.workspace)),
         open_memory=partial(memory_in, home.data, clock=wall_clock),
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,

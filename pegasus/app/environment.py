@@ -73,6 +73,8 @@ class Environment:
     """The owner's files that are part of the prompt; None: there are none."""
     open_memory: Callable[[Ref[JournalMessage]], Memory]
     """Opens the memory, which the journal writes. Called once."""
+    notes_disk: Disk | None = None
+    """The disk of the workspace, for the notes of consolidation; None: nothing is consolidated."""
     closed_paths: tuple[Path, ...] = ()
     """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
     sandbox: Sandbox = NO_SANDBOX

@@ -43,6 +43,7 @@ from pegasus.main_agent import (
     AgentServices,
     AgentToolset,
     Compactor,
+    Consolidator,
     FileAccess,
     SessionArchives,
     SkillInvoker,
@@ -231,6 +232,7 @@ def _agent_services(
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
         compactor=compactor,
+        consolidator=_consolidator(environment),
         traits=models.traits,
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.warning])), *SANDBOX_KEYS),
         files=in_force.follow(
@@ -273,6 +275,22 @@ def _conversation_parts(
         memory_index=memory_index,
     )
     return model, memory_index, compactor
+
+
+def _consolidator(environment: Environment) -> Consolidator | None:
+    """Return what makes notes of older messages; None where one session has all conversations, or there is no place for notes."""
+    models = environment.models
+    if environment.notes_disk is None or environment.settings.agent.scope != "chat":
+        return None
+    return Consolidator(
+        models.client("compact"),
+        models.context_window,
+        environment.clock,
+        environment.notes_disk,
+        environment.session,
+        environment.files,
+        environment.secrets,
+    )
 
 
 def _toolset(

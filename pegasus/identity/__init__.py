@@ -20,13 +20,23 @@ from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaEr
 from pegasus.identity.profiles import MainPrompts
 from pegasus.identity.prompt import SILENCE, ChannelNote, main_prompt, task_prompt
 from pegasus.identity.proposals import ProposalRefused
-from pegasus.identity.workspace_files import HEARTBEAT_FILE, OWNER_FILES, TASK_FILES, WORKSPACE_FILES, WorkspaceFiles
+from pegasus.identity.workspace_files import (
+    HEARTBEAT_FILE,
+    NOTES_FILE,
+    OWNER_FILES,
+    TASK_FILES,
+    WORKSPACE_FILES,
+    OwnerFile,
+    WorkspaceFiles,
+    parse_owner_file,
+)
 
 __all__ = [
     "BUILT_IN",
     "FIELDS",
     "HEARTBEAT_FILE",
     "LISTS",
+    "NOTES_FILE",
     "OWNER_FILES",
     "SILENCE",
     "SMALL_WINDOW",
@@ -35,6 +45,7 @@ __all__ = [
     "ChannelNote",
     "Evolution",
     "MainPrompts",
+    "OwnerFile",
     "Persona",
     "PersonaError",
     "PersonaState",
@@ -44,6 +55,7 @@ __all__ = [
     "format_persona",
     "lean_task_prompt",
     "main_prompt",
+    "parse_owner_file",
     "persona_at_start",
     "persona_of_settings",
     "persona_view",

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -46,8 +46,12 @@ HEARTBEAT_FILE: Final = "HEARTBEAT.md"
 """File of what the agent looks after by itself. It is no part of the prompt but a message, and as much the owner's as the others."""
 OWNER_FILES: Final = (*WORKSPACE_FILES, HEARTBEAT_FILE)
 """Files that count only as their owner has written or accepted them."""
+NOTES_FILE: Final = "memory/MEMORY.md"
+"""Notes for the chats of owners (`agent.scope = "chat"`). Written by consolidation too, and else treated like the others."""
 MAX_TEXT: Final = 6_000
 """Characters of a file that are used: about 1,500 tokens."""
+MOST_BYTES: Final = 4 * MAX_TEXT + 4
+"""Bytes of a file that are read: a character has at most four."""
 MAX_LEAN_TEXT: Final = 600
 """Characters of a file in a lean prompt: about 150 tokens."""
 
@@ -61,7 +65,7 @@ _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\u
 _log = get_logger("identity")
 
 
-class _File(NamedTuple):
+class OwnerFile(NamedTuple):
     """A file as it was read."""
 
     stamp: tuple[int, int, int]
@@ -69,8 +73,10 @@ class _File(NamedTuple):
     read again."""
     text: str
     """Content without characters that are no text, longer than MAX_TEXT if the file is."""
-    has_links: bool
+    has_links: bool = False
     """It has a second name, through which it can be changed by whoever may write there."""
+    is_whole: bool = True
+    """The text is all of the file, but for blanks at its ends."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -89,9 +95,13 @@ class WorkspaceFiles:
     """File outside of the folder that keeps the texts in force; None: they are kept in memory only."""
     in_thread: bool = True
     """Whether files are looked at in a thread. Tests in virtual time look directly."""
+    names: tuple[str, ...] = OWNER_FILES
+    """Paths of the files in the folder."""
+    read: Callable[[Path, Mapping[str, OwnerFile]], OwnerFile | None] | None = None
+    """Returns a file, given its path and those that are known; None: the operating system's. A disk in memory has its own."""
     version: int = 0
     """Grows by 1 with each change of the texts in force."""
-    _found: dict[str, _File] = attrs.field(factory=dict, init=False)
+    _found: dict[str, OwnerFile] = attrs.field(factory=dict, init=False)
     """What there is, by name."""
     _texts: dict[str, str] = attrs.field(factory=dict, init=False)
     """The texts in force by name; blank ones are left out."""
@@ -126,31 +136,46 @@ class WorkspaceFiles:
         if kept is not None:
             self._texts, self._doubted = dict(kept.texts), dict(kept.doubted)
             self._is_guarded = kept.programs_ran
-        self._take(_read_folder(self.folder, self._found), is_owners=not self._is_guarded)
+        self._take(self._read_folder(self._found), is_owners=not self._is_guarded)
 
     async def refresh(self) -> None:
         """Read what has changed. Never raises; a file that cannot be read counts as missing. Cancelled: nothing has changed."""
         async with self._looking:
             await self._look(self._found)
 
-    async def _look(self, known: dict[str, _File]) -> None:
+    async def _look(self, known: dict[str, OwnerFile]) -> None:
         """Read the files; those that are known and have the same stamp are not read."""
         if self.in_thread:
-            found = await trio.to_thread.run_sync(_read_folder, self.folder, known, abandon_on_cancel=True)
+            found = await trio.to_thread.run_sync(self._read_folder, known, abandon_on_cancel=True)
         else:
             await trio.lowlevel.checkpoint()
-            found = _read_folder(self.folder, known)
+            found = self._read_folder(known)
         if self._take(found, is_owners=not self._running):
             await self._note_change()
 
-    def _take(self, found: dict[str, _File], *, is_owners: bool) -> bool:
+    def _read_folder(self, known: Mapping[str, OwnerFile]) -> dict[str, OwnerFile]:
+        """Return the files that say something, by name. Unchanged ones are not read. Blocks."""
+        files = {}
+        for name in self.names:
+            path = self.folder / name
+            if self.read is not None:
+                file = self.read(path, known)
+            elif path.parent != self.folder and path.parent.is_symlink():
+                file = None
+            else:
+                file = _read_file(path, known.get(name))
+            if file is not None:
+                files[name] = file
+        return files
+
+    def _take(self, found: dict[str, OwnerFile], *, is_owners: bool) -> bool:
         """Compare what was found with the texts in force. Return whether these have changed.
 
         is_owners: nobody else can have written the files. The log names those whose text is new, and those that are too long.
         """
         self._found = found
         changed = []
-        for name in OWNER_FILES:
+        for name in self.names:
             file = found.get(name)
             text = file.text if file is not None else ""
             if text == self._texts.get(name, ""):
@@ -184,6 +209,45 @@ class WorkspaceFiles:
             if (length := len(self._texts.get(name, ""))) > MAX_TEXT:
                 _log.warning("only the beginning of a file is in the prompt", file=name, length=length, used=MAX_TEXT)
 
+    async def rewrite(
+        self, name: str, change: Callable[[str], str | None], write: Callable[[bytes], Awaitable[None]]
+    ) -> bool:
+        """Let the program itself change a file: the text in force becomes `change(text)`. Return whether it has that text now.
+
+        Nothing is written where `change` returns None, while the file says something that no owner has accepted yet, where all of it
+        cannot be shown as text, or where it has a second name. write: makes the file hold these bytes, durably; what it raises is
+        raised, and then nothing has changed. Not interrupted by a cancel.
+        """
+        is_written = False
+        with trio.CancelScope(shield=True):
+            async with self._looking:
+                is_written = await self._rewrite(name, change, write)
+        return is_written
+
+    async def _rewrite(
+        self, name: str, change: Callable[[str], str | None], write: Callable[[bytes], Awaitable[None]]
+    ) -> bool:
+        """Do what `rewrite` says, while nobody else looks at the files."""
+        await self._look(self._found)
+        before, file = self._texts.get(name, ""), self._found.get(name)
+        text = change(before)
+        if text is None:
+            return False
+        text = _NOT_TEXT.sub("", text).strip()
+        if name in self._doubted:
+            if self._doubted[name] != text:  # if it is the same, a crash has come between the file and the record
+                return False
+        elif text == before:
+            return True
+        elif file is not None and not (file.is_whole and not file.has_links):
+            return False
+        else:
+            await write(f"{text}\n".encode() if text else b"")
+        self._put(name, text)
+        self._log_change([name])
+        await self._note_change()
+        return True
+
     # ------------------------------------------------------------------ programs that can write there
 
     @asynccontextmanager
@@ -215,7 +279,7 @@ class WorkspaceFiles:
         Without it, as after a crash, what is different at the next start is doubted.
         """
         if self._is_guarded and not self._running:
-            self._take(_read_folder(self.folder, {}), is_owners=True)
+            self._take(self._read_folder({}), is_owners=True)
             try:
                 self._write(programs_ran=False)
             except HomeError as error:
@@ -265,16 +329,7 @@ class WorkspaceFiles:
         return True
 
 
-def _read_folder(folder: Path, known: dict[str, _File]) -> dict[str, _File]:
-    """Return the files that say something, by name. Unchanged ones are not read."""
-    found = {}
-    for name in OWNER_FILES:
-        if (file := _read_file(folder / name, known.get(name))) is not None:
-            found[name] = file
-    return found
-
-
-def _read_file(path: Path, known: _File | None) -> _File | None:
+def _read_file(path: Path, known: OwnerFile | None) -> OwnerFile | None:
     """Return the content of a file; None if there is none, it is blank, or it is not a regular file that can be read."""
     try:
         status = path.lstat()
@@ -286,8 +341,15 @@ def _read_file(path: Path, known: _File | None) -> _File | None:
         # O_NOFOLLOW and O_NONBLOCK: the file may have been exchanged for a link or a pipe since.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as stream:
-            content = stream.read(4 * MAX_TEXT + 4)  # a character has at most four bytes
+            content = stream.read(MOST_BYTES)
     except OSError:
         return None
-    text = _NOT_TEXT.sub("", content.decode("utf-8", "replace")).strip()
-    return _File(stamp, text, status.st_nlink > 1) if text else None
+    return parse_owner_file(content, stamp, has_links=status.st_nlink > 1)
+
+
+def parse_owner_file(content: bytes, stamp: tuple[int, int, int], *, has_links: bool = False) -> OwnerFile | None:
+    """Return a file with this content, None if it is blank. A content of MOST_BYTES or more may have been cut off."""
+    decoded = content.decode("utf-8", "replace")
+    text = _NOT_TEXT.sub("", decoded)
+    is_whole = text == decoded and text.encode() == content and len(content) < MOST_BYTES
+    return OwnerFile(stamp, text.strip(), has_links, is_whole) if text.strip() else None

@@ -14,6 +14,8 @@ The way of a message through the files, from the queue to the reply:
     queue_items         the item as an entry of the session, and the turn that it belongs to; reports of tasks for the queue
     session             the durable log, and the progress of each item; loaded and repaired by `session_loading`
     compaction          makes the session shorter when it comes near the model's window
+    consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
+    pending_notes       those that are not written yet, as the session names them
     sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
 
@@ -49,6 +51,7 @@ from pegasus.main_agent.chat_commands import (
 )
 from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
+from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.media_queue import SEND_FILE
@@ -90,6 +93,7 @@ __all__ = [
     "AgentToolset",
     "ArchivePage",
     "Compactor",
+    "Consolidator",
     "EndedWork",
     "FileAccess",
     "FolderArchives",
@@ -125,6 +129,7 @@ __all__ = [
     "main_agent",
     "message_publisher",
     "model_text",
+    "notes_disk",
     "open_archive",
     "origin_of",
     "page_of",

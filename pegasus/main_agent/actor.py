@@ -1,6 +1,6 @@
 """The actor of the Main Agent: takes queue items from the journal and obeys /stop while a model call runs.
 
-Four tasks run side by side:
+Up to five tasks run side by side:
 
 * The main lane takes one item after the other and works on it until it is done. The order matters, because the entries about one
   item are part of the request to the model for the next one.
@@ -10,6 +10,7 @@ Four tasks run side by side:
 * The mailbox answers programs in the same process. A status is answered at once, a stop in a task of its own, because it waits. A
   message that is withdrawn has no answer.
 * The compactor writes the summary that a full session will be replaced by. The main lane puts it into the session.
+* In the agent of a chat, the keeper of the window consolidates older messages, and changes the session between two turns.
 
 With `agent.scope = "global"` there is one such actor, which takes the items of all channels. With "chat" there is one for each chat
 that is in memory, started and stopped by `chats`; it takes the items of its chat only.
@@ -18,9 +19,9 @@ An item is handed out by the journal again until `Done` is sent. A crash of any 
 starts it again, it reads its session, and it continues with the item that it was working on. An item that has crashed the actor
 MAX_ATTEMPTS times is set aside with an apology, so that one bad message cannot block the queue for ever.
 
-Only the main lane writes to the session. The control lane posts its answers directly to the outbox, and a /stop only cancels the
-scope around the work of the main lane, which then closes the item itself. So the session needs no lock, and its file cannot get two
-interleaved writes.
+Only the main lane writes to the session, and between two turns the keeper of the window. The control lane posts its answers directly
+to the outbox, and a /stop only cancels the scope around the work of the main lane, which then closes the item itself. So the file
+cannot get two interleaved writes.
 
 The order of the durable steps is: the entries and replies of an item, then its `Done`. A crash between the two makes the journal hand
 out the item again. The main lane then reads from the session that nothing is left to do, and the control lane finds its answer under
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -54,6 +55,7 @@ from pegasus.main_agent.chat_commands import (
     help_text,
     stop_text,
 )
+from pegasus.main_agent.consolidation import WindowKeeper
 from pegasus.main_agent.queue_items import AgentTurn, WithdrawnMessages, begins_session
 from pegasus.main_agent.replies import apologise, close_stopped_item, reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
@@ -110,7 +112,11 @@ async def main_agent(
     files = GLOBAL if chat is None else chat_files(chat)
     session = await load_session(journal, services.clock, files, services.work, inbox.started, services.make_fence)
     async with trio.open_nursery() as nursery:
-        agent = _MainAgent(session, chat, journal, services, announce, publish, answers, note_work, nursery)
+        keeper = None
+        if chat is not None and services.consolidator is not None:
+            keeper = WindowKeeper(services.consolidator, session, chat, services.compactor)
+            nursery.start_soon(keeper.run)
+        agent = _MainAgent(session, chat, journal, services, announce, publish, answers, note_work, nursery, keeper)
         if services.compactor is not None:
             nursery.start_soon(services.compactor.run)
         nursery.start_soon(agent.main_lane)
@@ -146,6 +152,8 @@ class _MainAgent:
     """Is told when work on an item or a command begins and ends."""
     _nursery: trio.Nursery
     """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
+    _keeper: WindowKeeper | None = None
+    """Consolidates the session between two turns; None: nobody does."""
     _loop: ThinkLoop = attrs.field(init=False)
     _running: AgentTurn | None = attrs.field(init=False, default=None)
     """Turn of the main lane; None while it waits for an item."""
@@ -178,7 +186,11 @@ class _MainAgent:
         for item in await self._items_of_session():
             await self._take(item)
         while True:
-            await self._take(await self._journal.ask(NextItem, "main", self._chat))
+            if self._keeper is not None:
+                self._keeper.look()
+            item = await self._journal.ask(NextItem, "main", self._chat)
+            async with nullcontext() if self._keeper is None else self._keeper.turn:
+                await self._take(item)
 
     async def _items_of_session(self) -> list[Item]:
         """Return the items of the session that are not done for the journal, the oldest first.

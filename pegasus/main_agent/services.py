@@ -19,6 +19,7 @@ from actors import ActorError, Ref
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
 from pegasus.main_agent.compaction import Compactor
+from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.messages import Address, InboundMessage
@@ -72,6 +73,8 @@ class AgentServices:
     """Tasks that the tools delegate to; None: there are none."""
     compactor: Compactor | None = None
     """Keeps the session within the model's window; None: nothing does."""
+    consolidator: Consolidator | None = None
+    """Makes notes of what leaves the window of a chat's messages; None: nothing leaves it."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """What is known about each model's manners."""
     warnings: tuple[str, ...] = ()

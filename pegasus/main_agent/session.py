@@ -39,6 +39,7 @@ from pegasus.conversation import (
 )
 from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.main_agent.media_queue import MediaQueue
+from pegasus.main_agent.pending_notes import carried_over
 from pegasus.main_agent.session_files import GLOBAL, SessionFiles
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
@@ -232,6 +233,8 @@ class Session:
     async def restart(self, begin: Callable[[str], Sequence[Entry]], at: int) -> str:
         """Archive the session and go on with `begin(archive's name)`, as one durable step. Return that name.
 
+        Notes that the session has not written yet go along (`pending_notes`).
+
         at: wall clock, ms. If somebody has deleted the file, it is written again first, since memory still has all of it and the new
         session will say where to read it. While the disk refuses, tries again. Cancelled meanwhile: nothing of it has happened.
         """
@@ -243,7 +246,9 @@ class Session:
                 await self._journal.ask(ReplaceFile, path, b"".join(map(encode, self.entries)), self._lease)
                 self._unwritten = b""
                 name = await self._journal.ask(ArchiveName, path, at, prefix)
-            entries = self._with_chat(begin(name), is_first=True)
+            entries = begin(name)
+            carried = [carried_over(self.entries, first) for first in entries[:1]]
+            entries = self._with_chat((*carried, *entries[1:]), is_first=True)
             content = b"".join(map(encode, entries))
             # If another archive has taken the name meanwhile, this fails and is tried again with the next name.
             await self._journal.ask(Archive, path, content, at, name, prefix, self._lease)

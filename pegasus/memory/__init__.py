@@ -12,12 +12,24 @@ The files are read from their folder and written by the journal. Every change is
     changes         the log: changes, their differences and undo
     pages           names, texts and index of files; `provenance`: marks of origin
     folder          reading the folder
+    notes           MEMORY.md and the history of conversations, for agents of chats
     search          full-text search over memory and archived sessions; `search_index`: words in SQLite
 """
 
 from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
 from pegasus.memory.memory import Memory, Written, memory_in, read_or_nothing, read_whole
+from pegasus.memory.notes import (
+    LONGEST_NOTES,
+    NOTES_FOLDER,
+    HistoryEntry,
+    HistoryFiles,
+    added_lines,
+    merged_notes,
+    own_notes,
+    problem_of_update,
+    rewritten_notes,
+)
 from pegasus.memory.pages import FOLDER, MemoryFile, MemoryRefused, describe_file, files_view
 from pegasus.memory.provenance import SOURCES, labels_in, marks_in, warning_for
 from pegasus.memory.search import Searcher
@@ -27,12 +39,16 @@ __all__ = [
     "FOLDER",
     "HEAD",
     "LOG",
+    "LONGEST_NOTES",
+    "NOTES_FOLDER",
     "SOURCES",
     "Author",
     "Change",
     "FileState",
     "FolderReader",
     "Found",
+    "HistoryEntry",
+    "HistoryFiles",
     "Hit",
     "Memory",
     "MemoryFile",
@@ -41,14 +57,19 @@ __all__ = [
     "Searcher",
     "Stamp",
     "Written",
+    "added_lines",
     "changes_in",
     "describe_file",
     "files_view",
     "labels_in",
     "marks_in",
     "memory_in",
+    "merged_notes",
+    "own_notes",
+    "problem_of_update",
     "read_or_nothing",
     "read_whole",
+    "rewritten_notes",
     "view_of",
     "warning_for",
 ]

@@ -197,7 +197,7 @@ def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
         if other.splices is None:
             raise CannotUndo(f"change {other.n}, which came later, was too large to be kept; edit the file instead")
         after = _applied_or_refused(after, _inverse(other.splices))
-    undone = _undone(change.splices, after, text)
+    undone = splices_undone(change.splices, after, text)
     if undone is None:
         n = _last_touching(change.splices, later)
         raise CannotUndo(f"change {n} changed the same lines later; undo change {n} first")
@@ -234,7 +234,7 @@ def _inverse(splices: Iterable[Splice]) -> Iterator[Splice]:
         longer += len(new) - len(old)
 
 
-def _undone(splices: Iterable[Splice], after: str, now: str) -> str | None:
+def splices_undone(splices: Iterable[Splice], after: str, now: str) -> str | None:
     """Return the text of now without these splices, or None if a later change touches their lines.
 
     after: the text right after the splices were made.

@@ -37,8 +37,6 @@ Report: TypeAlias = Callable[[str, str, str, str], None]
 
 ANY_VALUE: Final = object()
 """In NOT_YET: every value but an empty one."""
-NOT_DEFAULT: Final = object()
-"""In NOT_YET: every value but the default."""
 
 LONGEST_SERVER_NAME: Final = 32
 """Characters of the name of an MCP server: half of the name of its tools."""
@@ -59,8 +57,6 @@ _CHANNELS: Final = ("cli", *SERVICE_SECTIONS, *_LATER_CHANNELS)
 NOT_YET: Final = (
     # key path (* = any name), the values that need a later version, what to write instead
     *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
-    ("session.memory_window", (NOT_DEFAULT,), "50"),
-    ("session.consolidation_timeout", (NOT_DEFAULT,), "30.0"),
 )
 """Settings that ask for something that this version cannot do.
 
@@ -421,16 +417,11 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
 
 
 def _check_not_yet(settings: Settings, report: Report) -> None:
-    """Refuse settings for features that do not exist yet.
-
-    A value is compared with the default by its text, which NOT_YET has for the error message anyway. None of these keys is secret.
-    """
+    """Refuse settings for features that do not exist yet. None of these keys is secret."""
     for path, _, value in walk(settings):
         key = ".".join(path)
         for pattern, values, instead in NOT_YET:
-            refused = (
-                value in values or (ANY_VALUE in values and value) or (NOT_DEFAULT in values and str(value) != instead)
-            )
+            refused = value in values or (ANY_VALUE in values and value)
             if refused and fits_pattern(pattern, key):
                 shown = "a list" if isinstance(value, tuple) else describe_setting(value)
                 report(key, f"{shown}, which is not in this version yet", instead, "")

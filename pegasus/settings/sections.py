@@ -295,8 +295,10 @@ class SessionSettings:
     compact_threshold: float = number(
         0.8, "part of the context window that may be full before older turns are summarised", least=0.1, most=1
     )
-    memory_window: int = whole(50, 'scope "chat": messages kept before consolidation', least=2)
-    consolidation_timeout: float = number(30.0, "seconds for one consolidation", above=0, most=86400)
+    memory_window: int = whole(50, 'scope "chat": messages kept before consolidation; 0 = any number', least=0)
+    consolidation_timeout: float = number(
+        30.0, "seconds that the model may take for one consolidation", above=0, most=86400
+    )
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -19,7 +19,7 @@ Inside, from the top down:
     record_log              what the two logs share: staging, reading at a start, rewriting
     carried_lines           files of earlier versions
     volume                  all-or-nothing changes of files, in a thread
-    files                   the operations of a disk
+    files                   the operations of a disk; `guarded_files` below a folder that others write in
 
 Why one actor and not a lock, or a database from the start: the promises are about order (a reply exists only if
 the session that decided it does), and a single mailbox makes that order visible and testable. Why files: what
@@ -30,6 +30,8 @@ Imports go downward in this list. Reading from the top answers what is promised,
 does.
 """
 
+from pegasus.storage.files import Files
+from pegasus.storage.guarded_files import GuardedFiles
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.media_files import MEDIA_FOLDER, keep_file, load_files
 from pegasus.storage.messages import (
@@ -88,6 +90,8 @@ __all__ = [
     "Disk",
     "Done",
     "FileDisk",
+    "Files",
+    "GuardedFiles",
     "Item",
     "ItemDone",
     "JournalMessage",

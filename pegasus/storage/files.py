@@ -141,8 +141,12 @@ class OsFiles:
         try:
             self._open[path] = self._open_regular(path, flags)
         except FileNotFoundError:
-            _make_folders(os.path.dirname(self._full(path)))
+            self._make_folders_of(path)
             self._open[path] = self._open_regular(path, flags | os.O_CREAT)
+
+    def _make_folders_of(self, path: str) -> None:
+        """Create the folders above a file that are missing."""
+        _make_folders(os.path.dirname(self._full(path)))
 
     def _open_regular(self, path: str, flags: int) -> int:
         """Return a descriptor of the file. Raises OSError if it is a folder, a FIFO or a device."""

@@ -431,8 +431,9 @@ class FileDisk:
     >>> content = await disk.run(Volume.read, "main/current.jsonl")
     """
 
-    def __init__(self, root: str | Path) -> None:
-        self._volume = Volume(OsFiles(root), str(root))
+    def __init__(self, root: str | Path, files: Files | None = None) -> None:
+        """Prepare. files: the files below `root`, if they are not `OsFiles`."""
+        self._volume = Volume(OsFiles(root) if files is None else files, str(root))
 
     async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
         """Do the work in a thread; see `Disk`."""

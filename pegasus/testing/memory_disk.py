@@ -24,11 +24,11 @@ import errno
 import os
 import posixpath
 from collections.abc import Callable
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple, cast
 
 import trio
 
-from pegasus.storage import Volume
+from pegasus.storage import Files, Volume
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -112,6 +112,41 @@ class MemoryDisk:
         for path, content in self.files.durable(torn_bytes, nulls).items():
             other.put(path, content)
         return other
+
+
+class DiskFolder:
+    """A folder of a `MemoryDisk` as a disk of its own, such as the workspace beside the data: the same faults, power and time.
+
+    Example: `DiskFolder(disk, "workspace")` has as `memory/MEMORY.md` what the disk has as `workspace/memory/MEMORY.md`.
+    """
+
+    def __init__(self, disk: MemoryDisk, folder: str) -> None:
+        self._disk = disk
+        self._volume = Volume(cast(Files, _FolderFiles(disk.files, folder)), f"memory/{folder}")
+
+    async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
+        """Do the work here, as `MemoryDisk.run` does."""
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self._disk.delay)
+        return work(self._volume, *args)
+
+
+class _FolderFiles:
+    """The files of a folder, by their paths in it."""
+
+    def __init__(self, files: MemoryFiles, folder: str) -> None:
+        self._files = files
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        method = getattr(self._files, name)
+
+        def call(path: str, *args: Any) -> object:
+            if name == "rename":
+                args = (f"{self._folder}/{args[0]}",)
+            return method(f"{self._folder}/{path}", *args)
+
+        return call
 
 
 class MemoryFiles:

@@ -45,7 +45,7 @@ from pegasus.app import (
     start_tree,
 )
 from pegasus.channels import ServiceAdapter, ServiceContext
-from pegasus.identity import BUILT_IN, WorkspaceFiles
+from pegasus.identity import BUILT_IN, NOTES_FILE, OWNER_FILES, OwnerFile, WorkspaceFiles, parse_owner_file
 from pegasus.intake import Intake
 from pegasus.main_agent import (
     GLOBAL,
@@ -76,13 +76,15 @@ from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import SkillCatalog
 from pegasus.storage import FLUSH_AFTER, Accepted, JournalMessage, Overloaded, Waiting
 from pegasus.testing.fake_channel import FakeChannel
-from pegasus.testing.memory_disk import MemoryDisk
+from pegasus.testing.memory_disk import DiskFolder, MemoryDisk
 from pegasus.tools import Tool, current_time, memory_tools
 
 CLI = ChannelInfo("cli", "main")
 """Channel that messages come from, where a test names none."""
 WINDOW = 100_000
 """Tokens of the context window, where the settings name none."""
+WORKSPACE = "workspace"
+"""Folder on the disk that notes are written to. Tasks have no files there."""
 START = 1_772_020_800_000
 """The wall clock of a world at virtual time 0: 2026-02-25 12:00:00 UTC, ms since the epoch."""
 
@@ -295,6 +297,16 @@ class DiskMemoryFolder:
         return FileState(path, len(content), content[:HEAD], stamp, content if is_wanted else None)
 
 
+def files_on(disk: MemoryDisk) -> WorkspaceFiles:
+    """Return the owner's files, MEMORY.md among them, as they are on the disk below WORKSPACE."""
+
+    def read(path: Path, known: Mapping[str, OwnerFile]) -> OwnerFile | None:
+        content = disk.content(path.as_posix())
+        return parse_owner_file(content, (hash(content), len(content), 0))
+
+    return WorkspaceFiles(Path(WORKSPACE), in_thread=False, names=(*OWNER_FILES, NOTES_FILE), read=read)
+
+
 # ------------------------------------------------------------------ starting and killing
 
 
@@ -343,6 +355,7 @@ async def open_world(
         subagent_folders=tuple(subagents),
         skills=SkillCatalog(BUILT_IN_SKILLS, *skills, in_thread=False),
         files=files,
+        notes_disk=DiskFolder(disk, WORKSPACE),
         open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=partial(DiskArchives, disk),
@@ -379,4 +392,4 @@ async def kill(world: World, *, torn_bytes: int = 0) -> None:
     world.disk.crash(torn_bytes)
 
 
-__all__ = ["CLI", "START", "FakeChannel", "World", "kill", "open_world", "wall_clock"]
+__all__ = ["CLI", "START", "WORKSPACE", "FakeChannel", "World", "files_on", "kill", "open_world", "wall_clock"]

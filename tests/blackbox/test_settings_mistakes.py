@@ -29,7 +29,7 @@ MISTAKES = {
     "not UTF-8": (b'[gateway]\nhost = "\xff"\n', ["UTF-8"]),
     "a persona that is not there": ('[agent]\npersona = "nobody.json"\n', ["nobody.json"]),
     "a remote host": ('[gateway]\nhost = "0.0.0.0"\n', ["gateway.host", "allow_remote"]),
-    "what comes later": ("[session]\nmemory_window = 7\n", ["session.memory_window", "not in this version"]),
+    "what comes later": ("[channels.web]\nenabled = true\n", ["channels.web.enabled", "not in this version"]),
 }
 
 

@@ -268,9 +268,7 @@ class Compactor:
             return None
         plan, summary = made
         now, before, outside = self.clock(), len(session.entries), session.outside
-        items = await self._open_items(session.entries, plan.kept, now)
-        index = await self._ask(self.memory_index, "", "memory")
-        memory = (memory_index_entry(now, index),) if index.strip() else ()
+        items, memory = await self.carry_over(session.entries, plan.kept, now)
 
         def begin(archive: str) -> Sequence[Entry]:
             return (opening_entry(now, archive, summary, items, outside), *memory, *plan.kept)
@@ -359,6 +357,14 @@ class Compactor:
         text = summarise_by_code(plan.summarised, limit)
         timed_out = kind == "timeout" or scope.cancelled_caught
         return SessionSummary(text, by_code=True, timed_out=timed_out, unanswered=kind in UNANSWERED)
+
+    async def carry_over(
+        self, entries: Sequence[Entry], kept: Sequence[Entry], now: int
+    ) -> tuple[OpenItems, tuple[Entry, ...]]:
+        """Return what code carries into a new session: open items, and the entry that lists long-term memory, if there is one."""
+        items = await self._open_items(entries, kept, now)
+        index = await self._ask(self.memory_index, "", "memory")
+        return items, (memory_index_entry(now, index),) if index.strip() else ()
 
     async def _open_items(self, entries: Sequence[Entry], kept: Sequence[Entry], now: int) -> OpenItems:
         """Return what is carried over; the tasks as the task system knows them, if it answers."""

@@ -177,8 +177,8 @@ class Transcript:
     """Text of everything since, oldest first."""
 
 
-def write_transcript(entries: Sequence[Entry], part_tokens: int) -> Transcript:
-    """Return the transcript of these entries in at most MOST_PARTS parts of at most `part_tokens` tokens each.
+def write_transcript(entries: Sequence[Entry], part_tokens: int, most_parts: int = MOST_PARTS) -> Transcript:
+    """Return the transcript of these entries in at most `most_parts` parts of at most `part_tokens` tokens each.
 
     The first attempt has texts of their usual lengths. While that gives too many parts, all lengths are reduced in proportion, at
     least to half, so that a few rounds are enough. At a fiftieth of the usual lengths it stops, and the newest parts are kept.
@@ -187,9 +187,9 @@ def write_transcript(entries: Sequence[Entry], part_tokens: int) -> Transcript:
     share = 1.0
     while True:
         parts = _join_lines((_event_line(event, share) for event in events), part_tokens)
-        if len(parts) <= MOST_PARTS or share < 0.02:
-            return Transcript(previous_summary(entries), tuple(parts[-MOST_PARTS:]))
-        share /= max(2.0, len(parts) / MOST_PARTS)
+        if len(parts) <= most_parts or share < 0.02:
+            return Transcript(previous_summary(entries), tuple(parts[-most_parts:]))
+        share /= max(2.0, len(parts) / most_parts)
 
 
 def previous_summary(entries: Sequence[Entry]) -> str:

@@ -34,7 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pegasus.identity import OWNER_FILES
+from pegasus.identity import NOTES_FILE, OWNER_FILES
 from pegasus.tools.base import ToolContext, ToolError
 
 NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
@@ -47,8 +47,8 @@ _OPEN_STEP: Final = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_NOFOLLOW | 
 """Flags to pass through a folder. O_PATH (Linux) needs no right to list it."""
 _OPEN_FILE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """Flags to open a file: without following a link, and without waiting for a pipe's other end."""
-_PROMPT_FILES: Final = frozenset(name.casefold() for name in OWNER_FILES)
-"""Names of files that are part of prompts, as file systems without capital letters know them."""
+_PROMPT_FILES: Final = frozenset(name.casefold() for name in (*OWNER_FILES, NOTES_FILE))
+"""Paths of files in the workspace that are part of prompts, as file systems without capital letters know them."""
 _OTHER_KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISLNK, "a symbolic link"),
@@ -151,8 +151,8 @@ def real_path(context: ToolContext, path: str) -> str:
 
 def is_prompt_file(context: ToolContext, path: str) -> bool:
     """Return whether a path leads to a file of the workspace that is part of every prompt, such as AGENTS.md."""
-    folder, name = os.path.split(real_path(context, path))
-    return folder == str(context.workspace) and name.casefold() in _PROMPT_FILES
+    inner = os.path.relpath(real_path(context, path), context.workspace)
+    return inner.casefold() in _PROMPT_FILES
 
 
 def _format_allowed(context: ToolContext) -> str:

@@ -157,16 +157,16 @@ def test_broken_toml_is_told_with_its_place(mistakes, text):
 
 def test_all_mistakes_are_told_at_once(mistakes):
     lines = mistakes(
-        '[gateway]\nport = -1\nhots = "x"\n[session]\nmemory_window = 7\n',
+        '[gateway]\nport = -1\nhots = "x"\n[session]\nmemory_window = -1\n',
         {"PEGASUS__HTTP__PORT": "x"},
         ["log.level=1"],
     )
     assert [line.split(":")[1].strip() for line in lines] == [
         "gateway.port",
         "gateway.hots",
+        "session.memory_window",
         "http.port",
         "log.level",
-        "session.memory_window",
     ]
 
 

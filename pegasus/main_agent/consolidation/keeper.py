@@ -1,0 +1,309 @@
+"""The keeper of a session's window: consolidates what has become too much, beside the turns.
+
+The model is asked in the background, while turns go on, for at most `session.consolidation_timeout` seconds; then the call ends, and
+an excerpt takes the place of its answer. What changes the session comes between two turns, under a lock that the main lane holds
+during each: it takes some milliseconds. So nobody waits for a model. An answer whose part of the session is gone by then (/new, a
+compaction) is dropped.
+
+The steps, in this order, and what a crash between them leaves:
+
+1. The model is asked. A crash leaves everything as it was; the next start asks again.
+2. The session is replaced, in one step. Its first entry has the recap, and names what is still to be written (`pending_notes`).
+3. The entry is appended to the history. Whoever does this again finds it by its id.
+4. MEMORY.md is replaced, if nobody else has changed the same lines since the model saw it. Otherwise the other's text stays, and the
+   lines that would have been added become a part of the history's entry; this is decided before step 3.
+5. An entry without text says that the notes are written.
+
+A disk that refuses in step 3 or 4 leaves the notes pending; they are tried again after the next turn, every RETRY seconds, and by the
+next start, and until then nothing else is consolidated in this session.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from typing import Final
+
+import attrs
+import trio
+
+from pegasus.conversation import Entry, clean_text
+from pegasus.identity import NOTES_FILE, WorkspaceFiles
+from pegasus.main_agent.compaction import (
+    CompactionPlan,
+    Compactor,
+    OpenItems,
+    SessionSummary,
+    opening_entry,
+    previous_summary,
+)
+from pegasus.main_agent.consolidation.question import ModelNotes, NoNotes, ask_for_notes
+from pegasus.main_agent.consolidation.window import count_messages, excerpt_of, plan_window
+from pegasus.main_agent.pending_notes import (
+    PendingNotes,
+    done_entry,
+    last_notes,
+    pending_metadata,
+    pending_notes,
+)
+from pegasus.main_agent.session import NextStep, Session
+from pegasus.memory import (
+    LONGEST_NOTES,
+    HistoryEntry,
+    HistoryFiles,
+    added_lines,
+    merged_notes,
+    rewritten_notes,
+)
+from pegasus.messages import Address, ChannelInfo
+from pegasus.models import Label, LanguageModel, ModelError
+from pegasus.observe import get_logger
+from pegasus.outside import Outside, join_outside
+from pegasus.redaction import Redactor
+from pegasus.settings import SessionSettings
+from pegasus.storage import Disk, FileDisk, GuardedFiles, StorageError, Volume
+
+_log = get_logger("consolidation")
+
+RETRY: Final = 60.0
+"""Seconds until notes that the disk has refused are written again."""
+LONGEST_RECAP: Final = 6_000
+"""Characters of the recap in the session; the newest part stays."""
+TRANSCRIPT_SHARE: Final = 0.5
+"""Part of the model's window that the transcript may have."""
+LONGEST_TRANSCRIPT: Final = 24_000
+"""Tokens of the transcript in any window: an answer is wanted within half a minute."""
+MOST_LINES: Final = 40
+"""Lines of an update that could not be written, which the history keeps."""
+_WRONG_KIND: Final = frozenset({errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO})
+"""Errors of a file in whose place stands something else."""
+
+
+def notes_disk(workspace: str) -> Disk:
+    """Return the disk that notes are written to. workspace: the folder that commands may write in, too."""
+    return FileDisk(workspace, GuardedFiles(workspace))
+
+
+@attrs.define(eq=False, repr=False)
+class Consolidator:
+    """Everything that consolidation works with. There is one for the process, since its lock keeps writers of the notes apart.
+
+    Example:
+        consolidator = Consolidator(models.client("compact"), models.context_window, clock, notes_disk(workspace), settings.session)
+        keeper = WindowKeeper(consolidator, session, chat, compactor)
+    """
+
+    model: LanguageModel
+    """Model of role "compact"."""
+    context_window: Callable[[str], int]
+    """Returns the window in tokens of the model of a role."""
+    clock: Callable[[], int]
+    """Returns the wall-clock time in ms."""
+    disk: Disk
+    """The disk of the workspace."""
+    settings: SessionSettings
+    """The settings [session], as they are in force."""
+    files: WorkspaceFiles | None = None
+    """Holds MEMORY.md as it counts; None: there is none, and only the history is written."""
+    secrets: Callable[[], Iterable[str]] = tuple
+    """Returns texts that no file may show."""
+    _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """Held while notes are written."""
+
+    async def notes(self) -> str:
+        """Return MEMORY.md as it counts now."""
+        if self.files is None:
+            return ""
+        await self.files.refresh()
+        return self.files.text(NOTES_FILE)
+
+    def clean(self, text: str) -> str:
+        """Return a text of the model, or of people, as it may be kept: without secrets, and without what imitates the program."""
+        return clean_text(Redactor(self.secrets()).apply(text)).strip()
+
+    async def write(self, notes: PendingNotes, chat: str, *, again: bool) -> None:
+        """Write notes to MEMORY.md and to the history. Raises StorageError; then it may be called again, with `again`.
+
+        One that is called again does nothing twice. What could not be written to MEMORY.md is in the history's entry.
+        """
+        async with self._writing:
+            left = await self._write_memory(notes, chat) if notes.wanted is not None else ""
+            text = f"{notes.text}\n\n{left}" if left else notes.text
+            history = HistoryFiles(self.disk)
+            await history.add(HistoryEntry(notes.id, notes.at, chat, text, notes.outside), again=again)
+
+    async def _write_memory(self, notes: PendingNotes, chat: str) -> str:
+        """Bring an update into MEMORY.md. Return what the history says if that is not possible, "" otherwise."""
+        wanted = notes.wanted or ""
+
+        def change(now: str) -> str | None:
+            if now == wanted:
+                return now
+            merged = merged_notes(notes.seen, wanted, now)
+            return merged if merged is None or len(merged) <= max(LONGEST_NOTES, len(now)) else None
+
+        async def write(content: bytes) -> None:
+            await self.disk.run(Volume.replace, NOTES_FILE, content)
+
+        problem = "somebody has changed it meanwhile, or it cannot be rewritten"
+        if self.files is not None:
+            try:
+                if await self.files.rewrite(NOTES_FILE, change, write):
+                    return ""
+            except StorageError as error:
+                if getattr(error.__cause__, "errno", None) not in _WRONG_KIND:
+                    raise  # the disk: full, read-only
+                problem = str(error)
+        _log.warning("MEMORY.md stays as it is", chat=chat, problem=problem)
+        lines = added_lines(notes.seen, wanted)[:MOST_LINES]
+        return "\n".join(["Not written to MEMORY.md, which stays as it is:", *lines]) if lines else ""
+
+
+@attrs.define(eq=False, repr=False)
+class WindowKeeper:
+    """Keeps the messages of one session within the window.
+
+    Example:
+        keeper = WindowKeeper(consolidator, session, chat, compactor)
+        nursery.start_soon(keeper.run)
+        async with keeper.turn:  # around each turn
+            ...
+        keeper.look()
+    """
+
+    _shared: Consolidator
+    _session: Session
+    _chat: Address
+    """The chat that the session belongs to."""
+    _compactor: Compactor | None
+    """Knows what is open; None: nobody does."""
+    turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    """To be held by whoever writes to the session."""
+    _wakeup: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _plan: CompactionPlan | None = attrs.field(default=None, init=False)
+    """The part that a model is asked about now."""
+    _asking: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Around that call."""
+
+    def look(self) -> None:
+        """Look whether there is something to do, to be called after each turn. A call about what is gone by now ends at once."""
+        self._wakeup.set()
+        if self._plan is not None and self._fitting(self._plan) is None:
+            self._asking.cancel()
+
+    async def run(self) -> None:
+        """Consolidate whenever there is too much, until cancelled. Cancelled: what was begun is done by the next start."""
+        while True:
+            with trio.move_on_after(RETRY if pending_notes(self._session.entries) else math.inf):
+                await self._wakeup.wait()
+            self._wakeup = trio.Event()
+            if not await self._write_pending(again=True):
+                continue
+            plan = self._plan_now()
+            if plan is not None:
+                await self._consolidate(plan)
+                self._wakeup.set()  # a long session may need another one
+
+    # ------------------------------------------------------------------ what leaves the window
+
+    def _plan_now(self) -> CompactionPlan | None:
+        session = self._session
+        unfinished = [n for n in session.item_numbers() if session.progress(n).next is not NextStep.NOTHING]
+        return plan_window(session.entries, unfinished, self._shared.settings.memory_window)
+
+    def _fitting(self, plan: CompactionPlan) -> CompactionPlan | None:
+        """Return the plan with the same cut for the session as it is now; None if that part is not there any more."""
+        entries, cut = self._session.entries, len(plan.summarised)
+        if len(entries) < cut or entries[cut - 1] is not plan.summarised[-1]:
+            return None
+        return CompactionPlan(entries[:cut], entries[cut:])
+
+    async def _consolidate(self, plan: CompactionPlan) -> None:
+        """Do all steps for one part of the session."""
+        session, shared = self._session, self._shared
+        seen = await shared.notes()
+        outside = join_outside(*(entry.outside for entry in plan.summarised))
+        may_change = shared.files is not None and Outside.GUEST not in outside and len(seen) <= LONGEST_NOTES
+        self._plan = plan
+        try:
+            with trio.CancelScope() as self._asking:
+                answer = await self._ask(plan, seen if may_change else None)
+        finally:
+            self._plan = None
+        if self._asking.cancelled_caught:
+            return
+        text = shared.clean(answer.history)
+        wanted = None
+        if may_change and answer.memory is not None:
+            wanted = rewritten_notes(seen, shared.clean(answer.memory), outside)
+        async with self.turn:
+            fitting = self._fitting(plan)
+            if fitting is None or pending_notes(session.entries) is not None:
+                return
+            before = last_notes(session.entries)
+            count = (before.messages if before is not None else 0) + count_messages(plan.summarised)
+            await self._replace_session(fitting, PendingNotes("", shared.clock(), text, outside, seen, wanted, count))
+            await self._write_pending_held(again=False)
+
+    async def _ask(self, plan: CompactionPlan, notes: str | None) -> ModelNotes:
+        """Return what the model says, within the time limit; an excerpt if it gives no answer that can be used."""
+        shared = self._shared
+        window = shared.context_window("compact")
+        room = max(1_000, min(LONGEST_TRANSCRIPT, int(TRANSCRIPT_SHARE * window)))
+        guest = str(self._chat) if any(Outside.GUEST in entry.outside for entry in plan.summarised) else ""
+        label = Label("compact", ChannelInfo(self._chat.type, self._chat.channel_id), guest=guest)
+        problem = "it took too long"
+        with trio.move_on_after(shared.settings.consolidation_timeout):
+            try:
+                return await ask_for_notes(shared.model, plan.summarised, notes, room, label)
+            except (ModelError, NoNotes) as error:
+                problem = str(error)
+        _log.warning("the model gave no notes, the history gets an excerpt", chat=str(self._chat), problem=problem)
+        return ModelNotes(excerpt_of(plan.summarised))
+
+    async def _replace_session(self, plan: CompactionPlan, notes: PendingNotes) -> None:
+        """Put the part that stays in place of the session, behind an entry with the recap and the notes that are to be written."""
+        session, now, outside = self._session, notes.at, self._session.outside
+        recap = _recap(previous_summary(plan.summarised), notes.text)
+        items, memory = OpenItems(), tuple[Entry, ...]()
+        if self._compactor is not None:
+            items, memory = await self._compactor.carry_over(session.entries, plan.kept, now)
+
+        def begin(archive: str) -> Sequence[Entry]:
+            opening = opening_entry(now, archive, SessionSummary(recap, by_code=False), items, outside)
+            id = sha256(f"{session.files.path}\0{archive}".encode()).hexdigest()[:12]
+            metadata = {**opening.metadata, **pending_metadata(attrs.evolve(notes, id=id))}
+            return (attrs.evolve(opening, metadata=metadata), *memory, *plan.kept)
+
+        archive = await session.restart(begin, now)
+        _log.info("consolidated a conversation", chat=session.files.chat, archive=archive, messages=notes.messages)
+
+    # ------------------------------------------------------------------ the notes
+
+    async def _write_pending(self, *, again: bool) -> bool:
+        """Write what is pending, between two turns. Return whether nothing is pending any more."""
+        if pending_notes(self._session.entries) is None:
+            return True
+        async with self.turn:
+            return await self._write_pending_held(again=again)
+
+    async def _write_pending_held(self, *, again: bool) -> bool:
+        """Do the same while the lock of turns is held."""
+        session, notes = self._session, pending_notes(self._session.entries)
+        if notes is None:
+            return True
+        try:
+            await self._shared.write(notes, session.files.chat, again=again)
+        except StorageError as error:
+            _log.error("the notes of a conversation cannot be written, trying again", error=str(error), seconds=RETRY)
+            return False
+        await session.add(done_entry(notes, self._shared.clock()))
+        return True
+
+
+def _recap(before: str, text: str) -> str:
+    """Return the recap of the conversation so far; of a long one the newest part."""
+    recap = f"{before}\n\n{text}".strip()
+    return recap if len(recap) <= LONGEST_RECAP else f"…{recap[1 - LONGEST_RECAP :]}"

@@ -1,0 +1,190 @@
+"""The notes of consolidation, for agents of chats: MEMORY.md, and the history of what was said.
+
+    workspace/memory/MEMORY.md             what every chat of an owner should know; people edit it, consolidation rewrites it
+    workspace/memory/HISTORY.md            an entry for each part of a conversation that was consolidated
+    workspace/memory/HISTORY-2026-02.md    the same entries, by month (UTC)
+
+MEMORY.md stands in the prompts of owners' chats. So its words are treated like the rest of memory (`provenance`): a line that was
+written after reading text from outside carries a mark, and `own_notes` leaves such lines out of prompts. A model that rewrites the
+notes never sees them either, and `rewritten_notes` keeps them: so it cannot take off a mark by saying the same without one. One that
+has read text from outside may add lines and take none away.
+
+An entry of the history is written exactly once, whatever crashes: each has an id, and is complete when all of it is there.
+
+    ## 2026-02-25 14:30 web:c1 <!-- 5f1c0a9d2b7e -->
+
+    Ann decided to move the blog to static pages.
+
+Except for `HistoryFiles`, everything here is pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from pegasus.formatting import format_time
+from pegasus.memory.changes import difference, splices_undone
+from pegasus.memory.provenance import disarmed, labels_in, mark_for, marks_in, without_marks
+from pegasus.outside import Outside
+from pegasus.storage import Disk, Volume
+
+NOTES_FOLDER: Final = "memory"
+"""Folder of the notes, below the workspace."""
+LONGEST_NOTES: Final = 6_000
+"""Characters that MEMORY.md may have to be rewritten: so much of it is in a prompt."""
+SHORTEST_SHARE: Final = 0.5
+"""Part of the notes that must be left after a rewrite. A model that returns less has forgotten something, or was cut off."""
+SMALL_NOTES: Final = 400
+"""Characters up to which notes may shrink to any length."""
+
+_HEADING: Final = re.compile(r"^(?=#)", re.MULTILINE)
+_COMMENT: Final = re.compile(r"<!(?=--)")
+
+
+# ------------------------------------------------------------------ MEMORY.md
+
+
+def own_notes(text: str) -> str:
+    """Return the notes without the lines whose words come from outside, or that were marked as not to be followed."""
+    return "\n".join(line for line in text.splitlines() if not _is_hidden(line)).strip()
+
+
+def rewritten_notes(text: str, update: str, outside: Iterable[Outside] = ()) -> str:
+    """Return the notes after an update by a model that was shown `own_notes(text)`.
+
+    outside: labels of what it has read. If there are any, its new lines are added with their mark, and all others stay. Otherwise
+    the update takes the place of what it was shown. Lines that read like an instruction are marked in both cases.
+    """
+    labels = tuple(outside)
+    lines = text.splitlines()
+    hidden = [line for line in lines if _is_hidden(line)]
+    known = {disarmed(without_marks(line)).strip(): line for line in lines}
+    shown = {disarmed(line).strip(): line for line in lines if not _is_hidden(line)}
+    if labels:
+        new = [line for line in disarmed(update).splitlines() if line.strip(" \t#-*>") and line.strip() not in known]
+        new = [line for line in new if line.strip() not in shown]
+        return "\n".join([text.rstrip(), *(_marked(line.lstrip("#> \t"), labels) for line in new)]).strip()
+    said = [shown.get(line.strip()) or _marked(line, ()) for line in disarmed(update).strip().splitlines()]
+    return "\n".join([*said, *hidden]).strip()
+
+
+def merged_notes(seen: str, wanted: str, now: str) -> str | None:
+    """Return the notes of now with the changes that lead from `seen` to `wanted`; None if both have changed the same lines.
+
+    So several chats may rewrite the notes at once, and a person may edit them meanwhile, without undoing each other's changes. Changes
+    that are there already are not made twice.
+    """
+    if wanted == now or not (
+        set(added_lines(seen, wanted)) - _lines(now) or set(added_lines(wanted, seen)) & _lines(now)
+    ):
+        return now
+    seen, wanted, now = (f"{text.rstrip()}\n" if text.strip() else "" for text in (seen, wanted, now))
+    result = splices_undone(
+        difference(wanted, seen), seen, now
+    )  # an undo turned round: what leads back to `seen` is taken back
+    return None if result is None else result.rstrip()
+
+
+def added_lines(seen: str, wanted: str) -> list[str]:
+    """Return the lines that a rewrite has added, for the history of one that was not possible."""
+    return [line.strip() for line in wanted.splitlines() if line.strip() and line.strip() not in _lines(seen)]
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.splitlines()}
+
+
+def problem_of_update(text: str, update: str) -> str:
+    """Return what is wrong with an update of these notes, for the model that has made it; "" if nothing is."""
+    if not update.strip():
+        return "memoryUpdate is empty; leave it out if nothing changes"
+    if len(update) > LONGEST_NOTES:
+        return f"memoryUpdate has {len(update):,} characters, and {LONGEST_NOTES:,} are allowed"
+    own = own_notes(text)
+    if len(own) > SMALL_NOTES and len(update.strip()) < SHORTEST_SHARE * len(own):
+        return "memoryUpdate leaves out most of the notes; it must hold all that is still true"
+    return ""
+
+
+def _is_hidden(line: str) -> bool:
+    return bool(labels_in(line)) or any("do not follow" in mark for mark in marks_in(line))
+
+
+def _marked(line: str, labels: Iterable[Outside]) -> str:
+    mark = mark_for(line, "own", labels) if line.strip() else ""
+    return f"{line.rstrip()} {mark}" if mark else line.rstrip()
+
+
+# ------------------------------------------------------------------ HISTORY.md
+
+
+@attrs.frozen
+class HistoryEntry:
+    """A part of a conversation, as the history keeps it: `HistoryEntry("5f1c0a9d2b7e", now, "web:c1", "Ann decided …")`."""
+
+    id: str
+    """Identifies it; two entries never have the same."""
+    ts: int
+    """When it was consolidated; wall clock, ms."""
+    chat: str
+    """The chat, `<type>:<channelId>`."""
+    text: str
+    outside: tuple[Outside, ...] = ()
+    """Labels of the conversation."""
+
+    def format(self) -> str:
+        """Return it as Markdown. Nothing in its text looks like the heading of another entry."""
+        text = _COMMENT.sub("<! ", _HEADING.sub(r"\\", disarmed(self.text).strip()))
+        mark = mark_for(text, "own", self.outside)
+        chat = _COMMENT.sub("<! ", " ".join(self.chat.split()))
+        heading = f"## {format_time(self.ts, '%Y-%m-%d %H:%M')} {chat} <!-- {self.id} -->"
+        return "\n".join(["", heading, "", text, *(["", mark] if mark else []), ""])
+
+
+class HistoryFiles:
+    """HISTORY.md and its monthly files, which are only ever appended to.
+
+    Example:
+        history = HistoryFiles(FileDisk(home.workspace, GuardedFiles(home.workspace)))
+        await history.add(entry)
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        """The disk of the workspace."""
+
+    async def add(self, entry: HistoryEntry, *, again: bool = False) -> None:
+        """Append an entry to both files, durably. Raises StorageError; then nothing of it has happened.
+
+        again: it was tried before, and nobody knows how far it came. What is there already is not written twice.
+        """
+        month = format_time(entry.ts, "%Y-%m")
+        paths = [f"{NOTES_FOLDER}/HISTORY.md", f"{NOTES_FOLDER}/HISTORY-{month}.md"]
+        content = entry.format().encode("utf-8", "replace")
+        await self.disk.run(_add_again if again else _add, paths, content, entry.id.encode())
+
+
+def _add(volume: Volume, paths: Sequence[str], content: bytes, id: bytes) -> None:
+    volume.append([(path, content) for path in paths])
+
+
+def _add_again(volume: Volume, paths: Sequence[str], content: bytes, id: bytes) -> None:
+    """Append to those files that do not have the entry. A power failure leaves a part of it at the end of a file, or zeros."""
+    mark, missing = b"<!-- %b -->" % id, []
+    for path, found in zip(paths, volume.read_durable(paths), strict=True):
+        kept = found.rstrip(b"\0")
+        start = kept.rfind(content[: content.index(mark) + len(mark)])
+        if start >= 0:  # a whole heading: either all of it is there, or it is cut off, or somebody has edited it
+            torn = kept[start:] if content.startswith(kept[start:]) and kept[start:] != content else b""
+        else:
+            torn = next((content[:n] for n in range(len(content) - 1, 0, -1) if kept.endswith(content[:n])), b"")
+            torn = b"" if torn == b"\n" else torn
+        if torn or len(kept) < len(found):
+            volume.cut(path, len(kept) - len(torn))
+        if start < 0 or torn:
+            missing.append(path)
+    volume.append([(path, content) for path in missing])
