@@ -103,11 +103,14 @@ class EventMaker:
         task_id: str | None = None,
         priority: int | None = None,
         cause: Event | None = None,
+        at: int | None = None,
     ) -> Event:
-        """Return an event with a new id and the present time.
+        """Return an event with a new id.
 
         payload: a JSON object; it is not copied, so the caller must not change it afterwards. priority: None = the number of
         the type. cause: the event that has led to this one, if there is one; source and task are not taken over from it.
+        at: when it happened, wall clock, ms; None = now.
         """
         parent_id = cause.id if cause is not None else None
-        return Event(self.new_id(), type, self._clock(), source, task_id, payload or {}, priority, parent_id)
+        at = self._clock() if at is None else at
+        return Event(self.new_id(), type, at, source, task_id, payload or {}, priority, parent_id)

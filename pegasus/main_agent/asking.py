@@ -14,6 +14,7 @@ Usually one model call gives the answer. More are made, all before anything is w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -95,6 +96,8 @@ class _Thought:
     """Its name, `<provider>/<model>`."""
     max_replies: int
     """Replies that the item may still have."""
+    offered: frozenset[str] = frozenset()
+    """Names of the tools that the last request has offered."""
     refused_tools: bool = False
     """A model that was asked in this thought has refused tools. It may be a fallback, so the traits of `model` do not say it."""
 
@@ -151,7 +154,7 @@ class ModelAsker:
             if response.notice:
                 notices.append(response.notice)
             name = response.model or thought.name
-            manner = await self._judge(response, name, manner)
+            manner = await self._judge(response, name, manner, thought.offered)
             if response.calls or response.stop_reason == "refusal" or not manner.is_watched:
                 answer = _plain(response, manner)
             elif first is None and _must_nudge(response, manner, thought.item):
@@ -172,17 +175,15 @@ class ModelAsker:
             raise ModelError(f"{thought.name}: {TOOLS_REFUSED}", kind="silent")
         return manner
 
-    async def _judge(self, response: ModelResponse, name: str, asked: Manner) -> Manner:
-        """Learn from an answer, and return how it is to be taken. asked: how the model was asked.
+    async def _judge(self, response: ModelResponse, name: str, asked: Manner, offered: Collection[str]) -> Manner:
+        """Learn from an answer, and return how it is to be taken. asked: how the model was asked. offered: tools that it could call.
 
         The model may be another one than that of the request, by a rule or as a fallback. A text is the reply if the prompt said so or
         if this model is known to speak directly.
         """
         traits = self._services.traits
-        if response.calls and not asked.is_direct:
-            offered = {spec.name for spec in self._services.toolset.profile(asked.speech, tools=asked.has_tools).specs}
-            if any(call.name in offered and call.error is None for call in response.calls):
-                await traits.learn(name, calls_tools=True)
+        if not asked.is_direct and any(call.name in offered and call.error is None for call in response.calls):
+            await traits.learn(name, calls_tools=True)
         known = manner_of(self._services.config.speech, traits.get(name))
         return attrs.evolve(known, is_direct=known.is_direct or asked.is_direct)
 
@@ -270,6 +271,7 @@ class ModelAsker:
         With `when_busy = "interrupt"`, return None as soon as a newer message may join the turn.
         """
         config, turn = self._services.config, thought.turn
+        thought.offered = frozenset(spec.name for spec in request.tools)
         rules = DraftRules(
             thought.item.message.channel,
             is_direct=manner.is_direct,

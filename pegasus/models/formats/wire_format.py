@@ -106,7 +106,8 @@ class WireFormat(ABC):
         """
         *earlier, last = turns
         new = [turn for turn in earlier if turn not in self._encoded]
-        *translated, newest = [self.messages(turn) for turn in map(self._prepare, (*new, last))]
+        prepared = [self._prepare(turn) for turn in (*new, last)]
+        *translated, newest = [self.messages(turn) for turn in prepared]
         for turn, messages in zip(new, translated, strict=True):
             self._encoded[turn] = encode_json(messages)[1:-1]
         newest[-1] = self.mark_last(newest[-1], head)

@@ -107,8 +107,8 @@ async def publish_change(deps: TaskDeps, cause: Event, before: TaskState, after:
     """Publish TASK_STATE_CHANGED if the event changed the state of its task. It is not recorded: the log says the same."""
     if after is not before:
         payload = {"fromState": before.value, "toState": after.value}
-        make = deps.events.create
-        changed = make(EventType.TASK_STATE_CHANGED, "task", payload, task_id=cause.task_id, cause=cause)
+        make, kind, at = deps.events.create, EventType.TASK_STATE_CHANGED, cause.timestamp
+        changed = make(kind, "task", payload, task_id=cause.task_id, cause=cause, at=at)
         await deps.bus.tell(Emit(changed))
 
 
@@ -401,15 +401,13 @@ class _TaskRun:
         return [notification for notification in notifications if notification is not None]
 
     def _events_of(self, drafts: Sequence[EventDraft]) -> list[Event]:
-        """Return the drafts as events, each with the event that caused it."""
+        """Return the drafts as events of this moment, each with the event that caused it."""
         events: list[Event] = []
+        task_id, make, now = self._fsm.task_id, self._deps.events.create, self._deps.clock()
         for draft in drafts:
             cause = events[-1] if draft.follows and events else self._cause
-            make = self._deps.events.create
-            event = make(
-                draft.type, "task", draft.payload, task_id=self._fsm.task_id, priority=draft.priority, cause=cause
-            )
-            events.append(event)
+            kind, payload, priority = draft.type, draft.payload, draft.priority
+            events.append(make(kind, "task", payload, task_id=task_id, priority=priority, cause=cause, at=now))
         return events
 
 
