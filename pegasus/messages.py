@@ -61,6 +61,11 @@ class ChannelInfo:
         """The conversation without user and thread."""
         return Address(self.type, self.channel_id)
 
+    @cached_property
+    def sender(self) -> str:
+        """Name by which a sender is told from others: the user, or the conversation where no user is named."""
+        return f"{self.type}:{self.user_id or self.channel_id}"
+
     @property
     def written_by(self) -> str:
         """The conversation and, if it is known, the person, for people: "slack:#general (U1)"."""

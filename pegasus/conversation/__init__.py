@@ -7,7 +7,6 @@ The Main Agent's session and the conversation of each task have this form:
     sanitize     the form in which text from outside enters the log
     fences       labels of text from outside, and the fences between which it is shown
     media        attached files: pictures the model can see, texts it can read, and the pictures that are in memory
-    plain_turns  its turns without tool calls, for a model that has no tools
     repair       a log that a crash has cut off, made well-formed again
     repetition   calls that are made again and again
 
@@ -30,8 +29,7 @@ from pegasus.conversation.fences import (
     with_content,
 )
 from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
-from pegasus.conversation.plain_turns import without_calls
-from pegasus.conversation.projection import Projection
+from pegasus.conversation.projection import Projection, without_calls
 from pegasus.conversation.repair import (
     OpenCall,
     cancelled_result,

@@ -53,7 +53,7 @@ class Principal:
         """Name of the person for budgets, as "slack:U1"; "" for an owner, and for work of which nobody knows who asked for it."""
         if self.is_owner or self.channel is None:
             return ""
-        return f"{self.channel.type}:{self.channel.user_id or self.channel.channel_id}"
+        return self.channel.sender
 
 
 NOBODY: Final = Principal(Role.GUEST)

@@ -70,7 +70,6 @@ from pegasus.storage.messages import (
     UnacknowledgedChannels,
     Unroutable,
     Waiting,
-    sender_of_channel,
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.volume import Disk, FileDisk, Volume
@@ -122,6 +121,5 @@ __all__ = [
     "keep_file",
     "load_files",
     "run_journal",
-    "sender_of_channel",
     "undelivered_item",
 ]

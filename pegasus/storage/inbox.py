@@ -45,7 +45,7 @@ import attrs
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
 from pegasus.storage.directory import Directory
-from pegasus.storage.messages import MAX_PRIORITY, Accepted, Overloaded, sender_of_channel
+from pegasus.storage.messages import MAX_PRIORITY, Accepted, Overloaded
 from pegasus.storage.record_log import RecordLog, Staged, count_field, in_pieces
 from pegasus.storage.volume import Span
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
@@ -152,7 +152,7 @@ class QueuedItem:
     is_owners: bool = False
     """It is an owner's."""
     sender: str = ""
-    """The sender, as `sender_of_channel` names them."""
+    """The sender, as `ChannelInfo.sender` names them."""
 
     @property
     def turn(self) -> tuple[float, int]:
@@ -231,7 +231,7 @@ class InboxLog(RecordLog[QueuedItem]):
             return Accepted(self._ids[digest], duplicate=True)
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
-        is_owners, sender = owner or not priority, sender or sender_of_channel(message.channel)
+        is_owners, sender = owner or not priority, sender or message.channel.sender
         staged = [
             each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
         ]
@@ -341,7 +341,7 @@ class InboxLog(RecordLog[QueuedItem]):
         self._directory.saw(channel.address)
         if not any(n in items for items in self._lanes.values()):
             priority = int(min(max(0, record.rank), MAX_PRIORITY))
-            is_owners, sender = record.owner or not priority, sender_of_channel(channel)
+            is_owners, sender = record.owner or not priority, channel.sender
             item = QueuedItem(
                 n, record.lane, priority, channel.address, digest, span, is_owners=is_owners, sender=sender
             )

@@ -419,9 +419,8 @@ class _Journal:
         staged_replies = len(self._outbox.staged)
         try:
             if isinstance(request, Accept):
-                return self._inbox.accept(
-                    request.message, request.lane, self._clock(), request.priority, *request.limits
-                )
+                limits = request.owner, request.sender, request.most
+                return self._inbox.accept(request.message, request.lane, self._clock(), request.priority, *limits)
             check_paths(path for path, _ in request.appends)
             self._check_lease(request.lease)
             results = tuple(map(self._stage_post, request.posts))

@@ -89,14 +89,9 @@ class Accept:
     owner: bool = False
     """The item is an owner's: a message, or a report of work for an owner. Items with priority 0 are an owner's in any case."""
     sender: str = ""
-    """The sender, as `sender_of_channel` names them, if they are limited."""
+    """The sender, as `ChannelInfo.sender` names them, if they are limited."""
     most: int = 0
     """Items of this sender that may wait in the lane; 0 = any number."""
-
-    @property
-    def limits(self) -> tuple[bool, str, int]:
-        """Owner, sender and most, as the inbox takes them."""
-        return self.owner, self.sender, self.most
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -472,8 +467,3 @@ JournalMessage: TypeAlias = (
     | Archive
     | ArchiveName
 )
-
-
-def sender_of_channel(channel: ChannelInfo) -> str:
-    """Return the name by which a sender is told from others: the user, or the conversation where no user is named."""
-    return f"{channel.type}:{channel.user_id or channel.channel_id}"

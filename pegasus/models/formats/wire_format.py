@@ -107,7 +107,10 @@ class WireFormat(ABC):
         *earlier, last = turns
         new = [turn for turn in earlier if turn not in self._encoded]
         prepared = [self._prepare(turn) for turn in (*new, last)]
-        *translated, newest = [self.messages(turn) for turn in prepared]
+        *translated, newest = [
+            self.assistant_messages(turn) if isinstance(turn, AssistantTurn) else self.user_messages(turn)
+            for turn in prepared
+        ]
         for turn, messages in zip(new, translated, strict=True):
             self._encoded[turn] = encode_json(messages)[1:-1]
         newest[-1] = self.mark_last(newest[-1], head)
@@ -167,10 +170,6 @@ class WireFormat(ABC):
 
         The tools have their names on the wire, and the length of the answer is what the server accepts.
         """
-
-    def messages(self, turn: Turn) -> list[Json]:
-        """Return the messages of a turn."""
-        return self.assistant_messages(turn) if isinstance(turn, AssistantTurn) else self.user_messages(turn)
 
     @abstractmethod
     def user_messages(self, turn: UserTurn) -> list[Json]:

@@ -20,7 +20,6 @@ from actors import Ref, Reply
 from pegasus.events import Event
 from pegasus.messages import ChannelInfo, Metadata
 from pegasus.policy import ROLE, Role
-from pegasus.storage import sender_of_channel
 from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import TaskView
@@ -96,7 +95,7 @@ class TaskEntry:
 def sender_in(metadata: Metadata) -> str:
     """Return the person in the metadata of a task, "" if nobody on a channel has asked for it."""
     try:
-        return sender_of_channel(from_wire(metadata.get("channel"), ChannelInfo))
+        return from_wire(metadata.get("channel"), ChannelInfo).sender
     except WireError:
         return ""
 
@@ -141,7 +140,7 @@ class TaskRegistry:
         return sum(entry.holds_slot if holding else entry.is_waiting for entry in entries)
 
     def count_of_guest(self, sender: str) -> int:
-        """Return how many tasks of this guest have not ended. sender: as `sender_of_channel` names them."""
+        """Return how many tasks of this guest have not ended. sender: as `ChannelInfo.sender` names them."""
         return sum(entry.is_guests and not entry.is_over and entry.sender == sender for entry in self._tasks.values())
 
     @property
