@@ -127,7 +127,9 @@ class ModelSettings:
     compact: str = text("", "the model that summarises a long session")
     reflection: str = text("", "the model that looks back on a finished task")
     fallback: tuple[str, ...] = texts("tried in order when the first is down or overloaded")
-    max_concurrent_calls: int = whole(3, "model calls at the same time", least=1, most=1000)
+    max_concurrent_calls: int = whole(
+        3, "model calls at the same time, of all chats and tasks together", least=1, most=1000
+    )
     effort: str = choice("", _EFFORT_DOC, *EFFORTS)
     # A call that hangs must not occupy one of max_concurrent_calls for much longer; an answer that comes may take its time.
     timeout: float = number(

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import actors, appends, crowd, doors, first_hour, hands, idle, main_agent, start, tasks, turn
+from benchmarks import actors, appends, chats, crowd, doors, first_hour, hands, idle, main_agent, start, tasks, turn
 from benchmarks.report import Result, as_json, table
 from benchmarks.workplace import Workplace
 
@@ -20,6 +20,7 @@ MEASURES: dict[str, Callable[[Workplace], Iterator[Result]]] = {
     "turn": turn.measure,
     "crowd": crowd.measure,
     "appends": appends.measure,
+    "chats": chats.measure,
     "actors": actors.measure,
     "tasks": tasks.measure,
     "main_agent": main_agent.measure,

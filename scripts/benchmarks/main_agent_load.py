@@ -55,7 +55,7 @@ async def _load(data: Path, lines: int) -> float:
     async with open_supervisor([Child("journal", _journal, FileDisk(data), restart=Restart.TEMPORARY)]) as root:
         gc.collect()
         began = time.perf_counter()
-        session = await load_session(PATH, root.ref("journal"), _now)
+        session = await load_session(root.ref("journal"), _now)
         seconds = time.perf_counter() - began
     if len(session.entries) != lines or not session.projection.turns:
         raise AssertionError(f"{len(session.entries)} of {lines} lines were loaded")

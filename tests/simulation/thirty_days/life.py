@@ -21,7 +21,7 @@ from pegasus.testing.memory_disk import PowerLoss
 from pegasus.testing.world import START, open_world
 from tests.simulation.machine import Machine, Worlds
 from tests.simulation.thirty_days.agent import Agent
-from tests.simulation.thirty_days.story import DAY, DAYS, HOUR, PLACES, Errand, Story
+from tests.simulation.thirty_days.story import DAY, HOUR, Errand, Story
 from tests.simulation.thirty_days.wires import Wires
 from tests.simulation.thirty_days.worker import Worker
 
@@ -34,8 +34,10 @@ SHUT_DOWN = 4 * DAY
 class Life(Worlds):
     """One story on one disk. wrong: what was seen to be wrong while it ran; `verdict` says the rest."""
 
+    story_of = Story
+
     def __init__(self, random, agent=None, **options):
-        self.story = Story(random, **options)
+        self.story = self.story_of(random, **options)
         self.settings = agent or settings.AgentSettings(when_busy=self.story.when_busy, burst_cap=self.story.burst_cap)
         super().__init__(Machine(self.story.slow_disk), retry=0.5, owners=self.settings.owners)
         self.random = random
@@ -45,7 +47,7 @@ class Life(Worlds):
         self.agent = Agent(self.wires.send, self._takes, fails, self.wrong)
         self.worker = Worker(self.wires.send, self._errand, self.agent.generate, self.wrong)
         self.agent.window = self.story.true_window * WINDOW
-        kinds = dict.fromkeys(place.type for place in PLACES)
+        kinds = dict.fromkeys(place.type for place in self.story.places)
         self.channels = {kind: _Channel(kind, self) for kind in kinds}
         self.offset = 0
         self.struck = Counter()
@@ -66,7 +68,7 @@ class Life(Worlds):
         ends = [disaster for disaster in self.story.disasters if disaster.ends_the_world]
         async with trio.open_nursery() as nursery:
             self._sending = nursery
-            for place in PLACES:
+            for place in self.story.places:
                 nursery.start_soon(self._person, [m for m in self.story.messages if m.channel == place])
             nursery.start_soon(self._strike, [d for d in self.story.disasters if not d.ends_the_world])
             for _ in range(len(ends) + 20):
@@ -83,26 +85,20 @@ class Life(Worlds):
         self.worlds += 1
         self.wires.begin()
         settled = False
-        chosen = Settings(
-            agent=self.settings,
-            models=ModelSettings(context_window=WINDOW, max_concurrent_calls=50),
-            session=SessionSettings(compact_threshold=0.7),
-            limits=LimitSettings(guest_tasks=0),  # the questions of a month stay open; limits have tests of their own
-            tasks=TaskSettings(recovery=self.story.recovery, timeout=30 * DAY, max_active=50),
-        )
         try:
             async with open_world(
                 self.agent,
                 disk=self.disk,
                 channels=tuple(self.channels.values()),
                 task_model=self.worker,
-                settings=chosen,
+                settings=self._chosen(),
                 clock=self.clock,
             ) as world:
                 self._begin(world)
                 with trio.CancelScope() as scope:
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._cancel_when_dark, scope)
+                        nursery.start_soon(self._attend, world)
                         if disaster:
                             nursery.start_soon(self._befall, disaster, scope)
                         await self._settle(world)
@@ -120,6 +116,16 @@ class Life(Worlds):
             await trio.sleep(self.random.choice([0, 1, 60, 2 * HOUR]))
         return settled
 
+    def _chosen(self):
+        """The settings of a world."""
+        return Settings(
+            agent=self.settings,
+            models=ModelSettings(context_window=WINDOW, max_concurrent_calls=50),
+            session=SessionSettings(compact_threshold=0.7),
+            limits=LimitSettings(guest_tasks=0),  # the questions of a month stay open; limits have tests of their own
+            tasks=TaskSettings(recovery=self.story.recovery, timeout=30 * DAY, max_active=50),
+        )
+
     async def _befall(self, disaster, scope):
         await trio.sleep_until(disaster.at)
         self.note(f"{disaster}")
@@ -128,6 +134,9 @@ class Life(Worlds):
             self.disk.lose_power(int(disaster.amount))
         else:
             scope.cancel()
+
+    async def _attend(self, world):
+        """What else happens in a world."""
 
     def _turn_on(self, disaster):
         if self.disk.dark.is_set() and (disaster is None or disaster.kind in ("power", "operation")):
@@ -139,9 +148,9 @@ class Life(Worlds):
 
     async def _settle(self, world):
         """Wait until all was said, answered, worked on and delivered. Who was asked something may answer days later."""
-        await trio.sleep_until(DAYS * DAY)
+        await trio.sleep_until(self.story.days * DAY)
         until = trio.current_time() + SHUT_DOWN
-        while self._people < len(PLACES) or self._to_answer or not await self._is_quiet(world):
+        while self._people < len(self.story.places) or self._to_answer or not await self._is_quiet(world):
             await trio.sleep(30)  # nobody tells when there is nothing more to do
             if trio.current_time() > until:
                 self.wrong.append("it does not come to rest")
@@ -154,7 +163,7 @@ class Life(Worlds):
             tasks = await world.root.ref("tasks/agent").ask(ListTasks, None)
             if any(task.state not in (TaskState.COMPLETED, TaskState.FAILED, TaskState.SUSPENDED) for task in tasks):
                 return False
-            for place in PLACES:
+            for place in self.story.places:
                 seen = self.channels[place.type].last.get(place.channel_id, 0)
                 if await world.journal.ask(LastSeq, place.address) != seen:
                     return False
@@ -217,11 +226,15 @@ class Life(Worlds):
                     self.offset += int(disaster.amount)
                 case "crash":
                     with suppress(ActorError):
-                        self.world.root.ref(disaster.what)._cell.incarnation.kill("the story")
+                        self._actor(disaster.what)._cell.incarnation.kill("the story")
                 case "errors":
                     self.disk.fail(int(disaster.amount), errno.EIO, int(disaster.amount))
                 case "full":
                     await self.disk.fill(disaster.amount)
+
+    def _actor(self, path):
+        """The actor that is to crash."""
+        return self.world.root.ref(path)
 
 
 class _Channel(FakeChannel):

@@ -125,9 +125,21 @@ ACTORS = (
 )
 
 
+TROUBLE = {"power": 3, "operation": 7, "kill": 5, "restart": 3, "crash": 24, "clock": 5, "full": 2, "errors": 4}
+"""Disasters of each kind."""
+
+
 class Story:
     """All that is decided by the seed. talks: about how many times a day somebody begins to say something. facts: how many each person
     tells. troubles: how many times as many disasters. true_window: the model's own, as a part of what the settings say that it is."""
+
+    places = PLACES
+    tellers = (PLACES[0], PLACES[2], PLACES[4], PLACES[5], PLACES[6])
+    """Places whose people tell facts."""
+    owners = OWNERS
+    days = DAYS
+    actors = ACTORS
+    trouble = TROUBLE
 
     def __init__(self, random, talks=10, facts=4, troubles=1):
         self.random = random
@@ -138,13 +150,13 @@ class Story:
         self.burst_cap = random.choice([1, 3])
         self.slow_disk = random.choice([0, 0, 0.001, 0.03])
         self.true_window = random.choice([1.0, 1.0, 0.6])
-        self.acknowledges = {place.type: random.random() < 0.8 for place in PLACES}
+        self.acknowledges = {place.type: random.random() < 0.8 for place in self.places}
         self._hello()
         self._facts(facts)
-        for _ in range(talks * DAYS):
+        for _ in range(round(talks * self.days)):
             self._talk()
-        for day in range(6, DAYS - 3, random.randint(7, 9)):
-            self._say(day * DAY + random.uniform(0, HOUR), "new", OWNERS)
+        for day in range(6, self.days - 3, random.randint(7, 9)):
+            self._say(day * DAY + random.uniform(0, HOUR), "new", self._of_new())
         self.messages.sort(key=lambda message: message.at)
         self.disasters = sorted(self._disasters(troubles), key=lambda disaster: disaster.at)
 
@@ -165,40 +177,44 @@ class Story:
 
     def _hello(self):
         """So that every place is known from the first hour on."""
-        for place in PLACES:
+        for place in self.places:
             self._say(self.random.uniform(0, HOUR), "chat", place)
 
     def _facts(self, count):
         """Told in the first weeks; some change later; each is asked for again and again, and all at the end."""
-        random = self.random
-        for place in (PLACES[0], PLACES[2], PLACES[4], PLACES[5], PLACES[6]):
+        random, day = self.random, DAY * self.days / DAYS
+        for place in self.tellers:
             path = f"facts/user-{place.user_id}.md"
             for thing in random.sample(THINGS, count):
                 key = f"{place.user_id}'s {thing}"
-                at = random.uniform(0.1 * DAY, 14 * DAY)
+                at = random.uniform(0.1 * DAY, 14 * day)
                 value = self._value()
                 self._say(at, "remember", place, fact=(path, key, value), twice=self._twice())
-                asked = sorted(random.uniform(at + HOUR, 27 * DAY) for _ in range(2))
+                asked = sorted(random.uniform(at + HOUR, 27 * day) for _ in range(2))
                 self._recall(asked[0], path, key, value)
                 if random.random() < 0.4:
                     value = self._value()
                     self._say(asked[1], "correct", place, fact=(path, key, value))
                 else:
                     self._recall(asked[1], path, key, value)
-                self._recall(random.uniform(28.2 * DAY, 29.5 * DAY), path, key, value)
+                self._recall(random.uniform(28.2 * day, 29.5 * day), path, key, value)
+
+    def _of_new(self):
+        """Where /new is said."""
+        return self.owners
 
     def _value(self):
         return f"{self.random.choice(['K', 'Ü', '猫', 'z'])}-{self.random.randrange(10**6):06}"
 
     def _recall(self, at, path, key, value):
-        self._say(at, "recall", self.random.choice(PLACES), fact=(path, key, value))
+        self._say(at, "recall", self.random.choice(self.places), fact=(path, key, value))
 
     def _twice(self):
         return self.random.choice([None, None, 0.0, 0.4, 5.0, HOUR])
 
     def _talk(self):
         random = self.random
-        at, place = random.uniform(0.1 * DAY, (DAYS - 1) * DAY), random.choice(PLACES)
+        at, place = random.uniform(0.1 * DAY, (self.days - 1) * DAY), random.choice(self.places)
         kinds = {
             "chat": 5,
             "errand": 5,
@@ -216,7 +232,7 @@ class Story:
             self._errand(at, place)
         elif kind == "tell":
             self._say(
-                at, kind, place, to=random.choice([one for one in PLACES if one.address != place.address]), **more
+                at, kind, place, to=random.choice([one for one in self.places if one.address != place.address]), **more
             )
         elif kind == "ponder":
             self._say(at, kind, place, **more)
@@ -247,10 +263,9 @@ class Story:
 
     def _disasters(self, troubles):
         random = self.random
-        kinds = {"power": 3, "operation": 7, "kill": 5, "restart": 3, "crash": 24, "clock": 5, "full": 2, "errors": 4}
-        for kind, count in kinds.items():
+        for kind, count in self.trouble.items():
             for _ in range(count * troubles):
-                at = random.uniform(0.2 * DAY, (DAYS - 0.5) * DAY)
+                at = random.uniform(0.2 * DAY, (self.days - 0.5) * DAY)
                 if random.random() < 0.7:  # while something is being done
                     at = random.choice(self.messages).at + random.choice([0.0, 0.01, 0.6, 1.0, 3.0, 20.0])
                 amounts = {
@@ -260,4 +275,4 @@ class Story:
                     "errors": random.randint(1, 5),
                     "power": random.choice([0, 0, 10, 300]),
                 }
-                yield Disaster(at, kind, amounts.get(kind, 0.0), random.choice(ACTORS))
+                yield Disaster(at, kind, amounts.get(kind, 0.0), random.choice(self.actors))

@@ -9,7 +9,6 @@ import re
 from collections import Counter
 
 from tests.simulation.thirty_days.agent import PRIVATE
-from tests.simulation.thirty_days.story import OWNERS
 from tests.simulation.thirty_days.worker import EPISODES
 
 CACHED = 0.95
@@ -24,11 +23,17 @@ CARRIED, AT_ONCE = 5, 8
 """Open tasks that a compaction must carry at least, with a small window; entries behind it in which the end of one may come."""
 
 
+def archive_of(path, name):
+    """The path of an archive, by its name in a session of the same conversation."""
+    folder, _, file = path.partition("/")
+    return f"{folder}/{name}" if folder == "main" else f"{folder}/{file.partition('.')[0]}.{name}"
+
+
 def open_tasks(sessions, path):
     """The tasks that a session, or one that it goes on with, has begun and not seen ended, oldest first."""
     entries = sessions.get(path, [])
     previous = _previous(entries)
-    tasks = dict.fromkeys(open_tasks(sessions, f"main/{previous}") if previous else ())
+    tasks = dict.fromkeys(open_tasks(sessions, archive_of(path, previous)) if previous else ())
     for entry in entries:
         if entry["role"] == "tool" and (found := re.match(r'\{"taskId":"(\w+)","status":"spawned"', entry["content"])):
             tasks[found[1]] = None
@@ -45,6 +50,8 @@ def _previous(entries):
 
 class Verdict:
     """wrong: what is wrong with a life that has ended, in words. stopped: the numbers that some /stop has named."""
+
+    session_files = r"main/(current|\d{4}-[-\d]+)\.jsonl"
 
     def __init__(self, life):
         self.life = life
@@ -87,7 +94,7 @@ class Verdict:
 
     def _sessions(self):
         """The lines of each session, by its file."""
-        paths = [p for p in self.life.disk.paths() if re.fullmatch(r"main/(current|\d{4}-[-\d]+)\.jsonl", p)]
+        paths = [path for path in self.life.disk.paths() if re.fullmatch(self.session_files, path)]
         return {path: [json.loads(line) for line in self.life.disk.content(path).splitlines()] for path in paths}
 
     # ---------------------------------------------------------------- what was heard
@@ -141,7 +148,7 @@ class Verdict:
         if plan.to is not None and "told to you" in reply.text:
             return reply.channel.address == plan.to.address
         if plan.unwanted and "reached nobody" in reply.text:
-            return reply.channel.address == OWNERS.address
+            return reply.channel.address == self.life.story.owners.address
         return (reply.channel.address, reply.channel.reply_to) == (plan.channel.address, plan.channel.reply_to)
 
     def _missing(self, plan, texts):
@@ -234,9 +241,8 @@ class Verdict:
             self.wrong += [f"item {n} is {count} times in {path}" for n, count in items.items() if count > 1]
             if previous := _previous(entries):
                 self.compactions += 1
-                self._look_at_compaction(
-                    path, entries, sessions[f"main/{previous}"], open_tasks(sessions, f"main/{previous}")
-                )
+                archive = archive_of(path, previous)
+                self._look_at_compaction(path, entries, sessions[archive], open_tasks(sessions, archive))
 
     def _look_at_compaction(self, path, entries, before, tasks):
         """Work that is not back is still known, if there is not too much of it, or its end was about to be told."""

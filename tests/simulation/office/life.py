@@ -1,0 +1,98 @@
+"""A year of the whole agent with a conversation for each chat, in virtual time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import suppress
+
+import attrs
+import trio
+
+from actors import ActorError
+from pegasus.main_agent.session_files import chat_key
+from pegasus.models.base import ModelError, without_request_fences
+from pegasus.policy import Principal, Role
+from pegasus.schedule.jobs import draft_job
+from pegasus.schedule.messages import AddJob, ListJobs
+from pegasus.storage import StorageError
+from tests.simulation.office.story import ANY_CHAT, JOBS, OfficeStory
+from tests.simulation.thirty_days.agent import Agent, moments_of
+from tests.simulation.thirty_days.life import Life
+from tests.simulation.thirty_days.story import DAY, HOUR
+
+MOST_CHATS = 6
+"""Chats in memory at once: fewer than there are, so that each is parked and resumed again and again."""
+
+
+class OfficeAgent(Agent):
+    """A model that now and then cannot be asked. hit: how often it was then asked about each number."""
+
+    def __init__(self, story, *more):
+        super().__init__(*more)
+        self._outages = story.outages
+        self.hit = Counter()
+
+    async def generate(self, request):
+        now = trio.current_time()
+        if any(begin <= now < end for begin, end in self._outages):
+            if request.label.role != "compact":
+                self.hit[moments_of(without_request_fences(request).turns)[-1].number] += 1
+            await trio.sleep(1)
+            raise ModelError("scripted: an outage", kind="server")
+        return await super().generate(request)
+
+
+class OfficeLife(Life):
+    """counts: tasks of Trio and chats in memory, each morning. jobs_at, ended_at: wall clock when a job was made, and at the end."""
+
+    story_of = OfficeStory
+
+    def __init__(self, random, **options):
+        super().__init__(random, **options)
+        self.settings = attrs.evolve(self.settings, scope="chat", max_active_chats=MOST_CHATS)
+        fails = {plan.number for plan in self.plans.values() if plan.fails}
+        window = self.agent.window
+        self.agent = OfficeAgent(self.story, self.wires.send, self._takes, fails, self.wrong)
+        self.agent.window = window
+        self.worker._summarise = self.agent.generate
+        self.counts = []
+        self.jobs_at = {}
+
+    def _actor(self, path):
+        """A chat that is in memory for ANY_CHAT; all of them together where there is none."""
+        if path != ANY_CHAT:
+            return super()._actor(path)
+        agents = [super(OfficeLife, self)._actor(f"main-agent/chats/{chat_key(p.address)}") for p in self.story.places]
+        return next((agent for agent in agents if agent.alive), super()._actor("main-agent/chats"))
+
+    async def run(self):
+        await super().run()
+        self.ended_at = self.clock()
+
+    async def _attend(self, world):
+        """See that the jobs are there, and look at the world every morning."""
+        with suppress(ActorError, StorageError):
+            await self._make_jobs(world)
+        while True:
+            await trio.sleep_until((trio.current_time() // DAY + 1) * DAY - 8 * HOUR)  # 4 h UTC
+            with suppress(ActorError):
+                chats = (await world.status()).chats
+                self.counts.append((trio.lowlevel.current_statistics().tasks_living, chats))
+                if chats > MOST_CHATS:
+                    self.wrong.append(f"{chats} chats are in memory")
+            await trio.sleep(9 * HOUR)
+
+    async def _make_jobs(self, world):
+        keeper = world.root.ref("schedule/keeper")
+        known = {job.prompt for job in await keeper.ask(ListJobs)}
+        for job in JOBS:
+            if job.prompt not in known:
+                values = {"schedule": {"cron": job.cron, "tz": job.tz}, "prompt": job.prompt}
+                by = Principal(Role.OWNER, self.story.owners)
+                self.jobs_at[job.number] = self.clock()
+                await keeper.ask(AddJob, draft_job(values, self.clock(), by, job.channel))
+
+
+def is_apology(text: str) -> bool:
+    return re.search("did not answer|cannot be reached|gave no answer", text) is not None

@@ -1,0 +1,126 @@
+"""Whether a year in an office was as it should be: everything that thirty days must be, and that no chat knows of another."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_right
+from collections import Counter
+from urllib.parse import unquote
+
+from pegasus.conversation import parse_metadata_line
+from pegasus.messages import Address
+from pegasus.schedule import SCHEDULED
+from pegasus.storage import escape_field
+from tests.simulation.office.life import is_apology
+from tests.simulation.office.story import JOBS
+from tests.simulation.thirty_days.verdict import Verdict
+
+LEFT_BEHIND = re.compile(r"\.(tmp|next)$")
+
+
+class OfficeVerdict(Verdict):
+    """doubtful: keys of facts that somebody tried to tell while the provider was away."""
+
+    session_files = r"sessions/[\w%-]+(\.\d{4}-[-\d]+)?\.jsonl"
+
+    def __init__(self, life):
+        plans = life.plans.values()
+        self.hit = life.agent.hit
+        self.doubtful = {
+            plan.fact[1] for plan in plans if plan.kind in ("remember", "correct") and plan.number in self.hit
+        }
+        super().__init__(life)
+        self._look_at_chats()
+        self._look_at_jobs()
+        self._look_at_what_grows()
+
+    # ---------------------------------------------------------------- provider outages
+
+    def _judge(self, plan):
+        """Somebody whose message met an outage has been told so, once. Where it was got over, all is as usual."""
+        if plan.number in self.hit:
+            own = self.answers.get((plan.channel.address, plan.id), [])
+            if len(own) == 1 and is_apology(own[0].text):
+                return ""
+            if plan.kind == "errand":  # the report of its task met it
+                return "" if self._apologies(plan.channel.address) else "there is no apology"
+        return super()._judge(plan)
+
+    def _apologies(self, address):
+        return [
+            r for found in self.answers.values() for r in found if r.channel.address == address and is_apology(r.text)
+        ]
+
+    def _missing(self, plan, texts):
+        if plan.kind == "recall" and plan.fact[1] in self.doubtful:
+            return "" if len(texts) == 1 else f"it was answered by {texts}"
+        if plan.kind == "answer" and plan.about in self.hit:
+            return ""
+        return super()._missing(plan, texts)
+
+    def _look_at_memory(self):
+        facts = self.life.story.messages
+        self.life.story.messages = [plan for plan in facts if plan.fact[1] not in self.doubtful]
+        try:
+            super()._look_at_memory()
+        finally:
+            self.life.story.messages = facts
+
+    # ---------------------------------------------------------------- chats
+
+    def _look_at_chats(self):
+        """What stands in a session was said in its chat, in the order in which it was accepted."""
+        for path, entries in sorted(self._sessions().items()):
+            chat = unquote(path.removeprefix("sessions/").split(".")[0])
+            last = 0
+            for entry in entries:
+                metadata = entry.get("metadata", {})
+                if entry["role"] != "user" or "item" not in metadata:
+                    continue
+                where = parse_metadata_line(entry["content"].split("\n")[0] + "\n")
+                wanted = Address.parse(chat)
+                if where != Address(escape_field(wanted.type), escape_field(wanted.channel_id)):
+                    self.wrong.append(f"{path} has words of {where}: {entry['content'][:200]!r}")
+                if "type" not in metadata:
+                    if metadata["item"] < last:
+                        self.wrong.append(f"{path}: item {metadata['item']} came behind item {last}")
+                    last = metadata["item"]
+
+    # ---------------------------------------------------------------- jobs
+
+    def _look_at_jobs(self):
+        """Each job was run at each of its times, once: between each of them and the next. And something was said to each run."""
+        entries = [entry for session in self._sessions().values() for entry in session if entry["role"] == "user"]
+        runs = [
+            (entry["ts"], entry["content"]) for entry in entries if entry.get("metadata", {}).get("type") == SCHEDULED
+        ]
+        self.fired = len(runs)
+        for job in JOBS:
+            dues = list(job.dues(self.life.jobs_at.get(job.number, 0), self.life.ended_at))
+            times = [ts for ts, content in runs if job.prompt in content]
+            counts = Counter(bisect_right(dues, ts) for ts in times)
+            wrong = {due: counts[place] for place, due in enumerate(dues, 1) if counts[place] != 1}
+            if wrong or counts[0]:
+                self.wrong.append(
+                    f"job {job.number} ran so often when it was due: {wrong}, and {counts[0]} times before"
+                )
+            said = len(self.spoken.get(job.number, ()))
+            if not len(times) - self.hit[job.number] <= said <= len(times):
+                self.wrong.append(f"job {job.number} ran {len(times)} times, {said} times something was said")
+
+    # ---------------------------------------------------------------- what grows
+
+    def _look_at_what_grows(self):
+        """No more tasks run in the last part of the year than in the first one, and nothing is left lying about."""
+        counts = self.life.counts
+        part = max(1, len(counts) // 4)
+        first, last = max(tasks for tasks, _ in counts[:part]), max(tasks for tasks, _ in counts[-part:])
+        open_errands = sum(plan.kind == "errand" for plan in self.life.plans.values())
+        if last > first * 1.5 + 20 + open_errands:
+            self.wrong.append(f"{first} tasks of Trio became {last}")
+        if left := [path for path in self.life.disk.paths() if LEFT_BEHIND.search(path)]:
+            self.wrong.append(f"files are left behind: {left}")
+        indexed = [json.loads(line) for line in self.life.disk.content("tasks/index.jsonl").splitlines()]
+        if len(indexed) != len({line["taskId"] for line in indexed}):
+            self.wrong.append("a task is in the index twice")
