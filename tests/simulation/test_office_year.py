@@ -39,7 +39,8 @@ def test_an_office_keeps_every_promise(seed):
         f"office {seed} ({life.story.recovery}): {life.story.days} days, {len(life.accepted)} messages,"
         f" {len(verdict.replies)} replies, {verdict.fired} runs of jobs, {life.agent.calls} thoughts, {life.worker.calls} in tasks,"
         f" {sum(life.agent.hit.values())} calls met an outage, {life.worlds} worlds, {dict(life.struck)},"
-        f" {verdict.sessions} sessions, {verdict.compactions} compactions, at most {max(n for n, _ in life.counts)} Trio tasks,"
+        f" {verdict.sessions} sessions, {verdict.compactions} compactions, {verdict.consolidations} consolidations,"
+        f" at most {max(n for n, _ in life.counts)} Trio tasks,"
         f" cached: {shares}"
     )
     assert not verdict.wrong, "\n".join(verdict.wrong)

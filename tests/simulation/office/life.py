@@ -11,11 +11,12 @@ import trio
 
 from actors import ActorError
 from pegasus.main_agent.session_files import chat_key
-from pegasus.models.base import ModelError, without_request_fences
+from pegasus.models.base import ModelError, ModelResponse, Usage, without_request_fences
 from pegasus.policy import Principal, Role
 from pegasus.schedule.jobs import draft_job
 from pegasus.schedule.messages import AddJob, ListJobs
 from pegasus.storage import StorageError
+from pegasus.wire import encode_json
 from tests.simulation.office.story import ANY_CHAT, JOBS, OfficeStory
 from tests.simulation.thirty_days.agent import Agent, moments_of
 from tests.simulation.thirty_days.life import Life
@@ -25,6 +26,10 @@ MOST_CHATS = 6
 """Chats in memory at once: fewer than there are, so that each is parked and resumed again and again."""
 
 
+WINDOW = 12
+"""Messages that a session may have, before older ones become notes."""
+
+
 class OfficeAgent(Agent):
     """A model that now and then cannot be asked. hit: how often it was then asked about each number."""
 
@@ -32,6 +37,7 @@ class OfficeAgent(Agent):
         super().__init__(*more)
         self._outages = story.outages
         self.hit = Counter()
+        self.notes = 0
 
     async def generate(self, request):
         now = trio.current_time()
@@ -40,7 +46,19 @@ class OfficeAgent(Agent):
                 self.hit[moments_of(without_request_fences(request).turns)[-1].number] += 1
             await trio.sleep(1)
             raise ModelError("scripted: an outage", kind="server")
+        if "historyEntry" in request.system:
+            return await self._write_notes(request)
         return await super().generate(request)
+
+    async def _write_notes(self, request):
+        """A good answer, mostly; now and then nonsense, none in time, or a refusal."""
+        self._send(request, is_main=False)
+        self.notes += 1
+        await trio.sleep(100 if self.notes % 7 == 3 else 2)
+        numbers = dict.fromkeys(re.findall(r"#\d+", request.turns[0].text.split("<transcript>")[-1]))
+        text = encode_json({"historyEntry": f"They spoke of {' '.join(numbers) or 'nothing'}."[:3000]})
+        stop = "end" if self.notes % 11 else "refusal"
+        return ModelResponse("hm" if self.notes % 5 == 2 else text, (), Usage(100, 40), stop)
 
 
 class OfficeLife(Life):
@@ -65,6 +83,10 @@ class OfficeLife(Life):
             return super()._actor(path)
         agents = [super(OfficeLife, self)._actor(f"main-agent/chats/{chat_key(p.address)}") for p in self.story.places]
         return next((agent for agent in agents if agent.alive), super()._actor("main-agent/chats"))
+
+    def _chosen(self):
+        chosen = super()._chosen()
+        return attrs.evolve(chosen, session=attrs.evolve(chosen.session, memory_window=WINDOW))
 
     async def run(self):
         await super().run()

@@ -9,13 +9,13 @@ from collections import Counter
 from urllib.parse import unquote
 
 from pegasus.conversation import parse_metadata_line
-from pegasus.messages import Address
+from pegasus.messages import Address, escape_field
 from pegasus.schedule import SCHEDULED
-from pegasus.storage import escape_field
 from tests.simulation.office.life import is_apology
 from tests.simulation.office.story import JOBS
 from tests.simulation.thirty_days.verdict import Verdict
 
+_NOTE = re.compile(r"<!-- (\w+) -->")
 LEFT_BEHIND = re.compile(r"\.(tmp|next)$")
 
 
@@ -33,6 +33,7 @@ class OfficeVerdict(Verdict):
         super().__init__(life)
         self._look_at_chats()
         self._look_at_jobs()
+        self._look_at_notes()
         self._look_at_what_grows()
 
     # ---------------------------------------------------------------- provider outages
@@ -92,9 +93,9 @@ class OfficeVerdict(Verdict):
     def _look_at_jobs(self):
         """Each job was run at each of its times, once: between each of them and the next. And something was said to each run."""
         entries = [entry for session in self._sessions().values() for entry in session if entry["role"] == "user"]
-        runs = [
-            (entry["ts"], entry["content"]) for entry in entries if entry.get("metadata", {}).get("type") == SCHEDULED
-        ]
+        scheduled = [entry for entry in entries if entry.get("metadata", {}).get("type") == SCHEDULED]
+        # What stays when older messages leave a session stands in its archive as well.
+        runs = list({entry["metadata"]["item"]: (entry["ts"], entry["content"]) for entry in scheduled}.values())
         self.fired = len(runs)
         for job in JOBS:
             dues = list(job.dues(self.life.jobs_at.get(job.number, 0), self.life.ended_at))
@@ -108,6 +109,21 @@ class OfficeVerdict(Verdict):
             said = len(self.spoken.get(job.number, ()))
             if not len(times) - self.hit[job.number] <= said <= len(times):
                 self.wrong.append(f"job {job.number} ran {len(times)} times, {said} times something was said")
+
+    # ---------------------------------------------------------------- notes
+
+    def _look_at_notes(self):
+        """Each part of a conversation that left its session is in the history once, and in that of its month."""
+        firsts = [session[0].get("metadata", {}) for session in self._sessions().values() if session]
+        wanted = {metadata["consolidation"]["id"] for metadata in firsts if "consolidation" in metadata}
+        self.consolidations = len(wanted)
+        for name in ("", "-[0-9]{4}-[0-9]{2}"):
+            files = [p for p in self.life.disk.paths() if re.fullmatch(rf"workspace/memory/HISTORY{name}\.md", p)]
+            found = Counter(id for path in files for id in _NOTE.findall(self.life.disk.content(path).decode()))
+            if twice := [id for id, count in found.items() if count > 1]:
+                self.wrong.append(f"{files} have {twice} twice")
+            if lost := wanted - found.keys():
+                self.wrong.append(f"{files} lack {lost}")
 
     # ---------------------------------------------------------------- what grows
 

@@ -247,7 +247,7 @@ class Verdict:
     def _look_at_compaction(self, path, entries, before, tasks):
         """Work that is not back is still known, if there is not too much of it, or its end was about to be told."""
         stay = max((i for i, entry in enumerate(entries) if entry in before), default=0)
-        known = json.dumps([entry["content"] for entry in entries[: stay + AT_ONCE]])
+        known = json.dumps([entry.get("content", "") for entry in entries[: stay + AT_ONCE]])
         missing = [task for task in tasks[-CARRIED:] if task not in known]
         if missing:
             self.wrong.append(
