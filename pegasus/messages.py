@@ -185,6 +185,8 @@ class Progress:
     """The whole text so far, not only what is new. "" withdraws the draft."""
     reasoning: str = ""
     """The newest part of the model's reasoning, where the owner wants it shown (`agent.show_reasoning`). Never part of a reply."""
+    item: int = attrs.field(default=0, eq=False)
+    """Number of the queue item that is worked on, for readers within the process; 0 = not known. Clients do not see it."""
 
     @property
     def is_withdrawal(self) -> bool:

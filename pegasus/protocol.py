@@ -262,8 +262,8 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
         frame = attrs.evolve(frame, text=_to_unicode(frame.text))
     if isinstance(frame, OutboundMessage) and frame.files:
         frame = attrs.evolve(frame, files=())
-    if isinstance(frame, Progress) and not is_unicode(frame.reasoning):
-        frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning))
+    if isinstance(frame, Progress) and (frame.item or not is_unicode(frame.reasoning)):
+        frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning), item=0)
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
 

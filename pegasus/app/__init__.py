@@ -15,6 +15,7 @@ from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, actor_json
 from pegasus.app.daemon import run_daemon
+from pegasus.app.embedded import EmbeddedWorld, own_world
 from pegasus.app.environment import Environment
 from pegasus.app.reload import follow_models
 from pegasus.app.service_channels import (
@@ -43,6 +44,7 @@ __all__ = [
     "ApprovalDesk",
     "ControlPlane",
     "ConversationMethod",
+    "EmbeddedWorld",
     "Environment",
     "EventMethods",
     "MemoryMethods",
@@ -54,6 +56,7 @@ __all__ = [
     "chat_commands",
     "follow_models",
     "make_intake",
+    "own_world",
     "owner_channels",
     "run_daemon",
     "service_context",

@@ -69,8 +69,6 @@ from pegasus.wire import to_wire
 ANSWER_TIMEOUT: Final = 5.0
 """Seconds that the keeper may take to answer."""
 
-_SEEN: Final = ("cli", "web")
-"""Channel types whose clients show approvals by themselves."""
 _RECHECK: Final = 0.05
 """Seconds until a task that is about to suspend itself is looked at again, at first."""
 _NO_VALUES: Final[Metadata] = MappingProxyType({})
@@ -104,6 +102,8 @@ class ApprovalDesk:
     """Returns the texts that no service of others may get; a reload may change them."""
     files: WorkspaceFiles | None = None
     """The owner's files that are part of the prompt."""
+    shown_on: Collection[str] = ("cli", "web")
+    """Channel types whose clients show approvals by themselves."""
 
     # ---------------------------------------------------------------- from the keeper
 
@@ -158,7 +158,7 @@ class ApprovalDesk:
     async def _write_to_owner(self, approval: Approval, task: str = "") -> None:
         """Write to the channel where an owner is asked, if its clients do not show approvals anyway. Written once per approval."""
         channel = self._channel_of(approval)
-        if channel is None or channel.type in _SEEN:
+        if channel is None or channel.type in self.shown_on:
             return
         notice = notice_of(approval)
         shown = sanitize_for_prompt(shown_subject(notice))

@@ -24,11 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from hashlib import sha256
-from random import Random
 from typing import Final
 
-import attrs
 import trio
 
 from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
@@ -36,8 +33,9 @@ from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
-from pegasus.app.environment import SANDBOX_KEYS, Environment
+from pegasus.app.environment import Environment
 from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of, withdraw_message
+from pegasus.app.real_world import RealWorld, find_changed_files, look_at_world, make_environment, make_models
 from pegasus.app.reload import Reloader
 from pegasus.app.schedule import CronMethods
 from pegasus.app.service_channels import ServiceChannels, make_intake
@@ -47,7 +45,6 @@ from pegasus.app.task_signs import open_tasks
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.app.views import ViewMethods
 from pegasus.channels import ServiceAdapter
-from pegasus.events import RecentEvents
 from pegasus.formatting import first_cause
 from pegasus.gateway import (
     GatewayConfig,
@@ -74,26 +71,16 @@ from pegasus.host import (
     wall_clock,
 )
 from pegasus.identity import (
-    NOTES_FILE,
-    OWNER_FILES,
-    Persona,
     PersonaError,
-    WorkspaceFiles,
-    persona_at_start,
-    persona_of_settings,
 )
 from pegasus.intake import Intake
-from pegasus.main_agent import FolderArchives, archive_prefix, describe_commands, notes_disk
-from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
-from pegasus.memory import Memory, memory_in
-from pegasus.models import OFFLINE, ModelConfigError, ModelService, PriceList, UsageTracker
+from pegasus.main_agent import describe_commands
+from pegasus.models import OFFLINE, ModelConfigError, ModelService
 from pegasus.observe import get_logger, stop_logging
 from pegasus.policy import TokenBook
-from pegasus.sandbox import Sandbox, SandboxError, probe_sandbox
-from pegasus.settings import Settings, SettingsInForce
-from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
-from pegasus.storage import FileDisk, StorageError
-from pegasus.tools import AddressGuard, Tool, guarded_dial, standard_tools
+from pegasus.sandbox import SandboxError
+from pegasus.settings import Settings
+from pegasus.storage import StorageError
 from pegasus.web import WebServices, WebSessions
 
 EXIT_FAILURE: Final = 1
@@ -118,11 +105,9 @@ def run_daemon(home: Home, settings: Settings) -> int:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
-                names = (*OWNER_FILES, NOTES_FILE) if settings.agent.scope == "chat" else OWNER_FILES
-                files = WorkspaceFiles(home.workspace, home.owner_texts, names=names)
-                world = _look_at_world(home, SettingsInForce(settings), token, files)
+                world = look_at_world(home, settings, token)
                 code = trio.run(_daemon, world)
-                files.close()
+                world.files.close()
                 return code
         except BaseExceptionGroup as group:
             # Nurseries wrap what failed in groups that say nothing themselves. The first cause is the one to report.
@@ -140,121 +125,7 @@ def run_daemon(home: Home, settings: Settings) -> int:
         return _complain(_cause(error), EXIT_FAILURE)
 
 
-@attrs.frozen(eq=False, repr=False)
-class _World:
-    """Everything that is read before the event loop starts."""
-
-    home: Home
-    """The home, which this process has locked."""
-    in_force: SettingsInForce
-    """The settings."""
-    token: str
-    """The token that clients must present."""
-    base_persona: Persona
-    """The persona of the settings."""
-    persona: Persona
-    """The same with the changes that its owner has accepted, as they were at the last start or reload."""
-    sandbox: Sandbox
-    """The walls around commands."""
-    files: WorkspaceFiles
-    """The owner's files that are part of the prompt."""
-
-
-def _look_at_world(home: Home, in_force: SettingsInForce, token: str, files: WorkspaceFiles) -> _World:
-    """Read the persona, and find out which walls there are. Both follow the settings. Raises PersonaError, SandboxError, OSError."""
-
-    def base_persona(settings: Settings) -> Persona:
-        return persona_of_settings(settings.agent.persona, home.resolve)
-
-    def persona(settings: Settings) -> Persona:
-        return persona_at_start(base_persona(settings), home.data)
-
-    world = _World(
-        home,
-        in_force,
-        token,
-        in_force.follow(base_persona, "agent.persona", in_thread=True),
-        in_force.follow(persona, "agent.persona", in_thread=True),
-        in_force.follow(partial(_probe, home, files), *SANDBOX_KEYS, in_thread=True),
-        files,
-    )
-    world.sandbox.set_leftovers_aside()  # the home is locked, so that no command runs
-    return world
-
-
-def _find_changed_files(world: _World, settings: Settings) -> frozenset[str]:
-    """Return the keys that name files with another content than the one in force. Raises PersonaError, OSError."""
-    base = persona_of_settings(settings.agent.persona, world.home.resolve)
-    is_same = world.base_persona == base and world.persona == persona_at_start(base, world.home.data)
-    return frozenset() if is_same else frozenset({"agent.persona"})
-
-
-def _probe(home: Home, files: WorkspaceFiles, settings: Settings) -> Sandbox:
-    """Find out which walls around commands this machine can build. Raises SandboxError if some are required and there are none."""
-    found = probe_sandbox(
-        settings.sandbox,
-        home.path,
-        home.workspace,
-        settings.tools.allowed_paths,
-        settings_file=settings.source.file,
-    )
-    return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)), witness=files)
-
-
-def _environment(world: _World, models: ModelService, reloader: Reloader) -> Environment:
-    """Return the environment of the real world.
-
-    The disk is that in the home, the clock the system's, the models those of the settings. Secrets of all sources are
-    collected here, so that no tool result shows one of them to the model.
-    """
-    home, in_force = world.home, world.in_force
-    settings = in_force.now
-
-    def make_tools(memory: Memory) -> Sequence[Tool]:
-        archives_of = partial(archive_prefix, in_force.now.agent.scope)
-        return standard_tools(
-            in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archives_of=archives_of
-        )
-
-    return Environment(
-        settings=in_force,
-        disk=FileDisk(home.data),
-        models=models,
-        persona=world.persona,
-        base_persona=world.base_persona,
-        clock=wall_clock,
-        random=Random(),  # noqa: S311 ids only
-        workspace=home.workspace,
-        subagent_folders=(home.subagents,),
-        skills=SkillCatalog(
-            BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")
-        ),
-        files=world.files,
-        notes_disk=notes_disk(str(home.workspace)),
-        open_memory=partial(memory_in, home.data, clock=wall_clock),
-        closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
-        sandbox=world.sandbox,
-        make_tools=make_tools,
-        archives=lambda files: FolderArchives(home.data / files.folder, files),
-        mcp=McpServers(
-            settings.mcp.servers,
-            files_context(home.workspace),
-            home.path / TOKENS_FOLDER,
-            _fence_of(world.token),
-            world.sandbox,
-        ),
-        secrets=reloader.secrets,
-        recent=RecentEvents(wall_clock()),
-        switch=reloader,
-    )
-
-
-def _fence_of(token: str) -> str:
-    """Return an id for the fence around the words of MCP servers in prompts: the same at each start, and nobody can guess it."""
-    return sha256(f"mcp {token}".encode()).hexdigest()[:10]
-
-
-async def _daemon(world: _World) -> int:
+async def _daemon(world: RealWorld) -> int:
     """Start everything, wait for a stop, and stop everything. Return the exit code.
 
     The nursery `watch` is outside the supervisor, for `_kill_when_late` must live until the tree has stopped.
@@ -262,15 +133,14 @@ async def _daemon(world: _World) -> int:
     on a stop, and when one of its tasks fails the tree is stopped in order before the failure is reported.
     """
     in_force, settings = world.in_force, world.in_force.now
-    usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
-    models = ModelService(settings.models, settings.providers, rng=Random(), usage=usage)  # noqa: S311 jitter only
+    models, usage = make_models(settings)
     if models.client().name == OFFLINE and make_samples(world.home):
         _log.info("sample files are in the workspace", folder=str(world.home.workspace))
     if world.sandbox.warning:
         _log.warning(world.sandbox.warning)
     reloader = Reloader(world.home, in_force, world.token, models)
-    reloader.find_changed_files = partial(_find_changed_files, world)
-    environment = _environment(world, models, reloader)
+    reloader.find_changed_files = partial(find_changed_files, world)
+    environment = make_environment(world, models, reloader)
     listeners = await _listen("gateway", settings.gateway.host, settings.gateway.port)
     http_listeners = await _listen("http", settings.http.host, settings.http.port) if settings.http.enabled else []
     ws = url_of("ws", settings.gateway.host, listeners)
@@ -339,7 +209,7 @@ async def _daemon(world: _World) -> int:
 
 
 def _methods(
-    world: _World,
+    world: RealWorld,
     tree: AgentTree,
     models: ModelService,
     reloader: Reloader,
@@ -391,7 +261,7 @@ def _methods(
     }
 
 
-def _gateway_config(world: _World, tokens: TokenBook, connections: int, settings: Settings) -> GatewayConfig:
+def _gateway_config(world: RealWorld, tokens: TokenBook, connections: int, settings: Settings) -> GatewayConfig:
     """Return the gateway's behaviour. connections: how many it may have open."""
     return GatewayConfig(
         token=world.token,

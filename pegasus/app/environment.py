@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors import Ref
+from actors import Inbox, Ref
 from pegasus.app.model_source import ModelSource
 from pegasus.conversation import new_fence
 from pegasus.events import RecentEvents
@@ -26,6 +26,7 @@ from pegasus.models import (
     ModelSwitch,
 )
 from pegasus.sandbox import NO_SANDBOX, Sandbox
+from pegasus.schedule import ScheduleMessage, ScheduleServices, schedule_keeper
 from pegasus.settings import SessionSettings, Settings, SettingsInForce, as_in_force
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
@@ -95,6 +96,10 @@ class Environment:
     """Makes the id for the fences of a conversation. Simulations make it from their seed; nobody else may be able to guess it."""
     pairing: PairingBook = attrs.field(factory=PairingBook)
     """People whom the owner has let in. The tree loads them when the journal runs."""
+    keep_schedule: Callable[[Inbox[ScheduleMessage], ScheduleServices], Awaitable[None]] = schedule_keeper
+    """The actor that keeps scheduled jobs."""
+    shows_approvals: Collection[str] = ("cli", "web")
+    """Channel types whose clients show approvals by themselves. On all others they are replies."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
     owners: Collection[str] = attrs.field(init=False)

@@ -31,9 +31,9 @@ from pegasus.identity import PersonaError
 from pegasus.mcp import TOKENS_FOLDER, StoredSecrets
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList
-from pegasus.observe import configure_logging, get_logger
+from pegasus.observe import configure_logging, forward_logging, get_logger
 from pegasus.sandbox import SandboxError
-from pegasus.settings import Settings, SettingsError, SettingsInForce, load_settings, secrets_of
+from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, secrets_of
 from pegasus.storage import JournalMessage, ReplaceFile
 from pegasus.tools import secrets_in_environment
 from pegasus.wire import decode_object, encode_line
@@ -74,7 +74,10 @@ class Reloader:
     >>> reloader.request()  # from a signal handler
     """
 
-    def __init__(self, home: Home, in_force: SettingsInForce, token: str, models: ModelService) -> None:
+    def __init__(
+        self, home: Home, in_force: SettingsInForce, token: str, models: ModelService, *, writes_log: bool = True
+    ) -> None:
+        """Prepare. writes_log: the log is this process's own, and follows the settings."""
         self.in_force = in_force
         """The settings."""
         self.models = models
@@ -87,6 +90,7 @@ class Reloader:
         """Returns the keys that name files with another content than the one in force. Called in a thread; raises as a start does."""
         self._home = home
         self._token = token
+        self._writes_log = writes_log
         self._secrets = frozenset(secrets_of(in_force.now))
         """Secrets of the settings in force and of those before. Some are used until the next start, others may still be valid."""
         self._stored = StoredSecrets(home.path / TOKENS_FOLDER)
@@ -147,7 +151,11 @@ class Reloader:
         Raises what is in MISTAKES; then nothing has changed. StorageError: the settings are in force, but a choice of a
         model that they replace is still on disk; a start drops it as well. The files are read in threads.
         """
-        new = await trio.to_thread.run_sync(load_settings, self.in_force.now.source)
+        taken_up = await self.apply(await trio.to_thread.run_sync(load_settings, self.in_force.now.source))
+        return {"changed": list(taken_up.changed), "afterRestart": list(taken_up.after_restart)}
+
+    async def apply(self, new: Settings) -> TakenUp:
+        """Put settings in force that were read and checked. Returns and raises as `reload`."""
         files = await trio.to_thread.run_sync(self.find_changed_files, new)
         self._secrets |= frozenset(secrets_of(new))
         self._dropped = ""
@@ -158,7 +166,7 @@ class Reloader:
         if self._dropped:
             _log.info(_NEWER, dropped=self._dropped)
             await self._write_choice("")
-        return {"changed": list(taken_up.changed), "afterRestart": list(taken_up.after_restart)}
+        return taken_up
 
     def _drop_choice(self, changed: frozenset[str]) -> None:
         """Use the default model of the settings, which is newer than the one that was chosen."""
@@ -227,6 +235,9 @@ class Reloader:
         return (self._token, *self._secrets, *self._stored(), *secrets_in_environment(os.environ))
 
     def _configure_logs(self) -> None:
+        if not self._writes_log:
+            forward_logging(self.secrets())
+            return
         log = self.in_force.now.log
         configure_logging(self._home.log, level=log.level, format=log.format, secrets=self.secrets())
 

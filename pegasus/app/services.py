@@ -177,6 +177,7 @@ def build_services(
             environment.in_force.follow(partial(_adapter_refs, find), "channels."),
             environment.secrets,
             environment.files,
+            environment.shows_approvals,
         ),
     )
 

@@ -73,7 +73,7 @@ from pegasus.messages import Address, ChannelInfo
 from pegasus.models import usage_keeper
 from pegasus.observe import get_logger
 from pegasus.policy import approvals_keeper
-from pegasus.schedule import Heartbeat, ScheduleServices, schedule_keeper
+from pegasus.schedule import Heartbeat, ScheduleServices
 from pegasus.settings import Settings
 from pegasus.storage import JournalMessage, KnownAddresses, run_journal
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
@@ -224,7 +224,7 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
         in_force.follow(owner_channel, "policy.owner_channel"),
         in_force.wait_replaced,
     )
-    keeper = Child("keeper", schedule_keeper, schedule, backoff=CHILD_BACKOFF)
+    keeper = Child("keeper", environment.keep_schedule, schedule, backoff=CHILD_BACKOFF)
     return Child("schedule", run_when_allowed, environment.may_work, [keeper])
 
 

@@ -56,7 +56,7 @@ from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegatio
 from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.media_queue import SEND_FILE
 from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
-from pegasus.main_agent.replies import REPLY
+from pegasus.main_agent.replies import REPLY, item_of_key
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session_files import CURRENT, GLOBAL, NO_CHAT, SessionFiles, archive_prefix, files_of
 from pegasus.main_agent.session_list import (
@@ -124,6 +124,7 @@ __all__ = [
     "gather_status",
     "history_json",
     "is_archive",
+    "item_of_key",
     "line_text",
     "list_sessions",
     "main_agent",

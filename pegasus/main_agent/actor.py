@@ -482,6 +482,8 @@ class _MainAgent:
 
     def _show(self, sign: Typing | Progress) -> None:
         """Send a sign that is never stored. It is dropped while the receiver does not run or its mailbox is full."""
+        if isinstance(sign, Progress) and self._running is not None:
+            sign = attrs.evolve(sign, item=self._running.item.n)
         if self._announce is not None:
             with suppress(ActorError):
                 self._announce.tell_nowait(sign)

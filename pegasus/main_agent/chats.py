@@ -14,6 +14,7 @@ crashes it again and again is set aside by the agent itself. Two agents never wr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -40,6 +41,7 @@ from actors import (
 )
 from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.chat_commands import GetStatus, MainAgentMessage, Stop, Withdraw
+from pegasus.main_agent.queue_items import MOST_WITHDRAWN
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session_files import chat_key
 from pegasus.main_agent.status import idle_status
@@ -120,6 +122,8 @@ class _Chats:
     """Chats whose items the journal is not asked about: they have an agent, or have crashed a moment ago."""
     _crashes: dict[Address, int] = attrs.field(init=False, factory=dict)
     """Crashes in a row of each chat."""
+    _withdrawn: deque[Withdraw] = attrs.field(init=False, factory=lambda: deque(maxlen=MOST_WITHDRAWN))
+    """The last messages that were withdrawn: an agent that starts later must know of them."""
     _asking: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """Around the wait for the next chat. Cancelled when something has changed that the question depends on."""
 
@@ -173,6 +177,8 @@ class _Chats:
         child: Child[MainAgentMessage] = Child(chat_key(address), run, restart=Restart.TEMPORARY, shutdown=SHUTDOWN)
         try:
             chat.ref = await self._pool.start_child(child)
+            for message in [known for known in self._withdrawn if known.address == address]:
+                self.hand_on(address, message)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._end_when_idle, address, chat)
                 has_crashed = isinstance((await watch(chat.ref)).exit, Crashed)
@@ -231,7 +237,9 @@ class _Chats:
         message.reply.send(tuple(dict.fromkeys([*chain.from_iterable(ended), *tasks])))
 
     def hand_on(self, address: Address, message: Withdraw) -> None:
-        """Hand a message on to the agent of a chat. Without one nobody works on what is withdrawn, and it is worked on in its turn."""
+        """Hand a message on to the agent of a chat, or keep it for the one that will be started."""
+        if message not in self._withdrawn:
+            self._withdrawn.append(message)
         chat = self._chats.get(address)
         if chat is not None and chat.ref is not None:
             with suppress(ActorError):

@@ -121,6 +121,17 @@ def reply_key(item: int | None, call_id: str) -> str:
     return f"main/{item or 0}/{call_id}"
 
 
+def item_of_key(key: str) -> int:
+    """Return the number of the item that a reply with this key came of; 0 if it came of none.
+
+    >>> item_of_key(reply_key(12, "call_1"))
+    12
+    """
+    head, _, rest = key.partition("/")
+    number = rest.partition("/")[0]
+    return int(number) if head == "main" and number.isascii() and number.isdigit() else 0
+
+
 def parse_reply(call: ToolCall, item: Item) -> Post | str:
     """Return the post for a reply call, or why there is none, in words for the model: wrong or empty arguments.
 

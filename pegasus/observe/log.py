@@ -119,6 +119,15 @@ def configure_logging(
     )
 
 
+def forward_logging(secrets: Iterable[str] = ()) -> None:
+    """Pass entries on to Python's `logging`, as "pegasus.<name>", until `configure_logging` is called: for use as a library.
+
+    Nothing is written by this process itself, and no handler is installed but one that does nothing. secrets: texts that are masked,
+    beside those of earlier calls.
+    """
+    _writer.forward(secrets)
+
+
 def stop_logging() -> bool:
     """Close the file; return False if logging was not configured, so that nothing was written."""
     return _writer.stop()
@@ -145,6 +154,9 @@ class _LogWriter:
         self._lost = 0
         """Entries for which the buffer had no room."""
         self._sinks: list[Sink] = []
+        self._forwards = False
+        """Entries go to Python's logging while the log is not configured."""
+        self._forwarded_secrets: frozenset[str] = frozenset()
         self._bridge: _LoggingBridge | None = None
         """Handler at the root of Python's logging while the log is configured."""
         self._lock = threading.RLock()
@@ -175,6 +187,27 @@ class _LogWriter:
                 self.add("warning", "log", "entries lost before logging started", {"count": self._lost}, "")
                 self._lost = 0
 
+    def forward(self, secrets: Iterable[str]) -> None:
+        """Give entries to Python's logging while the log is not configured, those that waited first."""
+        with self._lock:
+            python = logging.getLogger("pegasus")
+            if not any(isinstance(handler, logging.NullHandler) for handler in python.handlers):
+                python.addHandler(logging.NullHandler())
+            self._forwards = True
+            self._forwarded_secrets |= frozenset(secrets)
+            if not self._configured:
+                self._redactor = Redactor(self._forwarded_secrets, shortest=_SHORTEST_SECRET)
+                waiting, self._buffer = self._buffer, []
+                for entry in waiting:
+                    self._pass_on(entry)
+
+    def _pass_on(self, entry: LogEntry) -> None:
+        """Give an entry to Python's logging, without the secrets."""
+        python, level = logging.getLogger(f"pegasus.{entry.logger}"), LEVELS[entry.level]
+        if python.isEnabledFor(level):
+            line = format_line(entry).partition(f" {entry.logger}: ")[2]
+            python.log(level, "%s", self._redactor.apply(line))
+
     def stop(self) -> bool:
         """Close the sinks; return False if there were none."""
         with self._lock:
@@ -191,6 +224,8 @@ class _LogWriter:
             entry = LogEntry(level, logger, event, fields, self._clock(), exception)
             if self._configured:
                 self._write(entry)
+            elif self._forwards:
+                self._pass_on(entry)
             elif len(self._buffer) < BUFFER:
                 self._buffer.append(entry)
             else:

@@ -24,6 +24,7 @@ from pegasus.schedule.messages import (
     RemoveJob,
     RunJob,
     ScheduleMessage,
+    job_item,
 )
 from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, next_run, schedule_text
 from pegasus.schedule.tool import cron_tool
@@ -48,6 +49,7 @@ __all__ = [
     "cron_tool",
     "decode_jobs",
     "draft_job",
+    "job_item",
     "job_view",
     "jobs_view",
     "make_schedule",

@@ -76,6 +76,8 @@ def load_settings(
     if source.file is not None:
         layer = file_layer(source.file, required=source.required, problems=problems, content=content)
         layers += [] if layer is None else [layer]
+    if source.table is not None:
+        layers.append(Layer("config", source.table))
     layers += environment_layers(environ, problems)
     layers += override_layers(source.overrides, problems)
     tree: Tree = {}

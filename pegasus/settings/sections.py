@@ -376,6 +376,8 @@ class SettingsSource:
     """The file must exist."""
     overrides: tuple[str, ...] = ()
     """Values of --set, "section.key=value" each."""
+    table: Mapping[str, Any] | None = attrs.field(default=None, kw_only=True)
+    """Sections and values of a program that embeds the agent, in place of the file's; None = there are none."""
 
 
 def _standard_providers() -> Mapping[str, ProviderSettings]:

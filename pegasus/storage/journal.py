@@ -66,7 +66,6 @@ from pegasus.storage.messages import (
     ItemDone,
     JournalMessage,
     KnownAddresses,
-    LastSeq,
     Lease,
     LeaseLost,
     Newer,
@@ -74,7 +73,6 @@ from pegasus.storage.messages import (
     NextItem,
     NextReplies,
     Post,
-    Posted,
     PostResult,
     ReadFile,
     ReadFiles,
@@ -82,14 +80,12 @@ from pegasus.storage.messages import (
     StorageError,
     Take,
     TakeLease,
-    Unacknowledged,
-    UnacknowledgedChannels,
     Unroutable,
     Waiting,
 )
 from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, StoredReply, given_up_item
 from pegasus.storage.record_log import RecordLog, Report
-from pegasus.storage.reply_queries import ReplyQueries
+from pegasus.storage.reply_queries import ReplyQueries, ReplyQuery
 from pegasus.storage.volume import Disk, Volume
 from pegasus.storage.whole_files import WholeFile, answer_whole_file
 
@@ -105,7 +101,7 @@ NOTICE_PRIORITY = 2
 """Priority of an item about an undelivered reply: after what people write, like the notifications of tasks."""
 
 Request: TypeAlias = Accept | Commit
-Query: TypeAlias = Waiting | Posted | Unacknowledged | UnacknowledgedChannels | LastSeq | KnownAddresses
+Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses
 """Queries that are answered at once."""
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)
@@ -290,7 +286,9 @@ class _Journal:
                 case Accept() | Commit():
                     requests.append(message)
                     size += _size_of(message)
-                case Waiting() | Posted() | Unacknowledged() | UnacknowledgedChannels() | LastSeq() | KnownAddresses():
+                case Waiting() | KnownAddresses():
+                    queries.append(message)
+                case _ if isinstance(message, ReplyQuery):
                     queries.append(message)
                 case TakeLease(reply, path):
                     self._leases[path] = self._leases.get(path, 0) + 1
@@ -328,7 +326,7 @@ class _Journal:
                     reply.send(self._inbox.count_waiting(address, lane))
                 case KnownAddresses(reply):
                     reply.send(self._directory.newest())
-                case Posted() | Unacknowledged() | UnacknowledgedChannels() | LastSeq():
+                case _:
                     await self._replies.answer(query)
         except StorageError as error:
             query.reply.fail(error)

@@ -318,6 +318,26 @@ class Unacknowledged:
     """Replies in the answer at most."""
 
 
+@attrs.frozen
+class OpenReply:
+    """A reply that nobody has acknowledged: `OpenReply(Address("web", "c1"), 3, "main/12/call_1")`."""
+
+    address: Address
+    seq: int
+    key: str
+    """Key of its post, which names the item that it came of."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class OpenReplies:
+    """Query: the replies that nobody has acknowledged, without their texts, in the order of `seq` for each address."""
+
+    reply: Reply[tuple[OpenReply, ...]]
+    address: Address | None = None
+    """Only those to this address; None = to all."""
+    limit: int = 1000
+
+
 @attrs.frozen(eq=False, repr=False)
 class UnacknowledgedChannels:
     """Query: the channelIds of a type that have replies which nobody has acknowledged."""
@@ -459,6 +479,7 @@ JournalMessage: TypeAlias = (
     | NextReplies
     | Unacknowledged
     | UnacknowledgedChannels
+    | OpenReplies
     | Acknowledge
     | LastSeq
     | ReadFile

@@ -235,6 +235,11 @@ class OutboxLog(RecordLog[StoredReply]):
         waiting = (self._addresses[address].unacknowledged for address in addresses if address in self._addresses)
         return list(islice(chain.from_iterable(waiting), limit))
 
+    def open_replies(self, address: Address | None, limit: int) -> list[StoredReply]:
+        """Return replies that nobody has acknowledged, to an address or (None) to all, at most `limit`."""
+        found = self._addresses.values() if address is None else filter(None, [self._addresses.get(address)])
+        return list(islice(chain.from_iterable(numbering.unacknowledged for numbering in found), limit))
+
     def unacknowledged_channels(self, type: str) -> tuple[str, ...]:
         """Return the channelIds of a type that have replies which nobody has acknowledged."""
         waiting = (address for address, numbering in self._addresses.items() if numbering.unacknowledged)

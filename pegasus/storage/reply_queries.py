@@ -11,6 +11,8 @@ from pegasus.messages import Address, OutboundMessage
 from pegasus.storage.messages import (
     LastSeq,
     NextReplies,
+    OpenReplies,
+    OpenReply,
     Posted,
     QueuedReply,
     StorageError,
@@ -27,7 +29,7 @@ REPLIES_AT_ONCE = 100
 the next query."""
 
 
-ReplyQuery: TypeAlias = Posted | Unacknowledged | UnacknowledgedChannels | LastSeq
+ReplyQuery: TypeAlias = Posted | Unacknowledged | UnacknowledgedChannels | OpenReplies | LastSeq
 """Queries that are answered at once."""
 
 
@@ -99,6 +101,9 @@ class ReplyQueries:
                     self._log.acknowledge(Address(type, client), seq)
                 waiting = await self.messages_of(self._log.unacknowledged(type, channel_id, limit))
                 reply.send(tuple(message for message in waiting if message is not None))
+            case OpenReplies(reply, address, limit):
+                unread = self._log.open_replies(address, limit)
+                reply.send(tuple(OpenReply(stored.channel.address, stored.seq, stored.key) for stored in unread))
             case UnacknowledgedChannels(reply, type):
                 reply.send(self._log.unacknowledged_channels(type))
 

@@ -310,6 +310,47 @@ def files_on(disk: MemoryDisk) -> WorkspaceFiles:
 # ------------------------------------------------------------------ starting and killing
 
 
+def world_environment(
+    model: LanguageModel,
+    disk: MemoryDisk,
+    settings: Settings,
+    *,
+    task_model: LanguageModel | None = None,
+    tools: Sequence[Tool] = (),
+    subagents: Sequence[Path] = (),
+    clock: Callable[[], int] = wall_clock,
+    skills: Sequence[Path] = (),
+    models: Mapping[str, LanguageModel] = MappingProxyType({}),
+    secrets: tuple[str, ...] = (),
+    files: WorkspaceFiles | None = None,
+    workspace: Path = Path(),
+    usage: UsageTracker | None = None,
+) -> Environment:
+    """Return an environment in virtual time. The arguments are those of `open_world`. usage: counts calls, if models report them."""
+    window = settings.models.context_window or WINDOW
+    environment = Environment(
+        settings=settings,
+        disk=disk,
+        models=ScriptedModels(model, task_model or model, models, window, usage=usage),
+        persona=BUILT_IN,
+        base_persona=BUILT_IN,
+        clock=clock,
+        random=Random(0),  # noqa: S311
+        make_fence=lambda: "fence00000",
+        workspace=workspace,
+        subagent_folders=tuple(subagents),
+        skills=SkillCatalog(BUILT_IN_SKILLS, *skills, in_thread=False),
+        files=files,
+        notes_disk=DiskFolder(disk, WORKSPACE),
+        open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
+        make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
+        archives=partial(DiskArchives, disk),
+        secrets=lambda: secrets,
+    )
+    environment.may_work.set()
+    return environment
+
+
 @asynccontextmanager
 async def open_world(
     model: LanguageModel,
@@ -341,27 +382,20 @@ async def open_world(
     """
     disk = disk or MemoryDisk()
     settings = settings or Settings()
-    window = settings.models.context_window or WINDOW
-    environment = Environment(
-        settings=settings,
-        disk=disk,
-        models=ScriptedModels(model, task_model or model, models, window),
-        persona=BUILT_IN,
-        base_persona=BUILT_IN,
+    environment = world_environment(
+        model,
+        disk,
+        settings,
+        task_model=task_model,
+        tools=tools,
+        subagents=subagents,
         clock=clock,
-        random=Random(0),  # noqa: S311
-        make_fence=lambda: "fence00000",
-        workspace=workspace,
-        subagent_folders=tuple(subagents),
-        skills=SkillCatalog(BUILT_IN_SKILLS, *skills, in_thread=False),
+        skills=skills,
+        models=models,
+        secrets=secrets,
         files=files,
-        notes_disk=DiskFolder(disk, WORKSPACE),
-        open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
-        make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
-        archives=partial(DiskArchives, disk),
-        secrets=lambda: secrets,
+        workspace=workspace,
     )
-    environment.may_work.set()
     channels = channels or (FakeChannel("cli"),)
     async with open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY, name="pegasus") as root:
         tree = await start_tree(root, environment)
@@ -392,4 +426,15 @@ async def kill(world: World, *, torn_bytes: int = 0) -> None:
     world.disk.crash(torn_bytes)
 
 
-__all__ = ["CLI", "START", "WORKSPACE", "FakeChannel", "World", "files_on", "kill", "open_world", "wall_clock"]
+__all__ = [
+    "CLI",
+    "START",
+    "WORKSPACE",
+    "FakeChannel",
+    "World",
+    "files_on",
+    "kill",
+    "open_world",
+    "wall_clock",
+    "world_environment",
+]

@@ -268,6 +268,11 @@ class UsageTracker:
         used = self.ledger.items.get(n, NOTHING)
         return Usage(used.prompt, used.completion, used.cache_read, used.cache_write)
 
+    def item_cost(self, n: int) -> float | None:
+        """Return the dollars of those calls so far; None if the price of one is not known."""
+        used = self.ledger.items.get(n, NOTHING)
+        return None if used.unpriced else used.cost
+
     def limits(self, label: Label) -> list[BudgetLimit]:
         """Return the budgets that are set and that a call with this label falls under."""
         day = day_of(self.clock())

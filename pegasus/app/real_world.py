@@ -1,0 +1,161 @@
+"""The real world as the supervision tree is given it: the home, disk, models, tools and walls of this machine.
+
+The daemon and an agent that is embedded in another program (`embedded`) build the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from hashlib import sha256
+from random import Random
+
+import attrs
+
+from pegasus.app.environment import SANDBOX_KEYS, Environment
+from pegasus.app.reload import Reloader
+from pegasus.events import RecentEvents
+from pegasus.host import Home, wall_clock
+from pegasus.identity import (
+    NOTES_FILE,
+    OWNER_FILES,
+    Persona,
+    WorkspaceFiles,
+    persona_at_start,
+    persona_of_settings,
+)
+from pegasus.main_agent import FolderArchives, archive_prefix, notes_disk
+from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
+from pegasus.memory import Memory, memory_in
+from pegasus.models import ModelService, PriceList, UsageTracker
+from pegasus.sandbox import Sandbox, probe_sandbox
+from pegasus.settings import Settings, SettingsInForce
+from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
+from pegasus.storage import FileDisk
+from pegasus.tools import AddressGuard, Tool, guarded_dial, standard_tools
+
+
+@attrs.frozen(eq=False, repr=False)
+class RealWorld:
+    """Everything that is read before the event loop starts."""
+
+    home: Home
+    """The home, which this process has locked."""
+    in_force: SettingsInForce
+    """The settings."""
+    token: str
+    """The token that clients must present."""
+    base_persona: Persona
+    """The persona of the settings."""
+    persona: Persona
+    """The same with the changes that its owner has accepted, as they were at the last start or reload."""
+    sandbox: Sandbox
+    """The walls around commands."""
+    files: WorkspaceFiles
+    """The owner's files that are part of the prompt."""
+
+
+def look_at_world(home: Home, settings: Settings, token: str) -> RealWorld:
+    """Read the persona, and find out which walls there are. Both follow the settings. Raises PersonaError, SandboxError, OSError.
+
+    The home must be locked. Blocks. The caller closes the files.
+    """
+    names = (*OWNER_FILES, NOTES_FILE) if settings.agent.scope == "chat" else OWNER_FILES
+    files = WorkspaceFiles(home.workspace, home.owner_texts, names=names)
+    in_force = SettingsInForce(settings)
+
+    def base_persona(settings: Settings) -> Persona:
+        return persona_of_settings(settings.agent.persona, home.resolve)
+
+    def persona(settings: Settings) -> Persona:
+        return persona_at_start(base_persona(settings), home.data)
+
+    world = RealWorld(
+        home,
+        in_force,
+        token,
+        in_force.follow(base_persona, "agent.persona", in_thread=True),
+        in_force.follow(persona, "agent.persona", in_thread=True),
+        in_force.follow(partial(_probe, home, files), *SANDBOX_KEYS, in_thread=True),
+        files,
+    )
+    world.sandbox.set_leftovers_aside()  # the home is locked, so that no command runs
+    return world
+
+
+def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
+    """Return the keys that name files with another content than the one in force. Raises PersonaError, OSError."""
+    base = persona_of_settings(settings.agent.persona, world.home.resolve)
+    is_same = world.base_persona == base and world.persona == persona_at_start(base, world.home.data)
+    return frozenset() if is_same else frozenset({"agent.persona"})
+
+
+def _probe(home: Home, files: WorkspaceFiles, settings: Settings) -> Sandbox:
+    """Find out which walls around commands this machine can build. Raises SandboxError if some are required and there are none."""
+    found = probe_sandbox(
+        settings.sandbox,
+        home.path,
+        home.workspace,
+        settings.tools.allowed_paths,
+        settings_file=settings.source.file,
+    )
+    return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)), witness=files)
+
+
+def make_environment(world: RealWorld, models: ModelService, reloader: Reloader) -> Environment:
+    """Return the environment of the real world.
+
+    The disk is that in the home, the clock the system's, the models those of the settings. Secrets of all sources are
+    collected here, so that no tool result shows one of them to the model.
+    """
+    home, in_force = world.home, world.in_force
+    settings = in_force.now
+
+    def make_tools(memory: Memory) -> Sequence[Tool]:
+        archives_of = partial(archive_prefix, in_force.now.agent.scope)
+        return standard_tools(
+            in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archives_of=archives_of
+        )
+
+    return Environment(
+        settings=in_force,
+        disk=FileDisk(home.data),
+        models=models,
+        persona=world.persona,
+        base_persona=world.base_persona,
+        clock=wall_clock,
+        random=Random(),  # noqa: S311 ids only
+        workspace=home.workspace,
+        subagent_folders=(home.subagents,),
+        skills=SkillCatalog(
+            BUILT_IN, home.skills, accepted=AcceptedSkills(home.accepted_skills, home.workspace / "skills")
+        ),
+        files=world.files,
+        notes_disk=notes_disk(str(home.workspace)),
+        open_memory=partial(memory_in, home.data, clock=wall_clock),
+        closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
+        sandbox=world.sandbox,
+        make_tools=make_tools,
+        archives=lambda files: FolderArchives(home.data / files.folder, files),
+        mcp=McpServers(
+            settings.mcp.servers,
+            files_context(home.workspace),
+            home.path / TOKENS_FOLDER,
+            _fence_of(world.token),
+            world.sandbox,
+        ),
+        secrets=reloader.secrets,
+        recent=RecentEvents(wall_clock()),
+        switch=reloader,
+    )
+
+
+def _fence_of(token: str) -> str:
+    """Return an id for the fence around the words of MCP servers in prompts: the same at each start, and nobody can guess it."""
+    return sha256(f"mcp {token}".encode()).hexdigest()[:10]
+
+
+def make_models(settings: Settings) -> tuple[ModelService, UsageTracker]:
+    """Return the models of the settings, and what counts their calls. Raises ModelConfigError."""
+    usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
+    return ModelService(settings.models, settings.providers, rng=Random(), usage=usage), usage  # noqa: S311 jitter only

@@ -1,0 +1,52 @@
+"""The agent as a library: a program embeds it without a daemon, and talks with it in messages of a bus.
+
+    import trio
+    from pegasus.embedding import Agent, InboundMessage
+
+    async def main():
+        async with Agent.create({"models": {"default": "offline/stand-in"}}, home="agent-home") as agent:
+            async for message in agent.process_message(InboundMessage("cli", "me", "main", "Hello")):
+                if message.is_final:
+                    print(message.content)
+
+    trio.run(main)
+
+* `agent`: `Agent`, which starts and stops everything.
+* `bus`: the messages, and their mapping to those of the rest of the product.
+* `turn`: the iterators over what the agent says.
+* `desk`: where that waits until it is taken.
+* `cron`: a service for scheduled jobs of the host's own.
+* `config`, `errors`.
+
+docs/chats.md is the page for people who write such a program. Only `pegasus.app` is reached from here; nothing imports this package.
+"""
+
+from pegasus.embedding.agent import Agent
+from pegasus.embedding.bus import InboundChatMessage as InboundMessage
+from pegasus.embedding.bus import MessageKind, TurnUsage, attachment, content_of, session_key
+from pegasus.embedding.bus import OutboundChatMessage as OutboundMessage
+from pegasus.embedding.config import Config
+from pegasus.embedding.cron import CronService, FireJob
+from pegasus.embedding.errors import AgentClosed, AgentFailed, MessageRefused
+from pegasus.embedding.turn import MessageStream, TurnStream
+from pegasus.settings import TakenUp
+
+__all__ = [
+    "Agent",
+    "AgentClosed",
+    "AgentFailed",
+    "Config",
+    "CronService",
+    "FireJob",
+    "InboundMessage",
+    "MessageKind",
+    "MessageRefused",
+    "MessageStream",
+    "OutboundMessage",
+    "TakenUp",
+    "TurnStream",
+    "TurnUsage",
+    "attachment",
+    "content_of",
+    "session_key",
+]

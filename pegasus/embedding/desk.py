@@ -1,0 +1,214 @@
+"""The desk: where everything that the agent says waits until the program around it has taken it.
+
+The desk stands where the gateway stands in the daemon: it is the adapter of all channel types. Its actor only says that there is
+something new. What there is, the journal knows: a reply is in the outbox until it is acknowledged, and its key says which message it
+came of. So a reply belongs to the turn of exactly that message, however many turns of a chat follow one another. What belongs to no
+turn that somebody iterates over, such as the result of a task or a job, is for `next_message`.
+
+A reply is acknowledged when its reader asks for what is next. The journal takes "everything up to this number", while a turn and the
+other reader may be at different replies of one chat. So a number is acknowledged when everything before it was taken, too. A process
+that is killed in between is given the others again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar, TypeVarTuple
+
+import attrs
+import trio
+
+from actors import ActorError, Inbox, Ref, Reply
+from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
+from pegasus.embedding.errors import AgentClosed
+from pegasus.main_agent import item_of_key
+from pegasus.messages import Address, OutboundMessage, Progress
+from pegasus.storage import (
+    Acknowledge,
+    JournalMessage,
+    OpenReplies,
+    OpenReply,
+    StorageError,
+    Unacknowledged,
+    load_files,
+)
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
+RETRY: Final = 0.2
+"""Seconds before a journal that is being restarted is asked again."""
+MOST: Final = 100_000
+"""Replies of one chat that are looked through."""
+
+
+@attrs.define(eq=False, repr=False)
+class EmbeddedTurn:
+    """The turn of one message that somebody iterates over."""
+
+    address: Address
+    message_id: str
+    item: int = 0
+    """Number of the message in the queue, once it is accepted."""
+    draft: Progress | None = None
+    """The newest draft; None once it was taken."""
+    said: dict[int, OutboundMessage] = attrs.field(factory=dict)
+    """Replies that have come, by number."""
+    is_done: bool = False
+    """All replies have come."""
+    error: Exception | None = None
+    """Reason why no more will come."""
+    changed: trio.Event = attrs.field(factory=trio.Event)
+    """Set when the reader has something to look at; replaced when it has looked."""
+
+    def wake(self) -> None:
+        """Tell the reader that something has changed."""
+        self.changed.set()
+
+
+class ReplyDesk:
+    """Everything that was said and not taken, for the readers of turns and of the rest. The object outlives restarts of its actor.
+
+    Example: `Child("gateway", desk.run, journal)`.
+    """
+
+    def __init__(self, journal: Ref[JournalMessage]) -> None:
+        self._journal = journal
+        self._turns: dict[int, EmbeddedTurn] = {}
+        """Turns that somebody iterates over, by item."""
+        self._submitting: Counter[Address] = Counter()
+        """Messages of each chat that are being accepted: their numbers are not known yet."""
+        self._given: defaultdict[Address, set[int]] = defaultdict(set)
+        """Numbers of replies that `next_message` has given out and that are not acknowledged."""
+        self._taken: defaultdict[Address, set[int]] = defaultdict(set)
+        """Numbers of replies that were taken and are not acknowledged, since one before them was not taken."""
+        self._news = trio.Event()
+        """Set when there may be something for `next_message`."""
+        self.is_closed = False
+        self.token = trio.lowlevel.current_trio_token()
+
+    # ---------------------------------------------------------------- the actor
+
+    async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
+        """Take replies and drafts from the switchboard until stopped."""
+        self._wake()
+        async for message in inbox:
+            match message:
+                case DeliverReply(reply):
+                    await self._announce(reply)
+                case Progress(item=item) if (turn := self._turns.get(item)) is not None:
+                    turn.draft = message
+                    turn.wake()
+                case CatchUp():
+                    self._wake()
+
+    async def _announce(self, reply: OutboundMessage) -> None:
+        """Tell the reader whose reply it is."""
+        address = reply.channel.address
+        if any(turn.address == address for turn in self._turns.values()):
+            for found in await self.ask(OpenReplies, address):
+                turn = self._turns.get(item_of_key(found.key))
+                if found.seq == reply.seq and turn is not None and turn.address == address:
+                    turn.said.setdefault(reply.seq, reply)
+                    turn.draft = None  # the reply ends it
+                    turn.wake()
+                    return
+        self._wake()
+
+    # ---------------------------------------------------------------- turns
+
+    def begin(self, address: Address) -> None:
+        """Note that a message of a chat is being accepted. Replies to the chat may be its own until `opened` or `close` is called."""
+        self._submitting[address] += 1
+
+    def opened(self, turn: EmbeddedTurn) -> None:
+        """Note the number of a message that was accepted."""
+        self._submitting[turn.address] -= 1
+        self._turns[turn.item] = turn
+
+    def refused(self, turn: EmbeddedTurn) -> None:
+        """Note that a message was not accepted."""
+        self._submitting[turn.address] -= 1
+        self._wake()
+
+    def close(self, turn: EmbeddedTurn) -> None:
+        """Forget a turn. What of it was not taken is for `next_message` from now on."""
+        if self._turns.get(turn.item) is turn:
+            del self._turns[turn.item]
+        self._wake()
+
+    async def replies_of(self, turn: EmbeddedTurn) -> tuple[OutboundMessage, ...]:
+        """Return the replies of a turn to its own chat that were not acknowledged, with their files. Raises AgentClosed."""
+        open_replies = await self.ask(OpenReplies, turn.address, MOST)
+        wanted = {found.seq for found in open_replies if item_of_key(found.key) == turn.item}
+        return await self._load(turn.address, wanted) if wanted else ()
+
+    async def _load(self, address: Address, wanted: set[int]) -> tuple[OutboundMessage, ...]:
+        """Return the replies to an address with these numbers."""
+        found = await self.ask(Unacknowledged, address.type, address.channel_id, (), MOST)
+        return tuple([await load_files(reply, self._journal) for reply in found if reply.seq in wanted])
+
+    # ---------------------------------------------------------------- everything else
+
+    async def next_message(self) -> OutboundMessage:
+        """Wait for the next reply that belongs to no turn somebody iterates over. Raises AgentClosed. Cancelled, nothing was given."""
+        while True:
+            self._news = news = trio.Event()
+            for found in await self.ask(OpenReplies, None, MOST):
+                if not self._is_for_anybody(found):
+                    continue
+                for reply in await self._load(found.address, {found.seq}):
+                    self._given[found.address].add(found.seq)
+                    return reply
+            if self.is_closed:
+                raise AgentClosed
+            await news.wait()
+
+    def _is_for_anybody(self, found: OpenReply) -> bool:
+        is_known = found.seq in self._given[found.address] or found.seq in self._taken[found.address]
+        is_of_turn = item_of_key(found.key) in self._turns or self._submitting[found.address]
+        return not is_known and not is_of_turn
+
+    def give_back(self, reply: OutboundMessage) -> None:
+        """Have a reply given out again that its reader has not dealt with."""
+        self._given[reply.channel.address].discard(reply.seq)
+        self._wake()
+
+    async def acknowledge(self, replies: Sequence[OutboundMessage]) -> None:
+        """Note that these replies were taken. Raises AgentClosed."""
+        for address in {reply.channel.address for reply in replies}:
+            taken = self._taken[address]
+            taken |= {reply.seq for reply in replies if reply.channel.address == address}
+            last = 0
+            for found in await self.ask(OpenReplies, address, MOST):
+                if found.seq not in taken:
+                    break
+                last = found.seq
+            if last:
+                await self._journal.tell(Acknowledge(address, last))
+                self._taken[address] = {seq for seq in taken if seq > last}
+                self._given[address] = {seq for seq in self._given[address] if seq > last}
+
+    # ---------------------------------------------------------------- both
+
+    async def ask(self, question: Callable[[Reply[T], *Args], JournalMessage], *args: *Args) -> T:
+        """Ask the journal, also while it is being restarted. Raises AgentClosed."""
+        while True:
+            if self.is_closed:
+                raise AgentClosed("the agent was stopped")
+            try:
+                return await self._journal.ask(question, *args)
+            except (ActorError, StorageError):
+                await trio.sleep(RETRY)
+
+    def shut(self) -> None:
+        """End all readers: the agent stops."""
+        self.is_closed = True
+        for turn in self._turns.values():
+            turn.error = AgentClosed("the agent was stopped while it worked on the message")
+            turn.wake()
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()

@@ -1,0 +1,331 @@
+"""The iterator that `Agent.process_message` returns: a message is accepted, its turn is shown while it runs, and the end comes once.
+
+The message is on disk when the first step of the iteration returns or waits; nothing that happens then loses it. The turn runs in a
+task of the agent, and the iterator only looks at it, so a reader that is slow slows nothing down and is shown the newest draft.
+
+**Leaving the iteration stops the turn**: by `break`, an exception, `aclose`, a cancel scope, or by dropping the iterator. That is what
+hanging up means to the agent everywhere else, too. Tasks that the turn has begun go on. What it had said and the reader has not
+been given comes through `Agent.messages`. After the final message there is nothing left to stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+
+import trio
+
+from actors import ActorError, Ref
+from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
+from pegasus.embedding.desk import EmbeddedTurn, ReplyDesk
+from pegasus.embedding.errors import AgentClosed, MessageRefused
+from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
+from pegasus.main_agent import MainAgentMessage, Withdraw
+from pegasus.messages import InboundMessage, OutboundMessage
+from pegasus.storage import ItemDone, Overloaded, StorageError
+
+
+class GrowingText:
+    """Turns the whole texts of a turn into pieces for a reader who can only append. Pure.
+
+    >>> shown = GrowingText()
+    >>> shown.grow("Once"), shown.grow("Once upon"), shown.end("Once upon a time")
+    ('Once', ' upon', ' a time')
+    """
+
+    def __init__(self) -> None:
+        self._shown = ""
+        self._settled = ""
+        """Beginning of it that will not change."""
+
+    def grow(self, text: str, settled: str = "") -> str:
+        """Return what is new of a draft; "" if it does not go on where the one before ended. settled: what of it is final."""
+        if not text.startswith(self._shown):
+            return ""
+        piece, self._shown = text[len(self._shown) :], text
+        self._settled = settled
+        return piece
+
+    def end(self, text: str) -> str:
+        """Return what is missing of the final text. What was shown and was not final is followed by a paragraph with what is."""
+        if text.startswith(self._shown):
+            return text[len(self._shown) :]
+        rest = text.removeprefix(self._settled)
+        return f"\n\n{rest.strip()}"
+
+
+class TurnServices:
+    """Actors and objects that all turns of an agent share."""
+
+    def __init__(
+        self,
+        desk: ReplyDesk,
+        intake: Intake,
+        main_agent: Ref[MainAgentMessage],
+        nursery: trio.Nursery,
+        usage: Callable[[int], TurnUsage | None],
+        max_bytes: Callable[[], int],
+    ) -> None:
+        """Keep them. usage: returns that of a queue item. max_bytes: returns the setting `media.max_bytes`."""
+        self.desk = desk
+        self.intake = intake
+        self.main_agent = main_agent
+        self.nursery = nursery
+        self.usage = usage
+        self.max_bytes = max_bytes
+        self.token = trio.lowlevel.current_trio_token()
+
+    async def accept(self, message: InboundMessage, turn: EmbeddedTurn) -> None:
+        """Have a message accepted, and follow its turn. Raises MessageRefused, AgentClosed. Cancelled: it may be accepted."""
+        size = sum(len(media.data) * 3 // 4 for media in message.media)
+        if size > (most := self.max_bytes()):
+            raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {most} (media.max_bytes)")
+        self.desk.begin(turn.address)
+        try:
+            answer = await (await self.intake.send(message)).get(JOURNAL_TIMEOUT)
+        except InvalidMessage as error:
+            raise MessageRefused("invalid", str(error)) from None
+        except Denied as error:
+            raise MessageRefused("denied", str(error)) from None
+        except TooManyMessages as error:
+            raise MessageRefused("overloaded", str(error)) from None
+        except StorageError as error:
+            raise MessageRefused("overloaded", f"the disk refuses to keep it: {error}") from None
+        except ActorError as error:
+            if self.desk.is_closed:
+                raise AgentClosed from None
+            raise MessageRefused("overloaded", f"the agent is being restarted: {error}") from None
+        else:
+            if isinstance(answer, Overloaded):
+                raise MessageRefused(
+                    "overloaded", f"{answer.waiting} messages are waiting already; send it again later"
+                )
+            turn.item = answer.n
+        finally:
+            if turn.item:
+                self.desk.opened(turn)
+            else:
+                self.desk.refused(turn)
+        self.nursery.start_soon(self._follow, turn)
+
+    async def _follow(self, turn: EmbeddedTurn) -> None:
+        """Wait for the end of a turn, and gather its replies."""
+        with suppress(AgentClosed):  # the reader is told by `shut`
+            await self.desk.ask(ItemDone, turn.item)
+            for reply in await self.desk.replies_of(turn):
+                turn.said[reply.seq] = reply
+            turn.is_done = True
+            turn.wake()
+
+    def stop(self, turn: EmbeddedTurn) -> None:
+        """End the work on a message, unless the agent stops anyway: then it goes on at the next start. Never waits."""
+        self.desk.close(turn)
+        if not turn.is_done and not self.desk.is_closed:
+            with suppress(ActorError):
+                self.main_agent.tell_nowait(Withdraw(turn.address, turn.message_id))
+
+
+class TurnStream:
+    """The messages of one turn: drafts while it runs, then the final message. Iterate over it once, in one task.
+
+        async for message in agent.process_message(InboundMessage("cli", "me", "main", "Hello")):
+            print(message.delta, end="")
+
+    As a context manager (`async with agent.process_message(…) as messages`) it stops the turn at the end of the block for certain,
+    and a final message whose handling raised comes again through `Agent.messages`.
+    """
+
+    def __init__(self, services: TurnServices, message: InboundChatMessage) -> None:
+        """Prepare; nothing is sent before the first step."""
+        core = message.to_core()
+        self._services = services
+        self._message = core
+        self._turn = EmbeddedTurn(core.channel.address, core.id)
+        self._text = GrowingText()
+        self._content, self._reasoning = "", ""
+        """Text and reasoning that were given out last."""
+        self._final: OutboundChatMessage | None = None
+        """The final message, once it was given out."""
+        self._is_begun = self._is_over = False
+
+    # ---------------------------------------------------------------- iterating
+
+    def __aiter__(self) -> TurnStream:
+        return self
+
+    async def __anext__(self) -> OutboundChatMessage:
+        """Return the next message. Raises MessageRefused and AgentClosed. Cancelled: the turn is stopped."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self._final is not None:
+            await self.aclose()
+        if self._is_over:
+            raise StopAsyncIteration
+        try:
+            if not self._is_begun:
+                self._is_begun = True
+                await self._services.accept(self._message, self._turn)
+            return await self._next()
+        except BaseException:
+            self._leave()
+            raise
+
+    async def _next(self) -> OutboundChatMessage:
+        turn = self._turn
+        while True:
+            turn.changed = trio.Event()
+            if turn.is_done:
+                self._final = self._make_final()
+                return self._final
+            if turn.error is not None:
+                raise turn.error
+            message = self._make_progress()
+            if message is not None:
+                return message
+            await turn.changed.wait()
+
+    def _make_progress(self) -> OutboundChatMessage | None:
+        """Return what is new of the turn so far; None if nothing is."""
+        draft, settled = self._turn.draft, self._joined()
+        written = draft.text if draft is not None else ""
+        content = "\n\n".join(filter(None, [settled, written]))
+        if content and content != self._content:
+            self._content = content
+            return self._message_of(MessageKind.PROGRESS, content, self._text.grow(content, settled))
+        if draft is not None and draft.reasoning and draft.reasoning != self._reasoning:
+            self._reasoning = draft.reasoning
+            return self._message_of(MessageKind.REASONING, draft.reasoning)
+        return None
+
+    def _make_final(self) -> OutboundChatMessage:
+        turn = self._turn
+        replies = tuple(turn.said[seq] for seq in sorted(turn.said))
+        content = self._joined()
+        last = replies[-1] if replies else None
+        return OutboundChatMessage(
+            turn.address.type,
+            turn.address.channel_id,
+            content,
+            MessageKind.FINAL,
+            self._message.channel.user_id or "",
+            last.channel.reply_to if last else self._message.channel.reply_to,
+            tuple(media for reply in replies for media in reply.media),
+            last.metadata if last else {},
+            last.seq if last else 0,
+            tuple(file for reply in replies for file in reply.files),
+            self._text.end(content),
+            self._services.usage(turn.item),
+            replies,
+        )
+
+    def _joined(self) -> str:
+        """Return the texts of the replies so far."""
+        said = self._turn.said
+        return "\n\n".join(said[seq].text for seq in sorted(said) if said[seq].text)
+
+    def _message_of(self, kind: MessageKind, content: str, delta: str = "") -> OutboundChatMessage:
+        channel = self._message.channel
+        return OutboundChatMessage(
+            channel.type,
+            channel.channel_id,
+            content,
+            kind,
+            channel.user_id or "",
+            channel.reply_to,
+            delta=delta,
+        )
+
+    # ---------------------------------------------------------------- leaving
+
+    async def aclose(self) -> None:
+        """Leave the iteration. A turn that is not over is stopped; a final message that was given out counts as taken."""
+        final = self._final
+        try:
+            if final is not None and not self._is_over:
+                with suppress(AgentClosed):  # it comes again
+                    await self._services.desk.acknowledge(final.replies)
+            else:
+                await trio.lowlevel.checkpoint()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            if self._is_begun:
+                self._services.stop(self._turn)
+
+    async def __aenter__(self) -> TurnStream:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and not isinstance(error, GeneratorExit):
+            self._leave()
+        else:
+            await self.aclose()
+
+    def __del__(self) -> None:
+        """Do what `aclose` does, later: this may run in any thread and at any moment."""
+        if getattr(self, "_is_begun", False) and not self._is_over:
+            replies = self._final.replies if self._final is not None else ()
+            with suppress(trio.RunFinishedError):
+                self._services.token.run_sync_soon(partial(_let_go, self._services, self._turn, replies))
+
+
+def _let_go(services: TurnServices, turn: EmbeddedTurn, replies: tuple[OutboundMessage, ...]) -> None:
+    """Stop a turn whose iterator was dropped, or note that its final message was taken."""
+
+    async def acknowledge() -> None:
+        with suppress(AgentClosed, ActorError):
+            await services.desk.acknowledge(replies)
+        services.desk.close(turn)
+
+    if replies and not services.desk.is_closed:
+        services.nursery.start_soon(acknowledge)
+    else:
+        services.stop(turn)
+
+
+class MessageStream:
+    """Everything the agent says that no turn waits for, for ever: `async for message in agent.messages()`.
+
+    Asking for the next message acknowledges the one before. So one whose handling raised, or during which the process was killed,
+    comes again. It ends when the agent does.
+    """
+
+    def __init__(self, desk: ReplyDesk) -> None:
+        self._desk = desk
+        self._handled: OutboundMessage | None = None
+
+    def __aiter__(self) -> MessageStream:
+        return self
+
+    async def __anext__(self) -> OutboundChatMessage:
+        """Return the next message. Cancelled, nothing is lost."""
+        try:
+            if self._handled is not None:
+                await self._desk.acknowledge([self._handled])
+                self._handled = None
+            self._handled = await self._desk.next_message()
+        except AgentClosed:
+            raise StopAsyncIteration from None
+        return OutboundChatMessage.from_core(self._handled)
+
+    async def aclose(self) -> None:
+        """Leave the iteration. The message that was given out last was not dealt with: it comes again."""
+        await trio.lowlevel.checkpoint()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        if self._handled is not None:
+            self._desk.give_back(self._handled)
+            self._handled = None
+
+    def __del__(self) -> None:
+        handled = getattr(self, "_handled", None)
+        if handled is not None:
+            with suppress(trio.RunFinishedError):
+                self._desk.token.run_sync_soon(self._desk.give_back, handled)
