@@ -1,4 +1,4 @@
-"""Running tools. The deadline of a call is enforced here, in `run_tool`, by `trio.move_on_after`; nowhere else.
+"""Running tools. The deadline of a call is enforced here, in `_run_prepared`, by `trio.move_on_after`; nowhere else.
 
 Steps of one call:
 

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from actors import ActorError
+from pegasus.settings import Settings
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.agent.recovery import UNKNOWN
 from pegasus.tasks.core.fsm import RESTARTED
@@ -77,6 +78,10 @@ async def test_a_task_that_a_restart_failed_can_be_resumed(autojump_clock):
 
 
 RESUME = TaskLimits(recovery="resume")
+
+
+def test_unfinished_tasks_go_on_unless_the_settings_say_otherwise():
+    assert Settings().tasks.recovery == TaskLimits().recovery == RESUME.recovery
 
 
 async def killed_in_a_call(name):
