@@ -38,7 +38,6 @@ from pegasus.channels.sms.file_links import (
     SHOWN_TYPES,
     FileLink,
     find_file,
-    keep_file,
     link_file,
 )
 from pegasus.channels.sms.inbound import TYPE, NoSms, RemoteFile, Sms, parse_form, read_sms, sms_of_json
@@ -206,7 +205,8 @@ class SmsAdapter(ServiceAdapter):
     async def _serve_file(self, path: str) -> WebhookAnswer:
         """Answer somebody who opens the link of a file."""
         try:
-            found = await find_file(path, self._journal) if self._journal is not None else None
+            journal, token = self._journal, self.settings.auth_token
+            found = await find_file(path, token, journal) if journal is not None else None
         except (StorageError, ActorError):
             return WebhookAnswer(503)
         if found is None:
@@ -231,7 +231,7 @@ class SmsAdapter(ServiceAdapter):
             return utf16_length(rendered[piece])
 
         texts = [rendered.get(piece) or render(piece) for piece in split_markdown(reply.text, LONGEST, measure)]
-        links = [link_file(media, self.context.public_url, self.settings.auth_token) for media in reply.media]
+        links = [link_file(file, self.context.public_url, self.settings.auth_token) for file in reply.files]
         pieces = [SmsPiece(text) for text in texts if text]
         for link in links:
             last = pieces[-1] if pieces else SmsPiece("")
@@ -248,30 +248,12 @@ class SmsAdapter(ServiceAdapter):
         found = await self._attempts.find(reply, number, partial(self._find_sent, to, piece.text))
         if found:
             return found
-        pictures = await self._keep_files(piece)
+        pictures = _pictures_of(piece)
         try:
             return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text, pictures), SENT)
         except FileRefused as error:
             _log.info("Twilio refuses the pictures; their links go out alone", reason=str(error))
             return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text), SENT)
-
-    async def _keep_files(self, piece: SmsPiece) -> list[str]:
-        """Let the links of a message work; return those of pictures that go with it."""
-        pictures, size = [], 0
-        for link in piece.files:
-            if link.url:
-                await self._keep(link)
-            if link.is_picture and size + len(link.content) <= MOST_PICTURE_BYTES:
-                pictures.append(link.url)
-                size += len(link.content)
-        return pictures
-
-    async def _keep(self, link: FileLink) -> None:
-        if self._journal is not None:
-            try:
-                await keep_file(link, self._journal)
-            except StorageError as error:
-                raise ServiceDown(f"a file cannot be kept: {error}") from None
 
     async def _find_sent(self, to: str, text: str) -> str | None:
         """Return the id of the message with this text that Twilio has taken and that is not on record yet; see `LookUp`."""
@@ -295,6 +277,16 @@ class SmsAdapter(ServiceAdapter):
 def render(markdown: str) -> str:
     """Return a piece of a reply as the text of an SMS."""
     return to_cheaper_text(to_plain_text(markdown))
+
+
+def _pictures_of(piece: SmsPiece) -> list[str]:
+    """Return the links of pictures that go with a message, as many as an MMS may have."""
+    pictures, size = [], 0
+    for link in piece.files:
+        if link.is_picture and size + link.file.size <= MOST_PICTURE_BYTES:
+            pictures.append(link.url)
+            size += link.file.size
+    return pictures
 
 
 def _pending(id: str) -> str:

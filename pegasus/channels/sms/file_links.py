@@ -1,24 +1,25 @@
-"""Files that go out by SMS: kept on disk, and reached by links below `http.public_url`.
+"""Files that go out by SMS: reached by links below `http.public_url`.
 
-A link is `<public_url>/channels/sms/media/<secret>/<name>`. The secret is an HMAC of the content with the auth token: nobody can guess
-it, and the same file has the same link after a restart. Whoever has the link can open the file, as with any link in an SMS.
+A link is `<public_url>/channels/sms/media/<key>/<name>`. The key names a file of data/media, where every file of a reply is kept, and
+has an HMAC with the auth token: nobody can guess it, no other file can be reached, and the same file has the same link after a
+restart. Nothing is kept for links alone: when the file is removed, its link ends. Whoever has the link can open the file, as with any
+link in an SMS.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import attrs
 
 from actors import Ref
-from pegasus.messages import Media
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile
-from pegasus.wire import decode_object, encode_line
+from pegasus.file_types import detect_type
+from pegasus.messages import StoredFile
+from pegasus.storage import MEDIA_FOLDER, JournalMessage, ReadFile
 
 LINK_PATH: Final = "/channels/sms/media/"
 PICTURES: Final = frozenset({"image/jpeg", "image/png", "image/gif"})
@@ -27,7 +28,8 @@ MOST_PICTURE_BYTES: Final = 5_000_000
 """Bytes of all pictures of one MMS (https://www.twilio.com/docs/messaging/guides/accepted-mime-types)."""
 SHOWN_TYPES: Final = PICTURES | {"image/webp", "audio/mpeg", "audio/ogg", "video/mp4", "application/pdf", "text/plain"}
 """Types that are served as they are. A browser could run a script in others, so those are served as bytes to be saved."""
-_SECRET: Final = re.compile(r"[0-9a-f]{40}")
+_KEY: Final = re.compile(r"([\w-]{43})([\w-]{22})\.([a-z0-9]{1,8})", re.ASCII)
+_STORED: Final = re.compile(rf"{MEDIA_FOLDER}/([0-9a-f]{{64}})\.([a-z0-9]{{1,8}})")
 _LONGEST_NAME: Final = 80
 
 
@@ -35,33 +37,30 @@ _LONGEST_NAME: Final = 80
 class FileLink:
     """A file of a reply with the address at which it can be fetched."""
 
-    media: Media
-    content: bytes
-    secret: str
+    file: StoredFile
     url: str
     """The address; "" if the outside cannot reach this machine."""
 
     @property
     def is_picture(self) -> bool:
         """Return whether it can be part of an MMS."""
-        return bool(self.url) and self.media.mime in PICTURES
+        return bool(self.url) and self.file.mime in PICTURES
 
     @property
     def line(self) -> str:
         """The line of the SMS that names it."""
-        name = clean_name(self.media.name)
+        name = clean_name(self.file.name)
         return f"{name}: {self.url}" if self.url else f"[file: {name}]"
 
 
-def link_file(media: Media, public_url: str, auth_token: str) -> FileLink:
-    """Return a file of a reply with its link; without a link where there is no public_url, or where it cannot be read."""
-    try:
-        content = base64.b64decode(media.data, validate=True)
-    except (binascii.Error, ValueError):
-        return FileLink(media, b"", "", "")
-    secret = hmac.digest(auth_token.encode(), b"sms file\0" + content, "sha256").hex()[:40]
-    place = f"{public_url.rstrip('/')}{LINK_PATH}{secret}/{quote(clean_name(media.name), safe='')}"
-    return FileLink(media, content, secret, place if public_url else "")
+def link_file(file: StoredFile, public_url: str, auth_token: str) -> FileLink:
+    """Return a file of a reply with its link; without a link where there is no public_url."""
+    stored = _STORED.fullmatch(file.file)
+    if not public_url or stored is None:
+        return FileLink(file, "")
+    digest, extension, name = bytes.fromhex(stored[1]), stored[2], clean_name(file.name)
+    key = f"{_text(digest)}{_text(_tag(auth_token, digest, extension, name))}.{extension}"
+    return FileLink(file, f"{public_url.rstrip('/')}{LINK_PATH}{key}/{quote(name, safe='')}")
 
 
 def clean_name(name: str) -> str:
@@ -70,26 +69,26 @@ def clean_name(name: str) -> str:
     return plain[-_LONGEST_NAME:] or "file"
 
 
-async def keep_file(link: FileLink, journal: Ref[JournalMessage]) -> None:
-    """Write a file, so that its link works from now on. Raises StorageError, ActorError."""
-    head = encode_line({"name": clean_name(link.media.name), "mime": link.media.mime})
-    await journal.ask(ReplaceFile, _path(link.secret), head + link.content)
-
-
-async def find_file(path: str, journal: Ref[JournalMessage]) -> tuple[str, str, bytes] | None:
+async def find_file(path: str, auth_token: str, journal: Ref[JournalMessage]) -> tuple[str, str, bytes] | None:
     """Return name, MIME type and content of the file that the path of a link names, None if there is none.
 
     Raises StorageError, ActorError.
     """
-    secret = path.removeprefix(LINK_PATH).partition("/")[0]
-    if not _SECRET.fullmatch(secret):
+    key, _, name = path.removeprefix(LINK_PATH).partition("/")
+    found, name = _KEY.fullmatch(key), unquote(name)
+    if found is None:
         return None
-    head, _, content = (await journal.ask(ReadFile, _path(secret))).partition(b"\n")
-    if not head:
+    digest, extension = urlsafe_b64decode(f"{found[1]}="), found[3]
+    if not hmac.compare_digest(found[2], _text(_tag(auth_token, digest, extension, name))):
         return None
-    facts = decode_object(head)
-    return str(facts.get("name")), str(facts.get("mime")), content
+    content = await journal.ask(ReadFile, f"{MEDIA_FOLDER}/{digest.hex()}.{extension}")
+    return (name, detect_type(content, name), content) if content else None
 
 
-def _path(secret: str) -> str:
-    return f"channels/sms-files/{secret}"
+def _tag(auth_token: str, digest: bytes, extension: str, name: str) -> bytes:
+    """Return what proves that a link is ours: 128 bits, of the content and the name that people see."""
+    return hmac.digest(auth_token.encode(), b"sms file\0" + digest + f"{extension}\0{name}".encode(), "sha256")[:16]
+
+
+def _text(value: bytes) -> str:
+    return urlsafe_b64encode(value).decode().rstrip("=")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-
 import attrs
 import pytest
 import trio
 
 from pegasus.channels.sms.alphabet import count_parts, is_gsm, to_cheaper_text
-from pegasus.messages import ChannelInfo, Media, OutboundMessage
+from pegasus.file_types import extension_of
+from pegasus.messages import ChannelInfo, OutboundMessage, StoredFile
+from pegasus.storage import ReplaceFile, keep_file
 from pegasus.testing.scripted import ScriptedModel, call, say
 from pegasus.testing.service_server import HANG_UP, ServiceResponse, every_other
 from pegasus.testing.twilio_server import refuse
@@ -236,62 +236,87 @@ async def test_a_redirect_is_not_followed_with_the_token(play, autojump_clock):
 # ------------------------------------------------------------------ files
 
 
-def file_of(name="chart.png", mime="image/png", content=b"picture"):
-    return Media(name, mime, base64.b64encode(content).decode())
+async def file_of(stage, name="chart.png", mime="image/png", content=b"\x89PNG\r\n\x1a\npicture"):
+    path = await keep_file(stage.world.journal, content, extension_of(mime))
+    return StoredFile(name, mime, path, len(content))
 
 
-def reply_of(text="", *media):
-    return OutboundMessage(text, ChannelInfo("sms", OWNER), 1, media=media)
+def reply_of(text="", *files):
+    return OutboundMessage(text, ChannelInfo("sms", OWNER), 1, files=files)
+
+
+async def send(stage, reply):
+    await stage.idle()
+    (piece,) = stage.adapter.pieces(reply)
+    await stage.adapter.send(reply, piece, 0)
+    return stage.twilio.messages[-1]
+
+
+async def open_link(stage, path):
+    request = attrs.evolve(stage.twilio.webhook([]), method="GET", path=path.removeprefix("https://agent.example.com"))
+    return await stage.adapter.receive(request)
 
 
 async def test_a_picture_goes_out_as_mms_and_as_a_link_that_works(play, autojump_clock):
     async with play() as stage:
-        await stage.idle()
-        (piece,) = stage.adapter.pieces(reply_of("See:", file_of()))
-        await stage.adapter.send(reply_of(), piece, 0)
-        (sent,) = stage.twilio.messages
+        sent = await send(stage, reply_of("See:", await file_of(stage, "my chart.png")))
         (url,) = sent.media
-        assert sent.body == f"See:\nchart.png: {url}"
+        assert sent.body == f"See:\nmy chart.png: {url}"
         assert url.startswith("https://agent.example.com/channels/sms/media/")
-        request = attrs.evolve(
-            stage.twilio.webhook([]), method="GET", path=url.removeprefix("https://agent.example.com")
-        )
-        answer = await stage.adapter.receive(request)
-        assert (answer.status, answer.body, answer.content_type) == (200, b"picture", "image/png")
+        assert url.endswith("/my%20chart.png")
+        answer = await open_link(stage, url)
+        assert (answer.status, answer.body) == (200, b"\x89PNG\r\n\x1a\npicture")
+        assert answer.content_type == "image/png"
+
+
+async def test_files_are_kept_once_for_all_links_and_a_link_ends_with_its_file(play, autojump_clock):
+    async with play() as stage:
+        file = await file_of(stage)
+        links = {(await send(stage, reply_of(f"{n}", file))).media for n in range(3)}
+        assert len(links) == 1
+        assert not [path for path in stage.world.disk.files.durable(0, False) if path.startswith("channels/sms-")]
+        await stage.world.journal.ask(ReplaceFile, file.file, b"")  # as after `media.keep_days`
+        assert (await open_link(stage, links.pop()[0])).status == 404
 
 
 async def test_a_link_that_was_guessed_finds_nothing(play, autojump_clock):
     async with play() as stage:
-        await stage.idle()
-        for path in ("0" * 40 + "/x", "../../token", "..%2f..%2ftoken", "", "0" * 40):
-            request = attrs.evolve(stage.twilio.webhook([]), method="GET", path=f"/channels/sms/media/{path}")
-            assert (await stage.adapter.receive(request)).status == 404
+        (link,) = (await send(stage, reply_of("See:", await file_of(stage)))).media
+        place, _, name = link.rpartition("/")
+        digest, tag = place[:-26], place[-26:-4]
+        for path in (
+            *(
+                f"/channels/sms/media/{part}"
+                for part in ("0" * 40 + "/x", "../../token", "..%2f..%2ftoken", "", "x" * 65)
+            ),
+            f"{digest}{tag[::-1]}.png/{name}",
+            f"{digest}{tag}.txt/{name}",
+            f"{place}/another.html",
+            place,
+        ):
+            assert (await open_link(stage, path)).status == 404, path
 
 
 async def test_a_page_that_goes_out_cannot_run_in_a_browser(play, autojump_clock):
     async with play() as stage:
-        await stage.idle()
-        (piece,) = stage.adapter.pieces(reply_of("", file_of("x.html", "text/html", b"<script>")))
-        await stage.adapter.send(reply_of(), piece, 0)
-        path = stage.twilio.messages[0].body.partition("https://agent.example.com")[2]
-        answer = await stage.adapter.receive(attrs.evolve(stage.twilio.webhook([]), method="GET", path=path))
+        sent = await send(stage, reply_of("", await file_of(stage, "x.html", "text/html", b"<script>")))
+        answer = await open_link(stage, sent.body.partition(": ")[2])
         assert answer.content_type == "application/octet-stream"
         assert answer.headers["content-disposition"].startswith("attachment")
-        assert stage.twilio.messages[0].media == ()
+        assert sent.media == ()
 
 
 async def test_files_are_named_where_nobody_can_reach_us(play, autojump_clock):
     async with play(public_url="") as stage:
-        (piece,) = stage.adapter.pieces(reply_of("See:", file_of("../a\nb.png"), file_of("c.pdf", "application/pdf")))
+        files = [await file_of(stage, "../a\nb.png"), await file_of(stage, "c.pdf", "application/pdf")]
+        (piece,) = stage.adapter.pieces(reply_of("See:", *files))
         assert piece.text == "See:\n[file: a_b.png]\n[file: c.pdf]"
 
 
 async def test_pictures_that_are_refused_go_out_as_links_alone(play, autojump_clock):
     async with play() as stage:
-        await stage.idle()
         stage.twilio.refuses_media = True
-        (piece,) = stage.adapter.pieces(reply_of("See:", file_of()))
-        await stage.adapter.send(reply_of(), piece, 0)
+        await send(stage, reply_of("See:", await file_of(stage)))
         assert [(m.media, "https://" in m.body) for m in stage.twilio.messages] == [((), True)]
 
 
