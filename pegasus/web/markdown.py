@@ -3,7 +3,7 @@
 The text comes from models, people and files, so it may be an attack on whoever reads it. There are two walls. The parser is run with
 HTML switched off, so that tags in the text are shown as they were typed. The cleaner (ammonia, which parses as browsers do) then lets
 only the elements in `_TAGS` through, without any attribute that could run something, load something or look like the interface: no
-`style`, no `id`, no `class` but the two that are made here.
+`style`, no `id`, no `class` but those that are made here.
 
 A page that shows the text of others has three further dangers, which a cleaner does not know:
 
@@ -44,6 +44,11 @@ _TAGS: Final = _INLINE | _BLOCK | _TABLE
 _BLOCKS: Final = ("paragraph_open", "heading_open", "list_item_open", "th_open", "td_open", "blockquote_open")
 _SCHEMES: Final = {"http", "https", "mailto"}
 _LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,30}")
+_CLASSES: Final = {"span": ("host",), "td": ("right", "middle"), "th": ("right", "middle")}
+_ALIGNED: Final = {"text-align:right": "right", "text-align:center": "middle"}
+"""Class of a cell by what the parser says about it as a style, which the page does not allow."""
+_TICK: Final = re.compile(r"\[([ xX])\] (?=\S)")
+"""Begins an item of a list of things to do."""
 _OVERRIDES: Final = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 _ADDRESS: Final = re.compile(r"\bhttps?://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]}*_]")
 _HOST: Final = re.compile(r"(?:\w+://(?:[^/@\s]*@)?|(?<![\w./-]))([\w-]+(?:\.[\w-]+)+)")
@@ -60,7 +65,12 @@ def render_markdown(text: str) -> str:
         _PARSER.renderer.render(tokens, _PARSER.options, {}),
         tags=_TAGS,
         clean_content_tags=set(),
-        attributes={"*": {"dir"}, "a": {"href"}, "code": {"class"}, "span": {"class"}, "ol": {"start"}},
+        attributes={
+            "*": {"dir"},
+            "a": {"href"},
+            "ol": {"start"},
+            **{tag: {"class"} for tag in ("code", "span", "td", "th")},
+        },
         attribute_filter=_keep_attribute,
         url_schemes=_SCHEMES,
         link_rel="noopener noreferrer nofollow",
@@ -79,7 +89,7 @@ def _all_tokens(tokens: Sequence[Token]) -> Iterator[Token]:
 def _keep_attribute(tag: str, name: str, value: str) -> str | None:
     """Return the value of an attribute that stays, None for one that is removed."""
     if name == "class":
-        return value if (tag == "span" and value == "host") or _LANGUAGE.fullmatch(value) else None
+        return value if value in _CLASSES.get(tag, ()) or (tag == "code" and _LANGUAGE.fullmatch(value)) else None
     if name == "dir":
         return "auto"
     return value
@@ -95,6 +105,7 @@ def _make_parser() -> MarkdownIt:
     )
     parser.core.ruler.push("addresses", _link_addresses)
     parser.core.ruler.push("directions", _set_directions)
+    parser.core.ruler.push("boxes", _tick_boxes)
     parser.core.ruler.push("hosts", _name_hosts)
     for name in ("image", "fence"):
         parser.add_render_rule(name, {"image": _render_image, "fence": _render_fence}[name])
@@ -133,7 +144,17 @@ def _set_directions(state: Any) -> None:
     for token in state.tokens:
         if token.type in _BLOCKS:
             token.attrSet("dir", "auto")
-        token.attrs.pop("style", None)  # a cell's alignment; the page allows no inline styles
+        if place := _ALIGNED.get(str(token.attrs.pop("style", ""))):
+            token.attrSet("class", place)
+
+
+def _tick_boxes(state: Any) -> None:
+    """Show `[x]` and `[ ]` at the beginning of an item of a list as boxes."""
+    for item, _, block in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        if item.type == "list_item_open" and block.type == "inline" and block.children[0].type == "text":
+            first = block.children[0]
+            if found := _TICK.match(first.content):
+                first.content = f"{'☐' if found[1] == ' ' else '☑'} {first.content[found.end() :]}"
 
 
 def _name_hosts(state: Any) -> None:

@@ -206,3 +206,17 @@ def test_a_text_that_is_too_long_is_not_parsed():
 
 def test_half_a_surrogate_pair_becomes_a_question_mark():
     assert check(render_markdown("a\ud800b")).text.strip() == "a?b"
+
+
+def test_cells_stand_where_their_column_says():
+    html = render_markdown("| a | b | c |\n|--:|:-:|---|\n| 1 | 2 | 3 |")
+    assert '<td dir="auto" class="right">1</td>' in html
+    assert '<td dir="auto" class="middle">2</td>' in html
+    assert '<td dir="auto">3</td>' in html
+    assert "style" not in html
+
+
+def test_a_list_of_things_to_do_has_boxes():
+    html = render_markdown("- [x] done\n- [ ] open\n- [y] neither\n\n[x] no list")
+    for text in ("☑ done", "☐ open", "[y] neither", "[x] no list"):
+        assert text in html

@@ -34,7 +34,7 @@ class Chat {
     this.latest = h("button", { class: "latest", type: "button", hidden: true, "aria-label": T.chat.latest, title: T.chat.latest, onclick: () => this.toEnd(true) }, icon("down"));
     this.work = h("div", { class: "work" });
     this.asking = h("div", { class: "asking" });
-    this.element = h("section", { class: "chat" }, h("h1", { class: "sr-only" }, T.pages.chat), this.scroller, this.latest, h("div", { class: "foot" }, this.asking, this.work, this.composer.element));
+    this.element = h("section", { class: "chat" }, h("h1", { class: "sr-only" }, T.pages.chat), this.scroller, h("div", { class: "foot" }, this.latest, this.asking, this.work, this.composer.element));
     this.draft = null;
     this.isAtEnd = true;
     this.seen = new IntersectionObserver((entries) => this.layOut(entries), { root: this.scroller, rootMargin: "1500px 0px" });

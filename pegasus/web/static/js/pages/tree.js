@@ -8,6 +8,8 @@ const ROW = 40;
 const COLUMN = 212;
 const WIDE = 176;
 const HIGH = 31;
+const INDENT = 24; // of a level on a narrow window, where the tree grows downwards
+const narrow = matchMedia("(max-width: 760px)");
 
 export function open(app) {
   const picture = h("div", { class: "tree", tabindex: "0", role: "region", "aria-label": T.tree.label });
@@ -18,15 +20,9 @@ export function open(app) {
   let tree = null;
 
   function draw() {
-    const { nodes, links, height, width } = layOut(tree);
+    const { nodes, links, height, width } = narrow.matches ? outline(tree) : layOut(tree);
     const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, width, height });
-    const half = (COLUMN - WIDE) / 2;
-    for (const [from, children] of links) {
-      const x = from.x + WIDE;
-      const middles = children.map((child) => child.y + HIGH / 2);
-      const last = middles.at(-1);
-      svg.append(s("path", { class: "branch", d: `M${x} ${from.y + HIGH / 2}h${half}V${last}${middles.map((y) => `M${x + half} ${y}h${half}`).join("")}` }));
-    }
+    for (const [from, children] of links) svg.append(s("path", { class: "branch", d: branch(from, children) }));
     const now = new Map();
     for (const { info, x, y } of nodes) {
       now.set(info.path, info.handled);
@@ -86,10 +82,13 @@ export function open(app) {
     }
   }
   const off = app.whenOpen(load);
+  const redraw = () => tree && draw();
+  narrow.addEventListener("change", redraw);
   const timer = setInterval(load, 1000);
   return {
     element,
     close() {
+      narrow.removeEventListener("change", redraw);
       off();
       clearInterval(timer);
     },
@@ -114,6 +113,31 @@ function layOut(root) {
   };
   place(root, 0);
   return { nodes, links, height: row * ROW + 4, width: deepest * COLUMN + WIDE + 2 };
+}
+
+/** The same below one another, each level further in: for windows that are too narrow for columns. */
+function outline(root) {
+  const nodes = [];
+  const links = [];
+  let deepest = 0;
+  const place = (info, level) => {
+    deepest = Math.max(deepest, level);
+    const node = { info, x: 1.5 + level * INDENT, y: 4.5 + nodes.length * ROW };
+    nodes.push(node);
+    const children = (info.children ?? []).map((child) => place(child, level + 1));
+    if (children.length) links.push([node, children]);
+    return node;
+  };
+  place(root, 0);
+  return { nodes, links, height: nodes.length * ROW + 4, width: deepest * INDENT + WIDE + 2 };
+}
+
+/** The lines from a supervisor to its children: out of its side, or out of its foot where they stand below it. */
+function branch(from, children) {
+  const middles = children.map((child) => child.y + HIGH / 2);
+  const [x, y, out] = narrow.matches ? [from.x + INDENT / 2, from.y + HIGH, 0] : [from.x + WIDE, from.y + HIGH / 2, (COLUMN - WIDE) / 2];
+  const last = children[0].x - x - out;
+  return `M${x} ${y}h${out}V${middles.at(-1)}${middles.map((middle) => `M${x + out} ${middle}h${last}`).join("")}`;
 }
 
 /** State as a shape: a dot that is up, a ring that starts, a triangle that is down. */
