@@ -94,6 +94,13 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "The words of a guest are labelled and fenced, and the words of an owner never are.": (
         "tests/pegasus/main_agent/test_labels.py::test_only_the_words_of_guests_are_fenced",
     ),
+    "What a guest says changes no notes of other conversations, and the prompt of a chat in which one has written has none of them.": (
+        "tests/pegasus/main_agent/consolidation/test_consolidation.py::test_what_a_guest_says_goes_to_the_history_with_its_mark_and_changes_no_notes",
+        "tests/pegasus/main_agent/test_chat_prompt.py::test_nor_has_a_chat_in_which_a_guest_has_written",
+    ),
+    "Files of work for a guest are never those notes, nor the history of conversations.": (
+        "tests/pegasus/tools/test_gate.py::test_the_notes_of_owners_conversations_are_closed_to_work_for_a_guest",
+    ),
     # From text that gives orders
     "Text from outside carries a label from the moment it enters a conversation, and one that cannot be read counts too.": (
         "tests/pegasus/main_agent/test_labels.py::test_a_call_says_what_its_task_has_read_so_far",

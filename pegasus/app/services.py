@@ -42,6 +42,7 @@ from pegasus.main_agent import (
     SPAWN_ALIAS,
     AgentServices,
     AgentToolset,
+    ChatPrompts,
     Compactor,
     Consolidator,
     FileAccess,
@@ -234,6 +235,9 @@ def _agent_services(
         work=TaskDelegation(task_agent),
         compactor=compactor,
         consolidator=_consolidator(environment),
+        chat_prompts=ChatPrompts(environment.workspace, environment.files)
+        if environment.settings.agent.scope == "chat"
+        else None,
         traits=models.traits,
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.warning])), *SANDBOX_KEYS),
         files=in_force.follow(

@@ -14,6 +14,7 @@ The way of a message through the files, from the queue to the reply:
     queue_items         the item as an entry of the session, and the turn that it belongs to; reports of tasks for the queue
     session             the durable log, and the progress of each item; loaded and repaired by `session_loading`
     compaction          makes the session shorter when it comes near the model's window
+    chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
     pending_notes       those that are not written yet, as the session names them
     sent_files          files that a reply sends: checked, and kept before it is posted
@@ -49,6 +50,7 @@ from pegasus.main_agent.chat_commands import (
     describe_commands,
     persona_answer,
 )
+from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, find_open_tasks
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
@@ -92,6 +94,7 @@ __all__ = [
     "AgentStatus",
     "AgentToolset",
     "ArchivePage",
+    "ChatPrompts",
     "Compactor",
     "Consolidator",
     "EndedWork",

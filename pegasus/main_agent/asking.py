@@ -211,9 +211,9 @@ class ModelAsker:
         compactor, numbers = self._services.compactor, [item.n for item in thought.turn.items]
         is_lean = self._has_small_window(thought.model)
         while True:
-            request = self._request(thought.item, manner, first, is_lean=is_lean)
+            request = self._request(thought.turn, manner, first, is_lean=is_lean)
             if compactor is not None and await compactor.fit(self._session, request, numbers):
-                request = self._request(thought.item, manner, first, is_lean=is_lean)
+                request = self._request(thought.turn, manner, first, is_lean=is_lean)
             try:
                 return await self._call(thought, request, manner)
             except ModelError as error:
@@ -239,12 +239,13 @@ class ModelAsker:
         compactor = self._services.compactor
         return compactor is not None and compactor.context_window("default") < SMALL_WINDOW
 
-    def _request(self, item: Item, manner: Manner, first: ModelResponse | None, *, is_lean: bool) -> ModelRequest:
-        """Return the request: the whole session as turns, behind a prompt and tools that never change for this manner.
+    def _request(self, turn: AgentTurn, manner: Manner, first: ModelResponse | None, *, is_lean: bool) -> ModelRequest:
+        """Return the request: the whole session as turns, behind a prompt and tools that do not change for this manner.
 
         first: the answer that the model is nudged about. The label counts the usage for the channel and the number of this item.
         """
-        prompt, specs = self._services.toolset.profile(manner.speech, is_lean, manner.has_tools)
+        shared, specs = self._services.toolset.profile(manner.speech, is_lean, manner.has_tools)
+        item, prompt = turn.item, turn.prompt.after(shared, lean=is_lean)
         turns = tuple(self._session.projection.turns)
         if not manner.has_tools:
             turns = without_calls(turns)

@@ -43,6 +43,7 @@ from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import EndedWork, Withdraw
+from pegasus.main_agent.chat_prompt import NO_CHAT, ChatPrompt
 from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
@@ -245,6 +246,8 @@ class AgentTurn:
     """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
     stopped_elsewhere: bool = False
     """True if the /stop came from another chat than the message."""
+    prompt: ChatPrompt = NO_CHAT
+    """End of the prompt. It stays the same for all thoughts of the turn."""
 
     @property
     def items(self) -> list[Item]:

@@ -18,6 +18,7 @@ import attrs
 from actors import ActorError, Ref
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
@@ -75,6 +76,8 @@ class AgentServices:
     """Keeps the session within the model's window; None: nothing does."""
     consolidator: Consolidator | None = None
     """Makes notes of what leaves the window of a chat's messages; None: nothing leaves it."""
+    chat_prompts: ChatPrompts | None = None
+    """Makes the ends of prompts where each chat has its own session; None: there are none."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """What is known about each model's manners."""
     warnings: tuple[str, ...] = ()

@@ -170,6 +170,9 @@ class ThinkLoop:
             if not is_from_person:
                 await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
             await self._take_along(turn, self._services.config.burst_cap, may_join)
+        if (prompts := self._services.chat_prompts) is not None:
+            is_owner = self._principal(item).is_owner
+            turn.prompt = prompts.of(item.message.channel.address, session.entries, session.outside, is_owner=is_owner)
         try:
             await self._think_until_done(turn)
         except ModelError as error:

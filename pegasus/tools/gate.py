@@ -41,7 +41,7 @@ from pegasus.policy import (
 )
 from pegasus.storage import StorageError
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolOutcome
-from pegasus.tools.files import is_prompt_file, is_within, real_path
+from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
 from pegasus.tools.questions import CallQuestions
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
@@ -84,6 +84,9 @@ class PolicyGate:
         if tool.category == "file":  # a thread, since paths are followed on disks that may be slow
             describe = partial(describe_call, tool, arguments, context)
             call = await trio.to_thread.run_sync(describe, abandon_on_cancel=True)
+            if not context.principal.is_owner:
+                closed = await trio.to_thread.run_sync(notes_of_owners, context, abandon_on_cancel=True)
+                context = attrs.evolve(context, closed_paths=(*context.closed_paths, *closed))
         else:
             call = describe_call(tool, arguments, context)
         ruling = self.policy().decide(call, self.walls)

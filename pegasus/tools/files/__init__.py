@@ -6,7 +6,7 @@ folders.
 """
 
 from pegasus.tools.files.incoming import IncomingFile
-from pegasus.tools.files.paths import is_prompt_file, is_within, real_folder, real_folders, real_path
+from pegasus.tools.files.paths import is_prompt_file, is_within, notes_of_owners, real_folder, real_folders, real_path
 from pegasus.tools.files.reading import read_content
 from pegasus.tools.files.tools import file_tools, save_file
 
@@ -15,6 +15,7 @@ __all__ = [
     "file_tools",
     "is_prompt_file",
     "is_within",
+    "notes_of_owners",
     "read_content",
     "real_folder",
     "real_folders",

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pegasus.identity import NOTES_FILE, OWNER_FILES
+from pegasus.memory import NOTES_FOLDER
 from pegasus.tools.base import ToolContext, ToolError
 
 NEVER_ALLOWED: Final = ("/proc", "/sys", "/dev")
@@ -153,6 +154,15 @@ def is_prompt_file(context: ToolContext, path: str) -> bool:
     """Return whether a path leads to a file of the workspace that is part of every prompt, such as AGENTS.md."""
     inner = os.path.relpath(real_path(context, path), context.workspace)
     return inner.casefold() in _PROMPT_FILES
+
+
+def notes_of_owners(context: ToolContext) -> tuple[Path, ...]:
+    """Return the folder with the notes of owners' conversations and what is in it: closed to work for guests. Blocks briefly."""
+    folder = context.workspace / NOTES_FOLDER
+    try:
+        return (folder, *sorted(folder.iterdir()))
+    except OSError:
+        return (folder,)
 
 
 def _format_allowed(context: ToolContext) -> str:

@@ -221,7 +221,9 @@ def test_a_request_without_facts_is_harmless():
     assert Policy().decide(CallRequest("x", OWNER), Confinement()).decision is Decision.ALLOW
 
 
-@pytest.mark.parametrize("name", ["AGENTS.md", "agents.MD", "./SOUL.md", "sub/../USER.md", "HEARTBEAT.md", "link"])
+@pytest.mark.parametrize(
+    "name", ["AGENTS.md", "agents.MD", "./SOUL.md", "sub/../USER.md", "HEARTBEAT.md", "memory/MEMORY.md", "link"]
+)
 def test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace(context, name):
     """Otherwise a page could give orders to every conversation to come."""
     (context.workspace / "sub").mkdir()
@@ -239,3 +241,27 @@ def test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace(context
 def test_both_ends_of_a_move_count(context, tmp_path):
     call = describe_call(tool("move_file", "file"), {"from": "a", "to": str(tmp_path / "b")}, context)
     assert (call.reaches_out, call.stays_inside) == (True, False)
+
+
+@pytest.mark.parametrize("role", [Role.OWNER, Role.GUEST])
+async def test_the_notes_of_owners_conversations_are_closed_to_work_for_a_guest(context, role):
+    (context.workspace / "memory").mkdir()
+    (context.workspace / "memory" / "HISTORY.md").write_text("Ann's secret")
+    (context.workspace / "memory.md").write_text("a file like others")
+    context = attrs.evolve(
+        context, allowed_paths=(context.workspace,), principal=Principal(role, ChannelInfo("web", "c1"))
+    )
+    tools = {tool.name: tool for tool in file_tools()}
+    tool_executor = executor(Policy(), *tools.values())
+
+    async def run(name, **arguments):
+        return await tool_executor.run(tools[name], arguments, context)
+
+    for name, arguments in (
+        ("read_file", {"path": "memory/HISTORY.md"}),
+        ("read_file", {"path": "./memory/../memory/HISTORY.md"}),
+        ("grep_files", {"pattern": "secret"}),
+        ("grep_files", {"pattern": "secret", "path": "memory"}),
+    ):
+        assert ("Ann's secret" in (await run(name, **arguments)).content) is (role is Role.OWNER)
+    assert "a file like others" in (await run("grep_files", pattern="like others")).content
