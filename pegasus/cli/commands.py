@@ -57,6 +57,7 @@ MODULES: Final[Mapping[str, str]] = {
     "skills": "files",
     "sessions": "files",
     "persona": "persona",
+    "import": "importing",
     "cron": "cron",
     "pair": "pair",
     "token": "tokens",
@@ -319,10 +320,11 @@ class _MainGroup(CommandGroup):
         return ["run", *MODULES]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the help without blank lines before the list of commands, so that all of them are on the first screen."""
+        """Write the help without blank lines around the list of commands, so that all of them are on the first screen."""
         whole = ctx.make_formatter()
         super().format_help(ctx, whole)
         above, heading, rest = whole.getvalue().partition("Commands:\n")
+        rest = rest.replace("\n\nOptions:", "\nOptions:", 1)
         formatter.write("\n".join(filter(None, above.splitlines())) + "\n" + heading + rest)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

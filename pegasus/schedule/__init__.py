@@ -12,7 +12,17 @@ Main Agent or a background task, with the rights of whoever made the job. docs/u
 """
 
 from pegasus.schedule.heartbeat import Heartbeat
-from pegasus.schedule.jobs import JOBS_FILE, Job, JobDraft, decode_jobs, draft_job, job_view, jobs_view
+from pegasus.schedule.jobs import (
+    JOBS_FILE,
+    Job,
+    JobDraft,
+    decode_jobs,
+    draft_job,
+    encode_job,
+    encode_jobs,
+    job_view,
+    jobs_view,
+)
 from pegasus.schedule.keeper import ScheduleServices, schedule_keeper
 from pegasus.schedule.messages import (
     HEARTBEAT,
@@ -49,6 +59,8 @@ __all__ = [
     "cron_tool",
     "decode_jobs",
     "draft_job",
+    "encode_job",
+    "encode_jobs",
     "job_item",
     "job_view",
     "jobs_view",

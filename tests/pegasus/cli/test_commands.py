@@ -148,6 +148,7 @@ def test_help_lists_the_commands_that_are_there(pegasus):
         "skills",
         "sessions",
         "persona",
+        "import",
         "cron",
         "pair",
         "token",

@@ -1,0 +1,73 @@
+"""`pegasus import`: memory, sessions and jobs from the home of another agent."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import click
+
+from pegasus.cli.commands import JSON, pegasus
+from pegasus.cli.control import change_files, json_line, print_text
+from pegasus.host import Home, print_error, wall_clock
+from pegasus.importing import HOMES, ImportLine, ImportTarget, NotAHome, carry_out, find_everything, plan
+from pegasus.settings import Settings
+from pegasus.storage import StorageError
+
+_WORDS: Final = {
+    "imported": ("imported", "would import"),
+    "paused": ("imported, paused", "would import, paused"),
+    "there": ("imported before", "imported before"),
+    "left out": ("not imported", "would not import"),
+}
+
+
+@pegasus.declare(
+    "import",
+    click.Argument(["folder"], type=click.Path(path_type=Path)),
+    click.Option(["--from", "source"], type=click.Choice(list(HOMES)), required=True, help="Kind of the other home."),
+    click.Option(["--dry-run"], is_flag=True, help="Say what would be done, and change nothing."),
+    click.Option(["--as-mine"], is_flag=True, help="You have read it all: it counts as your own words."),
+    JSON,
+)
+def run_import(
+    home: Home,
+    settings: Settings,
+    *,
+    folder: Path,
+    source: str,
+    dry_run: bool = False,
+    as_mine: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Import memory, sessions and jobs of another agent from FOLDER."""
+    target = ImportTarget(home.data, settings.agent.scope, wall_clock, is_mine=as_mine)
+    try:
+        found = find_everything(folder.expanduser(), source)
+        lines = plan(found, target) if dry_run else change_files(home, partial(carry_out, found, target))
+    except (NotAHome, StorageError) as error:
+        print_error(f"pegasus: {error}")
+        return 1
+    if as_json:
+        print(json_line({"dryRun": dry_run, "lines": [attrs.asdict(line) for line in lines]}))
+    else:
+        print_text(report(lines, dry_run=dry_run))
+    return 0
+
+
+def report(lines: list[ImportLine], *, dry_run: bool) -> str:
+    """Return a line for each thing, and the sums."""
+    texts = []
+    for line in lines:
+        words = _WORDS[line.outcome][dry_run]
+        target = f" -> {line.target}" if line.target else ""
+        texts.append(f"{words}: {line.kind} {line.origin}{target}{f' ({line.reason})' if line.reason else ''}")
+    counts = {name: sum(line.outcome == name for line in lines) for name in _WORDS}
+    verb = "would be imported" if dry_run else "imported"
+    total = counts["imported"] + counts["paused"]
+    sums = (
+        f"{total} {verb} ({counts['paused']} paused), {counts['there']} imported before, {counts['left out']} left out."
+    )
+    return "\n".join([*texts, sums])

@@ -1,0 +1,265 @@
+"""Bringing what was found into a home of Pegasus, once.
+
+Everything is written by the journal, as at any other time, while the home is held: no daemon runs. What was imported is on record
+in `data/imports.json`, by kind of home and origin, so that a second import brings nothing twice, also if its owner has changed or
+deleted it here since. The record is written last. A crash before that is no harm: names of archives, ids of jobs and paths of
+memory depend on what is imported alone, so the next import finds it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from actors import Ref
+from pegasus.conversation import encode
+from pegasus.formatting import format_time, truncate
+from pegasus.importing.findings import Findings, FoundJob, FoundNote, FoundSession, ImportLine
+from pegasus.main_agent import GLOBAL, SessionFiles, files_of
+from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
+from pegasus.messages import Address, ChannelInfo
+from pegasus.policy import Principal, Role
+from pegasus.schedule import (
+    JOBS_FILE,
+    Job,
+    ScheduleError,
+    decode_jobs,
+    draft_job,
+    encode_job,
+    encode_jobs,
+    next_run,
+)
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.wire import decode_object, encode_line
+
+RECORD: Final = "imports.json"
+"""What was imported, below data/: `{"openclaw": {"workspace/MEMORY.md": "<SHA-256>"}}`."""
+OWNER: Final = ChannelInfo("cli", "main")
+"""The person who imports."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ImportTarget:
+    """The home that is imported into."""
+
+    data: Path
+    """Its data folder."""
+    scope: str
+    """The setting `agent.scope`."""
+    clock: Callable[[], int]
+    """Wall clock, ms."""
+    is_mine: bool = False
+    """The person has read the notes and jobs, and vouches for them as their own words."""
+
+
+def plan(found: Findings, target: ImportTarget) -> list[ImportLine]:
+    """Return what an import would do, without doing it. Blocks while it reads."""
+    record = _read_record(_bytes_of(target.data / RECORD))
+    lines = [_left_out(one.kind, one.origin, one.reason) for one in found.left_out]
+    folder = target.data / FOLDER
+
+    def before(kind: str, origin: str) -> ImportLine | None:
+        return _before(record, found, kind, origin)
+
+    return [
+        *(before("memory", note.origin) or _note_line(note, (folder / note.path).exists()) for note in found.notes),
+        *(before("session", session.origin) or _session_line(session) for session in found.sessions),
+        *(before("job", job.origin) or _job_line(job, target, found.source)[0] for job in found.jobs),
+        *lines,
+    ]
+
+
+async def carry_out(found: Findings, target: ImportTarget, journal: Ref[JournalMessage]) -> list[ImportLine]:
+    """Import, and return what became of each thing.
+
+    Raises StorageError if the disk refuses; what was written until then stays, and the next import goes on from there.
+    """
+    record = _read_record(await journal.ask(ReadFile, RECORD))
+    steps = _Steps(found, target, journal, record)
+    lines = [line async for line in steps.lines()]
+    done = record.setdefault(found.source, {})
+    done.update({_key(line.kind, line.origin): line.target for line in lines if line.outcome in ("imported", "paused")})
+    await journal.ask(ReplaceFile, RECORD, encode_line(record))
+    return [*lines, *(_left_out(one.kind, one.origin, one.reason) for one in found.left_out)]
+
+
+class _Steps:
+    """The steps of one import."""
+
+    def __init__(
+        self, found: Findings, target: ImportTarget, journal: Ref[JournalMessage], record: dict[str, dict[str, str]]
+    ) -> None:
+        self._found = found
+        self._target = target
+        self._journal = journal
+        self._record = record
+
+    async def lines(self) -> AsyncIterator[ImportLine]:
+        """Carry out one step after the other, and yield what became of it."""
+        for note in self._found.notes:
+            yield _before(self._record, self._found, "memory", note.origin) or await self._note(note)
+        taken: set[str] = set()
+        for session in self._found.sessions:
+            yield _before(self._record, self._found, "session", session.origin) or await self._session(session, taken)
+        jobs = await self._journal.ask(ReadFile, JOBS_FILE)
+        for line in await self._jobs(jobs):
+            yield line
+
+    async def _note(self, note: FoundNote) -> ImportLine:
+        memory = memory_in(self._target.data, self._journal, self._target.clock)
+        if any(file.path == note.path for file in await memory.list()):
+            return _note_line(note, is_there=True)
+        source = "user" if self._target.is_mine else "file"
+        by = Author("user", channel="cli:import", why=f"imported from {self._found.source}", source=source)
+        try:
+            await memory.write(note.path, _page(note), by)
+        except MemoryRefused as error:
+            return _left_out("memory", note.origin, str(error))
+        return ImportLine("imported", "memory", note.origin, note.path)
+
+    async def _session(self, session: FoundSession, taken: set[str]) -> ImportLine:
+        line = _session_line(session)
+        if line.outcome != "imported":
+            return line
+        files = _files_of(session, self._target.scope, self._found.source)
+        entries = session.entries
+        if self._target.is_mine:
+            entries = tuple(attrs.evolve(entry, metadata={}) if entry.role != "tool" else entry for entry in entries)
+        content = b"".join(map(encode, entries))
+        for name in _archive_names(session):
+            path = f"{files.folder}/{files.file(name)}"
+            there = _bytes_of(self._target.data / path)
+            if path not in taken and there in (b"", content):
+                break
+        taken.add(path)
+        if there != content:
+            await self._journal.ask(ReplaceFile, path, content)
+        return attrs.evolve(line, target=path)
+
+    async def _jobs(self, content: bytes) -> list[ImportLine]:
+        """Add the jobs to the file of all jobs, in one step."""
+        try:
+            jobs, problems = decode_jobs(content)
+        except ValueError as error:
+            jobs, problems = [], [str(error)]
+        if problems and self._found.jobs:
+            reason = f"{JOBS_FILE} here is damaged ({problems[0]}); start the agent once, which repairs it"
+            return [_left_out("job", job.origin, reason) for job in self._found.jobs]
+        by_id, lines = {job.id: job for job in jobs}, []
+        for found in self._found.jobs:
+            line = _before(self._record, self._found, "job", found.origin)
+            if line is None:
+                line, job = _job_line(found, self._target, self._found.source)
+                if job is not None:
+                    by_id.setdefault(job.id, job)
+            lines.append(line)
+        if len(by_id) > len(jobs):
+            await self._journal.ask(ReplaceFile, JOBS_FILE, encode_jobs(map(encode_job, by_id.values())))
+        return lines
+
+
+# ------------------------------------------------------------------ lines
+
+
+def _left_out(kind: str, origin: str, reason: str) -> ImportLine:
+    return ImportLine("left out", kind, origin, reason=reason)
+
+
+def _key(kind: str, origin: str) -> str:
+    return f"{kind} {origin}"
+
+
+def _before(record: Mapping[str, Mapping[str, str]], found: Findings, kind: str, origin: str) -> ImportLine | None:
+    """Return the line of something that was imported before."""
+    target = record.get(found.source, {}).get(_key(kind, origin))
+    return None if target is None else ImportLine("there", kind, origin, target)
+
+
+def _note_line(note: FoundNote, is_there: bool) -> ImportLine:
+    if is_there:
+        return _left_out("memory", note.origin, f"{note.path} is there already; rename or delete it to import this")
+    return ImportLine("imported", "memory", note.origin, note.path)
+
+
+def _session_line(session: FoundSession) -> ImportLine:
+    if not session.entries:
+        return _left_out("session", session.origin, "there is nothing in it that was said")
+    left = f"without {session.left_out} parts that are no text or cannot be read" if session.left_out else ""
+    return ImportLine("imported", "session", session.origin, reason=left)
+
+
+def _job_line(found: FoundJob, target: ImportTarget, source: str) -> tuple[ImportLine, Job | None]:
+    """Return the line of a job, and the job, None if there can be none."""
+    now, principal = target.clock(), Principal(Role.OWNER, OWNER)
+    try:
+        draft = draft_job(
+            {**found.values, "name": truncate(str(found.values.get("name", "")), 60)}, now, principal, None
+        )
+    except ScheduleError as error:
+        return _left_out("job", found.origin, str(error)), None
+    job = Job(
+        id=f"j-{sha256(f'{source} {found.origin}'.encode()).hexdigest()[:8]}",
+        schedule=draft.schedule,
+        prompt=draft.prompt,
+        channel=str(draft.channel.address),
+        name=draft.name,
+        kind=draft.kind,
+        enabled=not found.paused,
+        next=None if found.paused else next_run(draft.schedule, now),
+        by=str(OWNER.address),
+        outside=() if target.is_mine else ("file",),
+    )
+    outcome = ImportLine("paused" if found.paused else "imported", "job", found.origin, job.id, "; ".join(found.paused))
+    return outcome, job
+
+
+# ------------------------------------------------------------------ forms
+
+
+def _page(note: FoundNote) -> str:
+    """Return a note as a page of memory, with a heading and a summary."""
+    if note.text.startswith("# ") and "\n> Summary:" in note.text:
+        return note.text
+    return f"# Imported: {note.origin}\n\n> Summary: notes of another agent, imported from {note.origin}\n\n{note.text}"
+
+
+def _files_of(session: FoundSession, scope: str, source: str) -> SessionFiles:
+    """Return the session of the chat that a conversation belongs to; that of the import itself if no chat is known."""
+    if scope != "chat":
+        return GLOBAL
+    is_known = session.type and session.channel_id
+    return files_of(scope, Address(session.type, session.channel_id) if is_known else Address("import", source))
+
+
+def _archive_names(session: FoundSession) -> Iterator[str]:
+    """Yield the names that its archive may have: that of its last time, then with numbers."""
+    stem = format_time(max((entry.ts for entry in session.entries), default=0), "%Y-%m-%d-%H%M%S")
+    yield f"{stem}.jsonl"
+    for number in range(2, 1_000_000):
+        yield f"{stem}-{number}.jsonl"
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _read_record(content: bytes) -> dict[str, dict[str, str]]:
+    """Return the record. One that cannot be read counts as an error: an import could bring everything twice."""
+    if not content.strip():
+        return {}
+    try:
+        found = decode_object(content)
+    except ValueError as error:
+        raise StorageError(f"{RECORD} cannot be read ({error}); move it away to import everything anew") from None
+    return {
+        source: {str(key): str(value) for key, value in items.items()}
+        for source, items in found.items()
+        if isinstance(items, dict)
+    }

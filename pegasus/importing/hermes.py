@@ -1,0 +1,190 @@
+"""Homes of Hermes Agent (`~/.hermes`).
+
+    memories/MEMORY.md  USER.md     notes; entries are separated by lines with "§"
+    state.db                        SQLite: tables `sessions` and `messages`
+    cron/jobs.json                  {"jobs": […]}
+    SOUL.md                         its character
+    .env  auth.json  config.yaml    settings and keys
+
+The database is copied before it is opened, with its write-ahead log, so that nothing in the foreign home changes. It is opened
+without trust: no code of its schema runs, and a query that takes too long is ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from pegasus.importing.findings import Findings, FoundJob, FoundSession
+from pegasus.importing.reading import CannotRead, ForeignFolder
+from pegasus.importing.shared import add_note, add_persona, add_settings, each_job, known_channels
+from pegasus.importing.texts import address_of, entry_of, time_of
+from pegasus.messages import ChannelInfo, Metadata
+
+MARKS: Final = ("config.yaml", "memories", "state.db", "cron")
+"""Names in such a home."""
+SETTINGS: Final = (".env", "auth.json", "config.yaml")
+DATABASE: Final = "state.db"
+LARGEST_DATABASE: Final = 512 << 20
+"""Bytes of the database."""
+MOST_MESSAGES: Final = 100_000
+"""Messages of one session."""
+QUERY_SECONDS: Final = 120.0
+"""Seconds that the database may take in all."""
+STRUCTURED: Final = "\0json:"
+"""Beginning of a content that is a list of blocks."""
+
+
+def read_hermes(folder: ForeignFolder) -> Findings:
+    """Return what a home has."""
+    found = Findings("hermes")
+    for name, path in (("memories/MEMORY.md", "facts/hermes-memory"), ("memories/USER.md", "facts/hermes-user")):
+        try:
+            text = folder.text(name)
+        except CannotRead as error:
+            found.skip("memory", name, str(error))
+            continue
+        if text is not None:
+            entries = [" ".join(entry.split()) for entry in text.split("\n§\n")]
+            add_note(found, name, path, "\n".join(f"- {entry.removeprefix('- ')}" for entry in entries if entry))
+    add_persona(found, folder, "")
+    _add_sessions(found, folder)
+    for origin, job in each_job(found, folder, "cron/jobs.json"):
+        _add_job(found, origin, job)
+    add_settings(found, folder, SETTINGS)
+    return found
+
+
+# ------------------------------------------------------------------ sessions
+
+
+def _add_sessions(found: Findings, folder: ForeignFolder) -> None:
+    try:
+        content = folder.content(DATABASE, LARGEST_DATABASE)
+        log = folder.content(f"{DATABASE}-wal", LARGEST_DATABASE)
+    except CannotRead as error:
+        found.skip("session", DATABASE, str(error))
+        return
+    if content is None:
+        return
+    with tempfile.TemporaryDirectory(prefix="pegasus-import-") as temporary:
+        copy = Path(temporary) / DATABASE
+        copy.write_bytes(content)
+        if log:
+            copy.with_name(f"{DATABASE}-wal").write_bytes(log)
+        try:
+            with closing(sqlite3.connect(copy)) as database:
+                _guard(database)
+                for session in _sessions(database):
+                    found.sessions.append(session)
+        except (sqlite3.Error, UnicodeError, OverflowError) as error:
+            found.skip("session", DATABASE, f"it cannot be read ({error})")
+
+
+def _guard(database: sqlite3.Connection) -> None:
+    end = time.monotonic() + QUERY_SECONDS
+    database.text_factory = lambda data: data.decode("utf-8", "replace")
+    database.execute("PRAGMA trusted_schema = OFF")
+    database.set_progress_handler(lambda: int(time.monotonic() > end), 100_000)
+
+
+def _sessions(database: sqlite3.Connection) -> Iterator[FoundSession]:
+    """Yield the sessions, oldest first. Columns that came with later versions may be missing."""
+    columns = {row[1] for row in database.execute("PRAGMA table_info(sessions)")}
+    chat = "chat_id" if "chat_id" in columns else "user_id" if "user_id" in columns else "NULL"
+    for id, source, channel_id in database.execute(f"SELECT id, source, {chat} FROM sessions ORDER BY started_at, id"):  # noqa: S608
+        type, name = str(source or ""), str(channel_id or "")
+        channel, entries, left_out = ChannelInfo(type or "import", name or "hermes"), [], 0
+        rows = database.execute(
+            "SELECT role, content, timestamp, tool_calls, tool_call_id FROM messages WHERE session_id = ? ORDER BY id LIMIT ?",
+            (id, MOST_MESSAGES),
+        )
+        for role, content, ts, calls, call_id in rows:
+            entry, others = entry_of(role, _decoded(content), time_of(ts) or 0, channel, _decoded_calls(calls), call_id)
+            left_out += others
+            if entry is not None:
+                entries.append(entry)
+        yield FoundSession(f"{DATABASE}: {id}", type, name, tuple(entries), left_out)
+
+
+def _decoded(content: object) -> object:
+    if isinstance(content, str) and content.startswith(STRUCTURED):
+        try:
+            return json.loads(content.removeprefix(STRUCTURED))
+        except (ValueError, RecursionError):
+            return None
+    return content
+
+
+def _decoded_calls(calls: object) -> object:
+    try:
+        return json.loads(calls) if isinstance(calls, str) and calls else None
+    except (ValueError, RecursionError):
+        return None
+
+
+# ------------------------------------------------------------------ jobs
+
+
+def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
+    prompt = job.get("prompt")
+    if job.get("script") or job.get("no_agent"):
+        found.skip("job", origin, "it runs a program of that home")
+        return
+    if not isinstance(prompt, str) or not prompt.strip():
+        found.skip("job", origin, "it has no prompt")
+        return
+    schedule = _schedule(job["schedule"])
+    if schedule is None:
+        found.skip("job", origin, "its schedule makes no sense")
+        return
+    address, paused = _target(job)
+    skills, repeat = job.get("skills") or job.get("skill"), job.get("repeat")
+    if skills:
+        paused.append("it uses skills that there may not be here")
+    times = repeat.get("times") if isinstance(repeat, dict) else None
+    if times and "at" not in schedule:
+        paused.append(f"it was to run {times} times only")
+    paused += [f"it sets {key} for itself" for key in ("model", "workdir", "context_from") if job.get(key)]
+    if job.get("enabled", True) is not True or job.get("state") == "paused":
+        paused.append("it was paused")
+    values: Metadata = {
+        "schedule": schedule,
+        "prompt": prompt,
+        "channel": address,
+        "kind": "task",
+        "name": str(job.get("name") or ""),
+    }
+    found.jobs.append(FoundJob(origin, values, tuple(paused)))
+
+
+def _schedule(given: Mapping[str, Any]) -> Metadata | None:
+    match given.get("kind"):
+        case "once" if isinstance(given.get("run_at"), str):
+            return {"at": given["run_at"]}
+        case "interval" if isinstance(given.get("minutes"), int | float) and given["minutes"] > 0:
+            return {"every": given["minutes"] * 60.0}
+        case "cron" if isinstance(given.get("expr"), str):
+            return {"cron": given["expr"]}
+    return None
+
+
+def _target(job: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return where a job speaks, and why it is paused if that is not known here."""
+    deliver, origin = job.get("deliver") or "local", job.get("origin")
+    if deliver == "origin" and isinstance(origin, dict):
+        address, reason = address_of(origin.get("platform"), origin.get("chat_id"), known_channels())
+    elif isinstance(deliver, str) and ":" in deliver:
+        type, _, id = deliver.partition(":")
+        address, reason = address_of(type, id.partition(":")[0], known_channels())
+    elif deliver == "local":
+        address, reason = "cli:main", "its result was only kept in a file"
+    else:
+        address, reason = "cli:main", "it does not say in which chat it speaks"
+    return address, [reason] if reason else []

@@ -1,0 +1,121 @@
+"""Homes of nanobot (`~/.nanobot`).
+
+workspace/memory/MEMORY.md  HISTORY.md  history.jsonl   notes; a history is one of the two
+workspace/USER.md
+workspace/sessions/*.jsonl  sessions/*.jsonl            sessions; older versions had them beside the workspace
+cron/jobs.json  workspace/cron/jobs.json                {"version": 1, "jobs": […]}
+workspace/SOUL.md AGENTS.md …                           its character
+config.json                                             settings and keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pegasus.importing.findings import Findings, FoundJob, FoundSession
+from pegasus.importing.reading import LARGEST_SESSION, CannotRead, ForeignFolder
+from pegasus.importing.shared import (
+    add_note,
+    add_notes,
+    add_persona,
+    add_settings,
+    cron_values,
+    each_job,
+    known_channels,
+)
+from pegasus.importing.texts import address_of, entry_of, json_lines, time_of
+from pegasus.messages import ChannelInfo, Metadata
+
+MARKS: Final = ("config.json", "workspace", "sessions", "cron")
+"""Names in such a home."""
+SETTINGS: Final = ("config.json", ".env")
+
+
+def read_nanobot(folder: ForeignFolder) -> Findings:
+    """Return what a home has."""
+    found = Findings("nanobot")
+    add_notes(found, folder, "workspace/memory/MEMORY.md", "facts/nanobot-memory")
+    add_notes(found, folder, "workspace/USER.md", "facts/nanobot-user")
+    add_notes(found, folder, "workspace/memory/HISTORY.md", "episodes/nanobot-history")
+    _add_history(found, folder, "workspace/memory/history.jsonl")
+    add_persona(found, folder, "workspace/")
+    for place in ("workspace/sessions", "sessions"):
+        _add_sessions(found, folder, place)
+    for place in ("cron/jobs.json", "workspace/cron/jobs.json"):
+        for origin, job in each_job(found, folder, place):
+            _add_job(found, origin, job)
+    add_settings(found, folder, SETTINGS)
+    return found
+
+
+def _add_history(found: Findings, folder: ForeignFolder, name: str) -> None:
+    """Add the history of newer versions: lines of `{"cursor", "timestamp", "content"}`."""
+    try:
+        text = folder.text(name)
+    except CannotRead as error:
+        found.skip("memory", name, str(error))
+        return
+    lines = [line for line in json_lines(text or "") if line is not None and isinstance(line.get("content"), str)]
+    entries = [f"- {line.get('timestamp', '')} {line['content'].strip()}" for line in lines]
+    if entries:
+        add_note(found, name, "episodes/nanobot-history", "\n".join(entries))
+
+
+def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
+    try:
+        names = folder.names(place, ".jsonl")
+    except CannotRead as error:
+        found.skip("session", place, str(error))
+        return
+    for name in names:
+        try:
+            found.sessions.append(_session(name, folder.text(name, LARGEST_SESSION) or ""))
+        except CannotRead as error:
+            found.skip("session", name, str(error))
+
+
+def _session(origin: str, text: str) -> FoundSession:
+    """Return a session. Its first line has the key, `<channel>:<chatId>`; without one it is in the name of the file, with "_"."""
+    type, _, channel_id = origin.rpartition("/")[2].removesuffix(".jsonl").partition("_")
+    entries, left_out = [], 0
+    for line in json_lines(text):
+        if line is None:
+            left_out += 1
+        elif line.get("_type") == "metadata":
+            if isinstance(line.get("key"), str) and ":" in line["key"]:
+                type, _, channel_id = line["key"].partition(":")
+        else:
+            channel = ChannelInfo(type or "import", channel_id or "nanobot")
+            ts, calls = time_of(line.get("timestamp")) or 0, line.get("tool_calls")
+            entry, others = entry_of(
+                line.get("role"), line.get("content"), ts, channel, calls, line.get("tool_call_id")
+            )
+            left_out += others
+            if entry is not None:
+                entries.append(entry)
+    return FoundSession(origin, type, channel_id, tuple(entries), left_out)
+
+
+def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
+    payload: Any = job.get("payload") if isinstance(job.get("payload"), dict) else {}
+    prompt = payload.get("message")
+    if payload.get("kind") == "system_event":
+        found.skip("job", origin, "it is a job of the program itself")
+        return
+    if not isinstance(prompt, str) or not prompt.strip():
+        found.skip("job", origin, "it has no prompt")
+        return
+    schedule, paused = cron_values(job.get("schedule"))
+    if schedule is None:
+        found.skip("job", origin, paused[0])
+        return
+    key = str(payload.get("sessionKey") or payload.get("session_key") or "").partition(":")
+    channel = payload.get("channel") or payload.get("originChannel") or payload.get("origin_channel") or key[0]
+    to = payload.get("to") or payload.get("originChatId") or payload.get("origin_chat_id") or key[2]
+    address, reason = address_of(channel, to, known_channels())
+    paused += [reason] if reason else []
+    if job.get("enabled", True) is not True:
+        paused.append("it was paused")
+    values: Metadata = {"schedule": schedule, "prompt": prompt, "channel": address, "name": str(job.get("name", ""))}
+    found.jobs.append(FoundJob(origin, values, tuple(paused)))

@@ -1,0 +1,129 @@
+"""Homes of OpenClaw (`~/.openclaw`).
+
+workspace/MEMORY.md  USER.md  memory/YYYY-MM-DD.md     notes
+agents/<id>/sessions/<sessionId>.jsonl                 sessions; sessions.json says to which chat each belongs
+cron/jobs.json                                         {"version": 1, "jobs": […]}
+workspace/SOUL.md AGENTS.md IDENTITY.md …              its character
+openclaw.json  credentials/  agents/<id>/agent/        settings and keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pegasus.importing.findings import Findings, FoundJob, FoundSession
+from pegasus.importing.reading import LARGEST_SESSION, CannotRead, ForeignFolder
+from pegasus.importing.shared import (
+    add_notes,
+    add_persona,
+    add_settings,
+    cron_values,
+    each_job,
+    known_channels,
+)
+from pegasus.importing.texts import address_of, entry_of, json_lines, json_object, time_of
+from pegasus.messages import ChannelInfo, Metadata
+
+MARKS: Final = ("openclaw.json", "workspace", "agents", "cron")
+"""Names in such a home."""
+SETTINGS: Final = ("openclaw.json", "credentials", ".env", "auth-profiles.json")
+
+
+def read_openclaw(folder: ForeignFolder) -> Findings:
+    """Return what a home has."""
+    found = Findings("openclaw")
+    add_notes(found, folder, "workspace/MEMORY.md", "facts/openclaw-memory")
+    add_notes(found, folder, "workspace/USER.md", "facts/openclaw-user")
+    for name in folder.names("workspace/memory", ".md"):
+        add_notes(found, folder, name, f"episodes/openclaw-{name.rpartition('/')[2].removesuffix('.md')}")
+    add_persona(found, folder, "workspace/")
+    for agent in folder.names("agents", ""):
+        _add_sessions(found, folder, f"{agent}/sessions")
+    for origin, job in each_job(found, folder, "cron/jobs.json"):
+        _add_job(found, origin, job)
+    add_settings(found, folder, SETTINGS)
+    return found
+
+
+def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
+    try:
+        names = folder.names(place, ".jsonl")
+        chats = _chats(folder.text(f"{place}/sessions.json") or "")
+    except CannotRead as error:
+        found.skip("session", place, str(error))
+        return
+    for name in names:
+        try:
+            text = folder.text(name, LARGEST_SESSION) or ""
+        except CannotRead as error:
+            found.skip("session", name, str(error))
+            continue
+        session = name.rpartition("/")[2].removesuffix(".jsonl")
+        found.sessions.append(_session(name, text, *chats.get(session, ("", ""))))
+
+
+def _chats(index: str) -> dict[str, tuple[str, str]]:
+    """Return channel type and chat of each session by its id. A key is as `agent:main:telegram:direct:42` or `agent:main:main`."""
+    chats = {}
+    for key, entry in (json_object(index) or {}).items():
+        if not (isinstance(entry, dict) and isinstance(entry.get("sessionId"), str)):
+            continue
+        parts = key.split(":")
+        if len(parts) >= 5 and parts[0] == "agent":
+            chats[entry["sessionId"]] = parts[2], ":".join(parts[4:])
+    return chats
+
+
+def _session(origin: str, text: str, type: str, channel_id: str) -> FoundSession:
+    channel, entries, left_out = ChannelInfo(type or "import", channel_id or "openclaw"), [], 0
+    for line in json_lines(text):
+        message = line.get("message") if line is not None else None
+        if line is None or not isinstance(message, dict):
+            left_out += line is None
+            continue
+        content = message.get("content")
+        calls = [one for one in content if _is_call(one)] if isinstance(content, list) else None
+        ts = time_of(message.get("timestamp")) or time_of(line.get("timestamp")) or 0
+        entry, others = entry_of(message.get("role"), content, ts, channel, calls, message.get("toolCallId"))
+        left_out += others
+        if entry is not None:
+            entries.append(entry)
+    return FoundSession(origin, type, channel_id, tuple(entries), left_out)
+
+
+def _is_call(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") in ("toolCall", "tool_use")
+
+
+def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
+    payload: Any = job.get("payload") if isinstance(job.get("payload"), dict) else {}
+    prompt = payload.get("text") or payload.get("message")
+    if not isinstance(prompt, str) or not prompt.strip():
+        found.skip("job", origin, "it has no prompt")
+        return
+    schedule, paused = cron_values(job.get("schedule"))
+    if schedule is None:
+        found.skip("job", origin, paused[0])
+        return
+    delivery: Any = job.get("delivery") if isinstance(job.get("delivery"), dict) else {}
+    channel, to = delivery.get("channel", payload.get("channel")), delivery.get("to", payload.get("to"))
+    if payload.get("kind") == "systemEvent" and not channel:
+        address = "cli:main"  # the main session, whose home is the terminal here
+    else:
+        address, reason = address_of(channel, to, known_channels())
+        paused += [reason] if reason else []
+    if delivery.get("mode") in ("none", "webhook"):
+        paused.append(f"its result goes to {'a webhook' if delivery['mode'] == 'webhook' else 'nobody'} there")
+    paused += [f"it sets {key} for itself" for key in ("model", "thinking", "timeoutSeconds") if payload.get(key)]
+    if job.get("enabled") is not True:
+        paused.append("it was paused")
+    kind = "task" if job.get("sessionTarget") == "isolated" else "message"
+    values: Metadata = {
+        "schedule": schedule,
+        "prompt": prompt,
+        "channel": address,
+        "kind": kind,
+        "name": str(job.get("name", "")),
+    }
+    found.jobs.append(FoundJob(origin, values, tuple(paused)))

@@ -1,0 +1,97 @@
+"""Reading files of a folder that nobody vouches for.
+
+Only regular files are opened, and no link is followed below the folder: the kernel refuses them (`O_NOFOLLOW`), for the file and for
+each folder on the way to it. A FIFO does not block the reader (`O_NONBLOCK`), and a file that is too large is not read at all.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+LARGEST_TEXT: Final = 4 << 20
+"""Bytes of a file of notes or jobs."""
+LARGEST_SESSION: Final = 64 << 20
+"""Bytes of a session."""
+MOST_FILES: Final = 20_000
+"""Files of a folder that are looked at."""
+
+
+class CannotRead(Exception):
+    """A file that is not read. str() is the reason, in a few words."""
+
+
+class ForeignFolder:
+    """A folder with files of others: `ForeignFolder(Path("~/.openclaw").expanduser()).text("workspace/MEMORY.md")`."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError if it is no folder that can be read."""
+        self.path = path.resolve(strict=True)
+        os.scandir(self.path).close()
+
+    def text(self, name: str, limit: int = LARGEST_TEXT) -> str | None:
+        """Return the text of a file, None if there is none. Bytes that are no UTF-8 are replaced. Raises CannotRead."""
+        content = self.content(name, limit)
+        return None if content is None else content.decode("utf-8-sig", "replace")
+
+    def content(self, name: str, limit: int = LARGEST_TEXT) -> bytes | None:
+        """Return the bytes of a file, None if there is none. name: its path, with "/". Raises CannotRead."""
+        try:
+            with self._opened(name) as descriptor:
+                found = os.fstat(descriptor)
+                if not stat.S_ISREG(found.st_mode):
+                    raise CannotRead("it is no regular file")
+                if found.st_size > limit:
+                    raise CannotRead(f"it has {found.st_size:,} bytes; at most {limit:,} are read")
+                with os.fdopen(os.dup(descriptor), "rb") as file:
+                    content = file.read(limit + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise CannotRead(
+                "it is a link" if self._is_link(name) else f"it cannot be read ({error.strerror})"
+            ) from None
+        if len(content) > limit:
+            raise CannotRead(f"it grows while it is read; at most {limit:,} bytes are read")
+        return content
+
+    def names(self, folder: str, suffix: str) -> list[str]:
+        """Return the paths of the entries of a folder whose names end so, sorted; [] if there is no such folder. Raises CannotRead."""
+        try:
+            with self._opened(folder) as descriptor, os.scandir(descriptor) as entries:
+                found = [entry.name for _, entry in zip(range(MOST_FILES), entries, strict=False)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise CannotRead(f"it is a link, or cannot be read ({error.strerror})") from None
+        readable = (name for name in found if name.endswith(suffix) and _is_plain(name))
+        return sorted(f"{folder}/{name}" if folder else name for name in readable)
+
+    @contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        """Open a file or folder below, step by step, so that no link is followed on the way."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        descriptor = os.open(self.path, flags | os.O_DIRECTORY)
+        try:
+            for part in [part for part in name.split("/") if part]:
+                inner = os.open(part, flags, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = inner
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _is_link(self, name: str) -> bool:
+        with suppress(OSError, ValueError):
+            parts = name.split("/")
+            return any(self.path.joinpath(*parts[: n + 1]).is_symlink() for n in range(len(parts)))
+        return False
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name can be shown and written: valid Unicode without control characters."""
+    return name.isprintable() and not any(0xD800 <= ord(character) <= 0xDFFF for character in name)
