@@ -92,7 +92,7 @@ def run_list(home: Home, settings: Settings, *, chat: str, limit: int, offset: i
     click.Option(["--json", "as_json"], is_flag=True, help="The lines as they are stored."),
 )
 def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int:
-    """Show all of one session: that of all channels, an archive, or that of a chat (TYPE:ID)."""
+    """Show all of a session, an archive, or a chat (TYPE:ID)."""
     # Only names that a session can have are opened: FILE is no path, so that "../" leads nowhere.
     place = find_session(name)
     if place is None:
