@@ -46,6 +46,9 @@ NO_SPACE: Final = 50 << 20
 """Bytes free below which messages may soon not be accepted any more."""
 _PACKAGE: Final = "pegasus-agent"
 
+FEW_CALLS: Final = 10
+"""Model calls at once that are few for a conversation with each chat."""
+
 
 @attrs.frozen
 class Finding:
@@ -181,6 +184,10 @@ def _models(examined: Examined) -> Iterator[Finding]:
         yield Finding("keys", NOTE, text, f"choose a model: {program_name()} init")
     else:
         yield Finding("keys", OK, f"{spec} answers; {program_name()} init tries a call")
+    calls = settings.models.max_concurrent_calls
+    if settings.agent.scope == "chat" and calls < FEW_CALLS:
+        text = f'agent.scope is "chat", and {calls} model calls run at once: chats that talk at the same time wait for each other'
+        yield Finding("keys", NOTE, text, "raise models.max_concurrent_calls to what the provider allows")
 
 
 def _home(examined: Examined) -> Iterator[Finding]:

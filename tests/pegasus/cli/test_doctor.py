@@ -63,6 +63,13 @@ def test_mistakes_in_the_settings(findings, home):
     assert {"home", "files", "installation"} <= set(found), "the others are made all the same"
 
 
+def test_few_model_calls_for_many_chats(findings, home):
+    _, found = findings("--set", "agent.scope=chat")
+    assert any("3 model calls run at once" in finding["text"] for finding in found["keys"])
+    _, found = findings("--set", "agent.scope=chat", "--set", "models.max_concurrent_calls=20")
+    assert not any("at once" in finding["text"] for finding in found["keys"])
+
+
 def test_a_model_without_its_key(findings, home):
     code, found = findings("--set", "models.fallback=['openai/x']")
     assert (code, "keys" in found) == (1, False)

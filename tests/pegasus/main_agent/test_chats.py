@@ -267,6 +267,21 @@ async def test_while_all_think_the_stop_of_another_chat_is_answered(autojump_clo
         assert (await web.next_reply()).channel.channel_id == "c"
 
 
+async def test_chats_that_are_not_in_memory_leave_no_task_behind(autojump_clock):
+    web = FakeChannel("web")
+    async with open_chats(ScriptedModel(echo), settings=each_chat(max_active_chats=3), web=web) as world:
+        counts = []
+        for number in range(120):
+            await world.say("hello", chat(f"c{number}"))
+            await web.next_reply()
+            await world.idle()
+            counts.append(trio.lowlevel.current_statistics().tasks_living)
+        assert max(counts[60:]) <= max(counts[:60])
+        await trio.sleep(KEEP_IDLE + 1)
+        assert (await world.status()).chats == 0
+        assert trio.lowlevel.current_statistics().tasks_living < counts[0]
+
+
 async def test_an_idle_chat_is_parked_and_comes_back_with_its_conversation(autojump_clock):
     web = FakeChannel("web")
     async with open_chats(ScriptedModel(echo), web=web) as world:
@@ -337,6 +352,29 @@ async def test_a_chat_whose_file_cannot_be_read_disturbs_no_other_and_goes_on_wh
         assert (await web.next_reply()).channel.channel_id == "b"
         disk.unreadable = ""
         assert (await web.next_reply()).text == "1: hello"
+
+
+async def test_a_chat_whose_work_fails_again_and_again_disturbs_no_other_and_is_told_so(autojump_clock):
+    web = FakeChannel("web")
+
+    def model(request):
+        if "poison" in request.turns[-1].text:
+            raise RuntimeError("a defect")
+        return echo(request)
+
+    async with open_chats(ScriptedModel(model), web=web) as world:
+        await world.say("poison", chat("a"))
+        for _ in range(20):
+            await world.say("hello", chat("b"))
+            await trio.sleep(1)
+        others = [message for message in web.replies if message.channel.channel_id == "b"]
+        assert len(others) == 20
+        await world.idle()
+        [told] = [message.text for message in web.replies if message.channel.channel_id == "a"]
+        assert "work on your message failed 3 times" in told
+        await world.say("and now?", chat("a"))
+        await world.idle()
+        assert "and now?" in web.replies[-1].text
 
 
 async def test_an_agent_that_was_replaced_writes_nothing_more(autojump_clock):
