@@ -25,7 +25,7 @@ from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.messages import Address, InboundMessage
 from pegasus.models import LanguageModel, TraitStore
-from pegasus.settings import AgentSettings, Settings
+from pegasus.settings import AgentSettings, Settings, present
 from pegasus.tools import ToolContext, base_context
 from pegasus.wire import to_wire
 
@@ -90,6 +90,10 @@ class AgentServices:
     for_chat: Callable[[Address], AgentServices] | None = None
     """Returns the services for the agent of one chat: its model may be another one, and its compactor has the state of its session.
     None: all chats are served alike."""
+
+    def at_present(self) -> AgentServices:
+        """Return the services with the settings of this moment: what a thought sees of them does not change while it lasts."""
+        return attrs.evolve(self, config=present(self.config), toolset=present(self.toolset))
 
     def for_one_chat(self, chat: Address) -> AgentServices:
         """Return the services for the agent of one chat."""

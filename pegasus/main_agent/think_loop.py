@@ -126,13 +126,14 @@ class ThinkLoop:
     """Shows a draft of a reply that is being written; never waits, never fails."""
     _board: DraftBoard = attrs.field(init=False)
     """Drafts that people see now."""
-    _asker: ModelAsker = attrs.field(init=False)
+    _now: AgentServices = attrs.field(init=False)
+    """The services with the settings of the thought that is under way; it sees one version of them."""
     _sender: FileSender = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._board = DraftBoard(self._show_draft)
         self._sender = FileSender(self._services, self._journal)
-        self._asker = ModelAsker(self._session, self._services, self._journal, self._board)
+        self._now = self._services
 
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do everything that the item of a turn still needs. Items that join it are added to the turn. progress: of the item.
@@ -152,13 +153,14 @@ class ThinkLoop:
     async def _work_on(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do what `run` says, but leave drafts of a failed or cancelled answer where they are."""
         item, session, clock = turn.item, self._session, self._services.clock
+        self._now = self._services.at_present()
         if progress.next is not NextStep.RECORD:
             await repeat_replies(item, session)
         if progress.next is NextStep.NOTHING:
             await self.send_gathered(item)
             return
-        await self._services.toolset.refresh()
-        skills, invocation, is_from_person = self._services.toolset.skills, None, not item.message.is_internal
+        await self._now.toolset.refresh()
+        skills, invocation, is_from_person = self._now.toolset.skills, None, not item.message.is_internal
         if skills is not None and not progress.thoughts and is_from_person:
             invocation = await skills.resolve(item.message.text)
         if progress.next is NextStep.RECORD:
@@ -169,7 +171,7 @@ class ThinkLoop:
         if progress.next is NextStep.RECORD and invocation is None:
             if not is_from_person:
                 await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
-            await self._take_along(turn, self._services.config.burst_cap, may_join)
+            await self._take_along(turn, self._now.config.burst_cap, may_join)
         if (prompts := self._services.chat_prompts) is not None:
             is_owner = self._principal(item).is_owner
             turn.prompt = prompts.of(item.message.channel.address, session.entries, session.outside, is_owner=is_owner)
@@ -220,15 +222,17 @@ class ThinkLoop:
 
     async def _think_until_done(self, turn: AgentTurn) -> None:
         """Think until nothing is left to think, or the limit is reached. Raises ModelError."""
-        session, config = self._session, self._services.config
+        session = self._session
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK:
+            self._now = now = self._services.at_present()
+            config, asker = now.config, ModelAsker(session, now, self._journal, self._board)
             item = turn.item
             entries = session.of_item(item.n)
             if await end_if_stuck(item, session, entries, progress, config.max_thoughts, self._services.clock):
                 return
             active = self._active_skills(entries)
-            answer = await self._asker.ask(turn, active.model, config.max_replies - progress.replies)
+            answer = await asker.ask(turn, active.model, config.max_replies - progress.replies)
             if answer is not None:
                 await self._act_on(answer, item, progress, active)
                 progress = session.progress(item.n)
@@ -249,7 +253,7 @@ class ThinkLoop:
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
-        session, config, now = self._session, self._services.config, self._services.clock()
+        session, config, now = self._session, self._now.config, self._services.clock()
         response = answer.response
         principal = self._principal(item)
         notice = answer.notice if principal.is_owner else ""
@@ -298,10 +302,10 @@ class ThinkLoop:
             return reply
         target = ChannelInfo(reply.channel_type or message.channel.type, reply.channel_id)
         is_here = target.address.escaped == message.channel.address.escaped
-        if is_here or is_owner(target, self._services.config.owners):
+        if is_here or is_owner(target, self._now.config.owners):
             return reply
         context = ToolContext(key=reply.key, principal=principal, origin=message.channel, outside=self._session.outside)
-        outcome = await self._services.toolset.executor.run(_ELSEWHERE, {}, context)
+        outcome = await self._now.toolset.executor.run(_ELSEWHERE, {}, context)
         return outcome.content.removeprefix("Error: ") if outcome.failed else reply
 
     async def _with_files(self, reply: Post | str, paths: Sequence[str], item: Item) -> Post | str:
@@ -369,7 +373,7 @@ class ThinkLoop:
 
     def _active_skills(self, entries: Sequence[Entry]) -> ActiveSkills:
         """Return the skills that are in force after these entries of an item."""
-        skills = self._services.toolset.skills
+        skills = self._now.toolset.skills
         return ActiveSkills() if skills is None else active_skills(entries, skills.catalog.get)
 
     async def _run_call(self, call: ToolCall, item: Item, principal: Principal) -> ToolOutcome:
@@ -380,7 +384,7 @@ class ThinkLoop:
         """
         if call.error is not None:
             return _refused(call.error)
-        executor, channel = self._services.toolset.executor, item.message.channel
+        executor, channel = self._now.toolset.executor, item.message.channel
         tool = executor.get(call.name)
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
@@ -399,7 +403,7 @@ class ThinkLoop:
 
     def _principal(self, item: Item) -> Principal:
         """Return the person that an item is worked on for. All messages of a turn are the same person's."""
-        return sender_of(item.message, self._services.config.owners)
+        return sender_of(item.message, self._now.config.owners)
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 
@@ -417,7 +421,7 @@ class ThinkLoop:
         before = len(turn.earlier)
         while len(turn.earlier) + 1 < limit:
             newer = await find_newer(self._journal, turn, wait=False)
-            if newer is None or not may_join(newer, turn, self._services.config.owners):
+            if newer is None or not may_join(newer, turn, self._now.config.owners):
                 break
             taken = await self._journal.ask(Take, newer.n)
             if taken is None:

@@ -18,7 +18,7 @@ from pegasus.settings.channel_sections import (
     TelegramSettings,
 )
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
-from pegasus.settings.in_force import RESTART_KEYS, SettingsInForce, TakenUp, as_in_force
+from pegasus.settings.in_force import RESTART_KEYS, SettingsInForce, TakenUp, as_in_force, present
 from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
@@ -98,6 +98,7 @@ __all__ = [
     "load_settings",
     "parse_key",
     "parse_value",
+    "present",
     "secrets_of",
     "set_key",
     "settings_text",

@@ -119,6 +119,14 @@ def _value_of(follower: Any) -> Any:
     return object.__getattribute__(follower, "_followed").value
 
 
+def present(value: T) -> T:
+    """Return what an object that follows the settings stands for at this moment, and any other value as it is.
+
+    Work that must see one version of the settings from its beginning to its end takes this once.
+    """
+    return cast("T", _value_of(value)) if type(value) is _Follower else value
+
+
 class SettingsInForce:
     """Handle of the settings in force.
 
