@@ -26,7 +26,7 @@ from pegasus.app.params import bad_params_for, read_number, require_owner, requi
 from pegasus.app.service_channels import channels_json, with_parked
 from pegasus.app.task_control import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
 from pegasus.channels import ChannelState
-from pegasus.gateway import BadParams, Caller, Method, Params
+from pegasus.gateway import BadParams, Caller, Conflict, Method, Params
 from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
 from pegasus.mcp import McpServers, servers_json
@@ -122,7 +122,7 @@ class MemoryMethods:
             raise BadParams(f"content: found {content!r:.40}, allowed: a text")
         with bad_params_for(MemoryRefused, key="path"):
             if isinstance(was, str) and was != await self._read_or_nothing(path):
-                raise BadParams(f"was: {path} has been changed since it was read; read it again")
+                raise Conflict(f"was: {path} has been changed since it was read; read it again")
             written = await self.memory.write(path, content, _user_of(caller))
         return {"path": path, "size": written.size}
 

@@ -172,7 +172,7 @@ class ViewMethods:
         limit = min(read_number(params, "limit", MAX_LINES) or MAX_LINES, MAX_LINES)
         place = find_session(name)
         if place is None:
-            raise BadParams(f"file: found {name!r:.80}, allowed: a name of sessions.list")
+            raise NotFound(f"file: found {name!r:.80}, allowed: a name of sessions.list")
         read = partial(_session_lines, os.fspath(self.data), place, max(1, offset), limit)
         try:
             chat, lines, following = await trio.to_thread.run_sync(read, abandon_on_cancel=True)

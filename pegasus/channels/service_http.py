@@ -10,7 +10,6 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -20,6 +19,7 @@ import httpx2
 
 from pegasus import __version__
 from pegasus.channels.refusals import ServiceDown
+from pegasus.loopback import is_loopback
 
 TIMEOUT: Final = 30.0
 """Seconds for one call, unless it names another time."""
@@ -131,16 +131,9 @@ def open_service_http(
 def _proxy_for(base_url: str) -> str | None:
     """Return the proxy that the environment names for an address, None for none."""
     parts = urlsplit(base_url or "https://")
-    if parts.hostname and (_is_loopback(parts.hostname) or proxy_bypass(parts.hostname)):
+    if parts.hostname and (is_loopback(parts.hostname) or proxy_bypass(parts.hostname)):
         return None
     return getproxies().get(parts.scheme)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 async def request(

@@ -23,6 +23,7 @@ from pegasus.gateway.accepting import accept_connections, failures_logged, open_
 from pegasus.gateway.config import (
     BadParams,
     Caller,
+    Conflict,
     EventStream,
     GatewayConfig,
     Method,
@@ -42,6 +43,7 @@ __all__ = [
     "BadParams",
     "Behind",
     "Caller",
+    "Conflict",
     "EventStream",
     "GatewayConfig",
     "GatewayMessage",

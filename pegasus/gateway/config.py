@@ -131,6 +131,10 @@ class NotFound(BadParams):
     """Raised by a method for the name of a thing that does not exist. HTTP answers it with 404."""
 
 
+class Conflict(BadParams):
+    """Raised by a method where the thing has changed since the caller looked at it. HTTP answers it with 409."""
+
+
 class NotAllowed(BadParams):
     """Raised by a method that the caller may not call, whatever the parameters. HTTP answers it with 403."""
 

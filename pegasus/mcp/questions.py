@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from pegasus.loopback import is_loopback
 from pegasus.mcp.listing import clean
 from pegasus.messages import FormChoice, FormField, Json, OwnerQuestion
 from pegasus.policy import FormError, fill_form
@@ -89,8 +90,7 @@ def _read_address(url: str) -> str:
         host = parts.hostname or ""
     except ValueError:
         raise BadQuestion("its address is none") from None
-    is_here = host in ("127.0.0.1", "::1", "localhost")
-    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_here)):
+    if not host or not (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         raise BadQuestion("its address does not begin with https://")
     if "@" in parts.netloc or len(url) > LONGEST_ADDRESS or not url.isascii() or not url.isprintable() or " " in url:
         raise BadQuestion(

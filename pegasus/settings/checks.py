@@ -14,11 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 from pegasus.host import SHORTEST_TOKEN
+from pegasus.loopback import is_loopback
 from pegasus.messages import Address
 from pegasus.settings.channel_sections import SERVICE_SECTIONS, SlackSettings, SmsSettings, TelegramSettings
 from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
@@ -106,19 +107,6 @@ def _origin(settings: Settings, key: str) -> str:
 
 
 # ------------------------------------------------------------------ addresses
-
-
-def is_loopback(host: str) -> bool:
-    """Return True for an address that only this machine can reach.
-
-    A name other than localhost is not looked up: what it means may change, and may be decided by others.
-    """
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _check_hosts(settings: Settings, report: Report) -> None:

@@ -15,13 +15,13 @@ Programs send no Origin and a token (`Authorization: Bearer …`), which no page
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import ip_address
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
 
 from pegasus.gateway import GatewayConfig
+from pegasus.loopback import is_loopback
 from pegasus.policy import TokenGrant
 from pegasus.web.config import HttpConfig
 from pegasus.web.errors import ApiError
@@ -72,7 +72,7 @@ class AccessRules:
         host = _value(fields, b"host")
         name = _host_name(host)
         if name is None or not (
-            _is_loopback(name) or name == self.config.host.lower() or self._is_configured(host, name)
+            is_loopback(name) or name == self.config.host.lower() or self._is_configured(host, name)
         ):
             found = f"Host: found {host[:100]!r}, which is not this server; allowed: loopback and http.allowed_hosts of the settings"
             raise ApiError(421, "wrong_host", found)
@@ -120,7 +120,7 @@ class AccessRules:
     def is_local(self, fields: HeaderFields, address: str) -> bool:
         """Return whether a request comes from this machine, and to a name that only this machine uses. address: of the client."""
         name = _host_name(_value(fields, b"host"))
-        return _is_loopback(address) and name is not None and _is_loopback(name)
+        return is_loopback(address) and name is not None and is_loopback(name)
 
     def check_origin(self, fields: HeaderFields) -> None:
         """Raise ApiError 403 for a request from a page of others. One without an Origin comes from no page."""
@@ -175,13 +175,3 @@ def _host_name(host: str) -> str | None:
     if parts.username is not None or parts.path or parts.query or parts.fragment:
         return None
     return parts.hostname
-
-
-def _is_loopback(name: str) -> bool:
-    """Return whether only this machine is reached under the name."""
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from actors import ActorError, AskTimeout
-from pegasus.gateway import CALL_TIMEOUT, BadParams, Caller, EventStream, NotAllowed, NotFound
+from pegasus.gateway import CALL_TIMEOUT, BadParams, Caller, Conflict, EventStream, NotAllowed, NotFound
 from pegasus.messages import Json
 from pegasus.policy import CONTROL, READ, TokenGrant
 from pegasus.storage import StorageError
@@ -39,6 +39,8 @@ def failures_as_errors() -> Iterator[None]:
         yield
     except NotFound as error:
         raise ApiError(404, "not_found", str(error)) from None
+    except Conflict as error:
+        raise ApiError(409, "conflict", str(error)) from None
     except NotAllowed as error:
         raise ApiError(403, "forbidden", str(error)) from None
     except BadParams as error:

@@ -27,9 +27,10 @@ async def receive_webhook(request: ApiRequest) -> Response:
     url = f"http://{headers.get('host', '')}{path}" + (f"?{query}" if query else "")
     with failures_as_errors():
         answer = await receiver.receive(WebhookRequest(request.http.method, path, headers, await request.body(), url))
-    if answer.status >= 400 and not answer.body:
+    if answer.status >= 400 and answer.content_type != "application/json":
         codes = {401: "unauthorized", 404: "not_found", 503: "unavailable"}
-        raise ApiError(answer.status, codes.get(answer.status, "bad_request"), "the channel refuses this request")
+        reason = answer.body.decode("utf-8", "replace") or "the channel refuses this request"
+        raise ApiError(answer.status, codes.get(answer.status, "bad_request"), reason)
     return Response(answer.body, answer.status, dict(answer.headers), answer.content_type)
 
 

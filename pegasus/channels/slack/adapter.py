@@ -37,6 +37,7 @@ from pegasus.channels.slack.socket_mode import Connect, Delivery, SocketMode, co
 from pegasus.channels.slack.webhook import read_webhook
 from pegasus.channels.splitting import split_markdown
 from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
+from pegasus.loopback import is_loopback
 from pegasus.messages import ApprovalNotice, ChannelInfo, Media, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import end_text
@@ -100,7 +101,7 @@ class SlackAdapter(ServiceAdapter):
                 self.incoming.enter,
                 lambda: self.is_up(f"@{me.name}"),
                 connect=self._connect,
-                allow_plain=parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost", "::1"),
+                allow_plain=parts.scheme == "http" and is_loopback(parts.hostname or ""),
             )
             await socket.run()
         while True:  # the Events API: Slack calls, and nobody would notice that the token was revoked

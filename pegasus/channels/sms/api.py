@@ -23,6 +23,7 @@ from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefu
 from pegasus.channels.service_http import ServiceHttp, open_service_http, request
 from pegasus.channels.sms.inbound import RemoteFile
 from pegasus.formatting import truncate
+from pegasus.loopback import is_loopback
 from pegasus.messages import Json
 from pegasus.wire import decode_object
 
@@ -183,9 +184,7 @@ class TwilioApi:
     def _is_local(self, url: str) -> bool:
         """Return whether this is an address on this machine, for a service that runs on it, too."""
         own, other = urlsplit(self._base_url), urlsplit(url)
-        return all(
-            part.scheme == "http" and part.hostname in ("127.0.0.1", "::1", "localhost") for part in (own, other)
-        )
+        return all(part.scheme == "http" and is_loopback(part.hostname or "") for part in (own, other))
 
     @property
     def _client(self) -> ServiceHttp:

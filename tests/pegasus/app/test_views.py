@@ -10,7 +10,7 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.app.control import MemoryMethods
 from pegasus.app.views import TAIL, ViewMethods
-from pegasus.gateway import BadParams, Caller
+from pegasus.gateway import BadParams, Caller, Conflict
 from pegasus.memory import MemoryRefused, Written
 from pegasus.messages import Address
 from pegasus.policy.tokens import StoredToken, TokenGrant
@@ -164,9 +164,9 @@ async def test_a_file_of_memory_is_written_in_the_callers_name():
 
 async def test_a_change_that_somebody_else_made_meanwhile_is_not_overwritten():
     memory = Files()
-    with pytest.raises(BadParams, match="changed since"):
+    with pytest.raises(Conflict, match="changed since"):
         await MemoryMethods(memory).write(CALLER, {"path": "facts/a.md", "content": "new", "was": "older\n"})
-    with pytest.raises(BadParams, match="changed since"):
+    with pytest.raises(Conflict, match="changed since"):
         await MemoryMethods(memory).write(CALLER, {"path": "facts/gone.md", "content": "new", "was": "old\n"})
     assert memory.text == "old\n"
 

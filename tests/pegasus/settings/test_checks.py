@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from pegasus.loopback import is_loopback
 from pegasus.settings import secrets_of
-from pegasus.settings.checks import ANY_VALUE, NOT_YET, is_loopback
+from pegasus.settings.checks import ANY_VALUE, NOT_YET
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LOCALHOST"])

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from pegasus.channels import WebhookAnswer
-from pegasus.gateway import BadParams, NotAllowed, NotFound
+from pegasus.gateway import BadParams, Conflict, NotAllowed, NotFound
 from tests.pegasus.web.world import Recorder, world
 
 ROUTES = [
@@ -82,6 +82,13 @@ async def test_a_task_that_cannot_be_cancelled(error, status, code):
         assert (response.status_code, response.json()["error"]["code"]) == (status, code)
 
 
+async def test_what_somebody_else_has_changed_meanwhile_is_409():
+    changed = Recorder(Conflict("was: changed since it was read; read it again"))
+    async with world(methods={"memory.write": changed}) as there, there.owner() as client:
+        response = await client.put("/api/memory/facts/a.md", json={"content": "new", "was": "old"})
+        assert (response.status_code, response.json()["error"]["code"]) == (409, "conflict")
+
+
 @pytest.mark.parametrize("path", ["/api/memory/log?limit=-1", "/api/memory/log?limit=x", "/api/sessions/x?offset=1e3"])
 async def test_a_number_that_is_none(path):
     async with world(methods={"memory.log": Recorder(), "sessions.show": Recorder()}) as there, there.owner() as client:
@@ -128,6 +135,10 @@ async def test_a_channel_that_is_not_configured_is_404_and_a_refusal_has_an_erro
         assert (await client.post("/channels/sms/twilio")).json()["error"]["code"] == "not_found"
         response = await client.post("/channels/slack/events", content=b"x")
         assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
+    with_reason = {"slack": Receiver(WebhookAnswer(503, b"come again"))}
+    async with world(receivers=with_reason) as there, there.client() as client:
+        error = (await client.post("/channels/slack/events", content=b"x")).json()["error"]
+        assert error == {"code": "unavailable", "message": "come again"}
 
 
 async def test_a_secret_path_is_not_logged_when_a_receiver_fails(capfd):
