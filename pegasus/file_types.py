@@ -146,4 +146,6 @@ _EXTENSIONS: Final = {
     "video/mp4": "mp4",
     "video/webm": "webm",
     "text/plain": "txt",
+    "application/zip": "zip",
+    **{mime: name[1:] for name, mime in reversed(_TEXT_NAMES.items())},
 }

@@ -110,6 +110,8 @@ class Media:
     mime: str
     data: str
     """The content, in base64."""
+    voice: bool = False
+    """A voice message of whoever sent it: what is said in it are their own words."""
 
 
 @attrs.frozen

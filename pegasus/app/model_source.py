@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from pegasus.messages import Address, ChannelInfo
-from pegasus.models import ChatChoices, Lane, LanguageModel, ModelRequest, TraitStore, UsageTracker
+from pegasus.models import AudioModel, ChatChoices, Lane, LanguageModel, ModelRequest, TraitStore, UsageTracker
 
 
 class ConversationModels(Protocol):
@@ -38,6 +38,9 @@ class ModelSource(ConversationModels, Protocol):
     @property
     def chat_choices(self) -> ChatChoices:
         """Models that were chosen for single chats."""
+
+    def audio(self, role: str) -> AudioModel | None:
+        """Return the model that hears ("transcribe") or speaks ("speech"); None if the settings name none."""
 
     def for_chat(self, chat: Address) -> ConversationModels:
         """Return the models of a chat that has a conversation of its own."""

@@ -55,6 +55,7 @@ from pegasus.main_agent import (
     files_of,
     find_open_tasks,
 )
+from pegasus.media import AttachmentReader
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import (
@@ -91,6 +92,7 @@ from pegasus.tools import (
     current_time,
     memory_tools,
     persona_tool,
+    speak_tool,
 )
 
 # The supervision tree in `tree` starts the actors under exactly these names.
@@ -102,6 +104,8 @@ MAIN_AGENTS = {"global": "main-agent/global", "chat": "main-agent/chats"}
 ADAPTER: Final = "adapter"
 """Name of a service's adapter below its supervisor, `channels/<type>`."""
 
+SPEECH_KEYS: Final = ("models.speech", "models.voice")
+"""Settings that the tool `speak` depends on."""
 COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
 
@@ -165,7 +169,7 @@ def build_services(
         journal,
         memory,
         evolution,
-        _agent_services(environment, memory, evolution, types, agent, known, gate, cron),
+        _agent_services(environment, journal, memory, evolution, types, agent, known, gate, cron),
         _task_deps(environment, journal, memory, types, agent, gate, find),
         ApprovalDesk(
             journal,
@@ -205,6 +209,7 @@ def _descriptions(types: TaskTypes) -> dict[str, str]:
 
 def _agent_services(
     environment: Environment,
+    journal: Ref[JournalMessage],
     memory: Memory,
     evolution: Evolution,
     types: TaskTypes,
@@ -227,7 +232,7 @@ def _agent_services(
 
     services = AgentServices(
         model=model,
-        toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli."),
+        toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS),
         clock=environment.clock,
         config=in_force.follow(lambda settings: settings.agent, "agent."),
         memory_index=memory_index,
@@ -245,6 +250,7 @@ def _agent_services(
             "tools.allowed_paths",
             "media.max_bytes",
         ),
+        reader=AttachmentReader(journal, partial(models.audio, "transcribe")),
         make_fence=environment.make_fence,
     )
 
@@ -329,6 +335,7 @@ def _toolset(
         current_time(environment.clock),
         *task_tools(task_agent),
         cron,
+        *_speak_tools(environment),
         archive_tool(archives_of),
         persona_tool(evolution, environment.owners),
     )
@@ -350,6 +357,15 @@ def _toolset(
     )
     aliases, sends_files = frozenset({SPAWN_ALIAS}), is_wanted(SEND_FILE.name)
     return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)
+
+
+def _speak_tools(environment: Environment) -> tuple[Tool, ...]:
+    """Return the tool that speaks, if the settings name a model for it."""
+    models, settings = environment.models, environment.settings
+    if not settings.models.speech:
+        return ()
+    folder = base_context(environment.workspace, (), 0, environment.closed_paths)
+    return (speak_tool(partial(models.audio, "speech"), settings.models.voice, folder),)
 
 
 def _executor(
@@ -440,7 +456,9 @@ def _task_deps(
         return frozenset()
 
     def make_toolbox(_: Settings) -> ToolExecutor:
-        return _executor(environment, gate, (*environment.make_tools(memory), *task_tools(task_agent)))
+        return _executor(
+            environment, gate, (*environment.make_tools(memory), *task_tools(task_agent), *_speak_tools(environment))
+        )
 
     def make_context(settings: Settings) -> ToolContext:
         window = environment.models.context_window("subagent")
@@ -454,7 +472,7 @@ def _task_deps(
         types=types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),
         reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
-        toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS),
+        toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS),
         model_for=environment.models.client,
         context_window=environment.models.context_window,
         context=in_force.follow(make_context, "tools.allowed_paths"),

@@ -6,9 +6,12 @@ For the text of the message, every attachment becomes a label:
     (attached: notes.txt, text/plain, 120 bytes; it reads:)
     …
     (end of notes.txt)
+    (attached: report.pdf, application/pdf, 80,233 bytes, 12 pages; it reads:)
+    …
 
-A picture is also kept as a file of its own, `media/<sha256>.<ext>` below data/. It is written before the entry that names it, so a
-crash leaves at most a file that nobody names. The entry's metadata has `media: [{"name","mime","file","bytes"}]`.
+and behind each its path below data/, as `[Image: media/<sha256>.png]` or `[File: media/<sha256>.pdf]`. Every attachment is kept there.
+It is written before the entry that names it, so a crash leaves at most a file that nobody names. The entry's metadata has
+`media: [{"name","mime","file","bytes"}]` for pictures and `files` for all others. `pegasus.media` has read PDFs and recordings before.
 
 Only the newest pictures of a conversation are in memory (`Pictures`) and shown to the model (see `projection`).
 
@@ -23,8 +26,9 @@ from __future__ import annotations
 import hashlib
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -33,7 +37,8 @@ import trio
 from actors import Ref
 from pegasus.conversation.entry import Entry
 from pegasus.conversation.sanitize import sanitize_name
-from pegasus.file_types import recognise
+from pegasus.file_types import extension_of, recognise
+from pegasus.media import Reading, recording_type
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
 from pegasus.observe import get_logger
@@ -73,35 +78,68 @@ class KeptMedia:
     """Text for the message, one label for each attachment, in its order. Not cleaned yet: `user_content` does that."""
     refs: tuple[Json, ...] = ()
     """Value of the entry's metadata "media"; empty if there is no picture."""
+    files: tuple[Json, ...] = ()
+    """Value of the metadata "files": what is kept and no picture for the model."""
+    spoken: tuple[str, ...] = ()
+    """Words of voice messages: the sender's own, spoken instead of typed. They have no label."""
 
 
 async def keep_media(
-    journal: Ref[JournalMessage], media: Sequence[Media], pictures: Pictures | None = None
+    journal: Ref[JournalMessage],
+    media: Sequence[Media],
+    pictures: Pictures | None = None,
+    readings: Mapping[int, Reading] = MappingProxyType({}),
 ) -> KeptMedia:
-    """Write the pictures of a message to disk and return its labels. On return the pictures are on disk.
+    """Write the attachments of a message to disk and return its labels. On return they are on disk.
 
     media: attachments as they came from the channel, their bytes in base64. pictures: receives the pictures for the model; None: they
-    are only stored. Calling it again changes nothing, since a picture's file name is its hash.
+    are only stored. readings: what PDFs and recordings among them say, by index. Calling it again changes nothing, since a file's
+    name is its hash.
 
     Raises StorageError if the disk refuses to write; some pictures may be on disk then. No attachment makes it fail, however damaged.
     Cancelled: as after a StorageError.
     """
-    labels, images = await trio.to_thread.run_sync(_examine, media)
+    labels, spoken, found = await trio.to_thread.run_sync(_examine, media, readings)
     refs: list[Json] = []
-    for image, file, data in images:
-        await journal.ask(ReplaceFile, file, data)
-        refs.append({"name": image.name, "mime": image.mime, "file": file, "bytes": len(data)})
-        if pictures is not None:
-            pictures.put(file, image)
-    return KeptMedia(tuple(labels), tuple(refs))
+    files: list[Json] = []
+    for attachment in found:
+        await journal.ask(ReplaceFile, attachment.file, attachment.data)
+        (files if attachment.image is None else refs).append(attachment.ref)
+        if pictures is not None and attachment.image is not None:
+            pictures.put(attachment.file, attachment.image)
+    return KeptMedia(tuple(labels), tuple(refs), tuple(files), tuple(spoken))
 
 
-def _examine(media: Sequence[Media]) -> tuple[list[str], list[tuple[Image, str, bytes]]]:
-    """Return a label for each attachment, and the pictures with their files and bytes. Blocks: it decodes and hashes megabytes."""
+@attrs.frozen(eq=False, repr=False)
+class _Attachment:
+    """An attachment that is kept: its file below data/, and the picture that it is, if models can see it."""
+
+    name: str
+    mime: str
+    data: bytes
+    image: Image | None = None
+
+    @property
+    def file(self) -> str:
+        extension = EXTENSIONS.get(self.mime) or extension_of(self.mime)
+        return f"{MEDIA_FOLDER}/{hashlib.sha256(self.data).hexdigest()}.{extension}"
+
+    @property
+    def ref(self) -> Json:
+        return {"name": self.name, "mime": self.mime, "file": self.file, "bytes": len(self.data)}
+
+    @property
+    def label(self) -> str:
+        return f"[{'Image' if self.mime in EXTENSIONS else 'File'}: {self.file}]"
+
+
+def _examine(media: Sequence[Media], readings: Mapping[int, Reading]) -> tuple[list[str], list[str], list[_Attachment]]:
+    """Return the labels of all attachments, the words of voice messages, and what is kept. Blocks: it decodes and hashes megabytes."""
     labels: list[str] = []
-    images: list[tuple[Image, str, bytes]] = []
+    spoken: list[str] = []
+    found: list[_Attachment] = []
     text_room = LONGEST_TEXTS
-    for file in media:
+    for index, file in enumerate(media):
         name = sanitize_name(file.name) or "unnamed"
         mime = sanitize_name(file.mime).partition(";")[0].strip().lower()
         mime = "image/jpeg" if mime == "image/jpg" else mime
@@ -112,35 +150,52 @@ def _examine(media: Sequence[Media]) -> tuple[list[str], list[tuple[Image, str, 
             labels.append(f"(attached: {description}; it is damaged)")
             continue
         if known := recognise(data, name):  # what it is counts, not what it claims to be
-            mime = known
+            mime = recording_type(known, mime)
             description = f"{name}, {mime}"
         description += f", {len(data):,} bytes"
         if mime.startswith("image/"):
             # The bounds are those of one request, so the picture is checked together with those before it.
-            problem = picture_problem(mime, file.data) or _room_problem(images, data)
-            if problem is not None:
-                labels.append(f"(attached: {description}; you cannot see it: {problem})")
-                continue
-            path = f"{MEDIA_FOLDER}/{hashlib.sha256(data).hexdigest()}.{EXTENSIONS[mime]}"
-            images.append((Image(mime, file.data, name), path, data))
-            labels.append(f"(attached picture: {description})")
+            problem = picture_problem(mime, file.data) or _room_problem(found, data)
+            image = Image(mime, file.data, name) if problem is None else None
+            kept = _Attachment(name, mime, data, image)
+            label = f"(attached: {description}; you cannot see it: {problem})" if problem else ""
+            labels.append(f"{label or f'(attached picture: {description})'}\n{kept.label}")
+            found.append(kept)
             continue
-        text = _read_text(mime, name, data)
-        if text is None:
-            labels.append(f"(attached: {description}; you cannot open this kind of file)")
+        kept = _Attachment(name, mime, data)
+        found.append(kept)
+        reading, text = readings.get(index), _read_text(mime, name, data)
+        if reading is not None and reading.text and reading.is_voice:
+            spoken.append(reading.text if not reading.left_out else f"{reading.text}\n({reading.left_out})")
+            continue
+        if reading is not None:
+            label = _reading_label(description, name, reading)
+        elif text is None:
+            label = f"(attached: {description}; you cannot open this kind of file)"
         elif len(text) > min(LONGEST_TEXT, text_room):
-            labels.append(f"(attached: {description}; it is too long to be shown here)")
+            label = f"(attached: {description}; it is too long to be shown here)"
         else:
             text_room -= len(text)
-            labels.append(f"(attached: {description}; it reads:)\n{text}\n(end of {name})")
-    return labels, images
+            label = f"(attached: {description}; it reads:)\n{text}\n(end of {name})"
+        labels.append(f"{label}\n{kept.label}")
+    return labels, spoken, found
 
 
-def _room_problem(images: Sequence[tuple[Image, str, bytes]], data: bytes) -> str | None:
+def _reading_label(description: str, name: str, reading: Reading) -> str:
+    """Return the label of a PDF or a recording."""
+    note = f", {reading.note}" if reading.note else ""
+    if not reading.text:
+        return f"(attached: {description}; {reading.note})"
+    end = f"; {reading.left_out}" if reading.left_out else ""
+    return f"(attached: {description}{note}; it reads:)\n{reading.text}\n(end of {name}{end})"
+
+
+def _room_problem(found: Sequence[_Attachment], data: bytes) -> str | None:
     """Return why a picture cannot be shown beside those before it in the message; None if it can."""
+    images = [kept for kept in found if kept.image is not None]
     if len(images) >= MOST_PICTURES:
         return f"only {MOST_PICTURES} pictures of a message can be shown"
-    if len(data) + sum(len(kept) for _, _, kept in images) > MOST_BYTES:
+    if len(data) + sum(len(kept.data) for kept in images) > MOST_BYTES:
         return f"the pictures of a message may have {MOST_BYTES >> 20} MB together"
     return None
 

@@ -215,6 +215,7 @@ TOOL_GROUPS: Final = {
             "media: paths of files in the workspace to send along, such as a picture that a task has made."
         ),
         "send_file": "send_file(path): Send a file of the workspace; it goes out behind your answer.",
+        "speak": "speak(text, voice?): Make a recording of a text, as a file to send.",
         "spawn_subagent": "spawn_subagent(description, input, type?): Delegate work to a background subagent.",
         "use_skill": "use_skill(skill, args?): Use a registered skill by its name.",
         "propose_persona_change": (

@@ -280,7 +280,7 @@ class _MainAgent:
         item = turn.item
         progress = self._session.progress(item.n, item.message.id)
         if progress.next is NextStep.RECORD and not begins_session(item):
-            await self._loop.record(item)
+            await self._loop.record(item, reads_attachments=False)
         now, elsewhere = self._services.clock(), turn.stopped_elsewhere
         return await close_stopped_item(
             self._session, item, now, turn.stopped_by, turn.stop_facts, from_elsewhere=elsewhere

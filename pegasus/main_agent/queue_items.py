@@ -178,6 +178,9 @@ def user_entry(
         metadata["userId"] = message.channel.user_id
     if media.refs:
         metadata["media"] = list(media.refs)
+    if media.files:
+        metadata["files"] = list(media.files)
+    text = "\n".join((text, *media.spoken)) if text else "\n".join(media.spoken)
     if skill:
         metadata["skill"] = skill
     content = user_content(text, message.channel, media.labels, name_user=name_user)

@@ -23,6 +23,7 @@ from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.toolset import AgentToolset
+from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage
 from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings, Settings, present
@@ -84,6 +85,8 @@ class AgentServices:
     """Facts about this installation that /status tells an owner."""
     files: FileAccess | None = None
     """Files that replies may send; None: none."""
+    reader: AttachmentReader | None = None
+    """Reads PDFs and recordings that people attach; None: they are only named."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 

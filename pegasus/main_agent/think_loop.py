@@ -77,8 +77,9 @@ from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
+from pegasus.media import Reading
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress
-from pegasus.models import ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
+from pegasus.models import Label, ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
 from pegasus.observe import get_logger
 from pegasus.outside import parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
@@ -193,11 +194,16 @@ class ThinkLoop:
             entry = Entry(self._services.clock(), "system", note, metadata={"type": SENT, **sent(files)})
             await session.commit((entry,), (files_alone(files, item, thoughts),))
 
-    async def record(self, item: Item, invocation: SkillInvocation | None = None) -> None:
+    async def record(
+        self, item: Item, invocation: SkillInvocation | None = None, *, reads_attachments: bool = True
+    ) -> None:
         """Write an item into the session for the first time; in a fresh session the index of memory stands before it.
 
         Attachments are stored first, so that the entry never names a file that is not on disk. A crash between the two leaves files
         that no entry names, and the item is recorded anew.
+
+        PDFs and recordings are read before, which may take as long as a model call; a /stop ends it, and the item is then recorded
+        without (reads_attachments).
 
         invocation: the skill that the message calls. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing
         has happened.
@@ -209,7 +215,12 @@ class ThinkLoop:
         else:
             media = KeptMedia()
             if message.media:
-                keep = partial(keep_media, self._journal, message.media, session.pictures)
+                readings: Mapping[int, Reading] = {}
+                if services.reader is not None and reads_attachments:
+                    guest = self._principal(item).guest
+                    label = Label("transcribe", message.channel, item.n, guest=guest)
+                    readings = await services.reader.read(message.media, _result_limit(services), label)
+                keep = partial(keep_media, self._journal, message.media, session.pictures, readings)
                 media = await until_written(keep, "media")
             text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
             name_user = message.metadata.get(GROUP) is True or session.is_shared(message.channel)

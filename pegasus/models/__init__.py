@@ -17,6 +17,7 @@
     stand_in.py    fixed rules that answer where there is no model; stand_in_demo.py: its demonstration
 
     formats/       wire formats of the providers
+    audio          speech: recordings to text and back
     providers/     who they are, connections, calls over HTTP, servers on one's own machine
     answers/       streamed pieces; calls and reasoning that were written as text
     usage/         what calls cost, and budgets
@@ -40,6 +41,7 @@ No SDK is imported before its provider is used: importing one takes long, and a 
 """
 
 from pegasus.models.answers import find_calls, pieces_of
+from pegasus.models.audio import LONGEST_SPEECH, AudioModel
 from pegasus.models.base import (
     AssistantTurn,
     CallBegun,
@@ -87,11 +89,13 @@ from pegasus.models.usage import UsageTracker, amount_text, budget_text, usage_k
 __all__ = [
     "CHOICES_FILE",
     "EXTENSIONS",
+    "LONGEST_SPEECH",
     "MOST_PICTURES",
     "OFFLINE",
     "SPEECHES",
     "TRAITS_FILE",
     "AssistantTurn",
+    "AudioModel",
     "BreakerStatus",
     "CallBegun",
     "CallPiece",

@@ -106,7 +106,7 @@ class Label:
     """Purpose of a model call: usage records, budgets and routing rules read it. It is not sent to the provider."""
 
     role: str = "default"
-    """"default", "subagent", "compact" or "reflection"."""
+    """"default", "subagent", "compact" or "reflection"; "transcribe" or "speech" for a call that is no conversation."""
     channel: ChannelInfo | None = None
     """Chat that the call is for."""
     item: int | None = None

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from pegasus.messages import Address, ChannelInfo, Json
+from pegasus.models.audio import AudioModel
 from pegasus.models.base import ModelError, ModelRequest
 from pegasus.models.catalog import known_window
 from pegasus.models.chat_choices import ChatChoices
@@ -57,6 +58,10 @@ if TYPE_CHECKING:
 
 _log = get_logger("models")
 
+AUDIO_ROLES: Final = ("transcribe", "speech")
+"""Settings of [models] that name a model which is no conversation."""
+AUDIO_PROVIDERS: Final = ("openai", "llamacpp", "lmstudio")
+"""Types of providers that may have endpoints for speech."""
 SEARCH_PAUSE: Final = 3.0
 """Seconds between two searches for local models, as long as the stand-in answers for want of one."""
 READING: Final = 5.0
@@ -117,6 +122,13 @@ class ModelService:
             target = self._setup.target(self._setup.spec(role, self.chosen, self._found), f"models.{role}")
             self._target_by_role[role] = target
         return target
+
+    def audio(self, role: str) -> AudioModel | None:
+        """Return what the setting `models.transcribe` or `models.speech` names at this moment; None if it is "".
+
+        role: "transcribe" or "speech".
+        """
+        return self._setup.audio(role)
 
     # ------------------------------------------------------------ local servers
 
@@ -360,6 +372,8 @@ class _Setup:
         """HTTP clients by provider: all its models share the connections."""
         self._targets: dict[str, ModelTarget] = {}
         """Models by `<provider>/<model>`. All roles and lanes share one, with its counter and what its wire format has learned."""
+        self._usage = usage
+        self._audio: dict[str, AudioModel | None] = {role: self._create_audio(role) for role in AUDIO_ROLES}
         self.target(self.spec("default"), "models.default")
         routes = [
             (route, self.target(route.model, f"models.routes.{name}.model")) for name, route in settings.routes.items()
@@ -402,6 +416,35 @@ class _Setup:
         async with trio.open_nursery() as nursery:
             for client in self._clients.values():
                 nursery.start_soon(client.aclose)
+
+    def audio(self, role: str) -> AudioModel | None:
+        """Return the model that hears or speaks, if one is named."""
+        return self._audio[role]
+
+    def _create_audio(self, role: str) -> AudioModel | None:
+        """Create what a setting names. Raises ModelConfigError if it cannot work."""
+        spec, path = getattr(self.settings, role), f"models.{role}"
+        if not spec:
+            return None
+        provider, model_id = split_spec(spec, self.providers, path)
+        if provider.type not in AUDIO_PROVIDERS or provider.kind.connect is None:
+            raise ModelConfigError(
+                f'{path}: found "{spec}"; allowed: a provider with OpenAI\'s audio endpoints, of type {", ".join(AUDIO_PROVIDERS)}'
+            )
+        if provider.name not in self._clients:
+            self._clients[provider.name] = provider.kind.connect(provider)
+        client = self._clients[provider.name]
+        client.hide((*provider.headers.values(), *provider.query.values()))
+        return AudioModel(
+            spec,
+            model_id,
+            client,
+            self._usage,
+            timeout=self.settings.timeout,
+            headers=provider.headers,
+            query=provider.query,
+            key_name=provider.kind.key if provider.is_own_service else "",
+        )
 
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
         """Create the model for a spec."""

@@ -126,6 +126,13 @@ class ModelSettings:
     subagent: str = text("", "the model of background tasks")
     compact: str = text("", "the model that summarises a long session")
     reflection: str = text("", "the model that looks back on a finished task")
+    transcribe: str = text(
+        "", 'what writes down voice messages, such as "openai/gpt-4o-mini-transcribe"; "" = nothing does'
+    )
+    speech: str = text(
+        "", 'what speaks, for the tool speak, such as "openai/gpt-4o-mini-tts"; "" = the tool does not exist'
+    )
+    voice: str = text("alloy", "voice of models.speech, as the service names it")
     fallback: tuple[str, ...] = texts("tried in order when the first is down or overloaded")
     max_concurrent_calls: int = whole(
         3, "model calls at the same time, of all chats and tasks together", least=1, most=1000

@@ -33,6 +33,7 @@ import trio
 from pegasus.messages import Json
 from pegasus.testing.provider_answer import SCRIPTS, ProviderAnswer, Script, dump, echo, error_body, refuse
 from pegasus.testing.provider_anthropic import whole_message
+from pegasus.testing.provider_audio import SPEECH, TRANSCRIPTIONS, AudioCall, read_audio
 from pegasus.testing.provider_dialects import PLAIN, Dialect
 from pegasus.testing.provider_formats import events, parse
 from pegasus.testing.provider_ollama import OllamaHost, answer_lines, whole_answer
@@ -90,6 +91,10 @@ class ProviderServer:
         """Models of an Ollama; None for a server that does not speak its API."""
         self.pages: dict[str, Json] = {}
         """Answers to GET by path, as llama.cpp and others describe themselves. With one of them, other paths do not exist."""
+        self.audio: Callable[[AudioCall], ProviderAnswer | Awaitable[ProviderAnswer]] | None = None
+        """Function that answers requests of speech; None for a provider without these endpoints."""
+        self.audio_calls: list[AudioCall] = []
+        """Valid requests of speech."""
         self.tokens: Callable[[ProviderRequest], int] | None = None
         """Function that answers `count_tokens`; None for a provider without this endpoint."""
         self.on_send: Callable[[bytes], None] | None = None
@@ -168,6 +173,16 @@ class ProviderServer:
             return refuse(400, str(error))
         self.requests.append(request)
         return request
+
+    def read_audio(self, path: str, headers: dict[str, str], body: bytes) -> AudioCall | ProviderAnswer:
+        """Return a request of speech, or the refusal of an invalid one."""
+        self.count += 1
+        call = read_audio(path, headers, body, self._api_key)
+        if not isinstance(call, AudioCall):
+            self.invalid.append(call.message)
+            return call
+        self.audio_calls.append(call)
+        return call
 
     def _count(self, path: str, headers: dict[str, str], body: bytes, query: str) -> ProviderAnswer:
         """Answer a request for the number of tokens: the body of a call without the parameters of the answer.
@@ -281,10 +296,15 @@ class _Connection:
         if path != "/api/show" and not self._is_counted:
             self._is_counted = True
             server.connections += 1
-        request = server.read(path, headers, body, query)
+        is_audio = server.audio is not None and path in (TRANSCRIPTIONS, SPEECH)
+        request = server.read_audio(path, headers, body) if is_audio else server.read(path, headers, body, query)
         server.notify()
         if isinstance(request, ProviderAnswer):
             await self._send(request, "anthropic" if path.endswith("/messages") else "openai", None)
+        elif isinstance(request, AudioCall):
+            answered = server.audio(request) if server.audio is not None else refuse(404)
+            said = answered if isinstance(answered, ProviderAnswer) else await self._await_script(answered)
+            await self._send(said, "openai", None)
         else:
             answer = server.script(request)
             if not isinstance(answer, ProviderAnswer):

@@ -412,6 +412,9 @@ class TelegramServer(FakeService):
     def _sendphoto(self, params: dict[str, Any]) -> Any:
         return self._send_file("photo", params)
 
+    def _sendvoice(self, params: dict[str, Any]) -> Any:
+        return self._send_file("voice", params)
+
     def _senddocument(self, params: dict[str, Any]) -> Any:
         return self._send_file("document", params)
 

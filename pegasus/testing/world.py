@@ -62,6 +62,7 @@ from pegasus.main_agent import (
 from pegasus.memory import FOLDER, HEAD, FileState, Memory, Stamp
 from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models import (
+    AudioModel,
     ChatChoices,
     Lane,
     LanguageModel,
@@ -112,8 +113,14 @@ class ScriptedModels:
     """What is known about the manners of each."""
     chat_choices: ChatChoices = attrs.field(factory=ChatChoices)
     """Models that were chosen for single chats, by their names in `others`."""
+    audio_models: Mapping[str, AudioModel] = attrs.field(factory=dict)
+    """Models that hear ("transcribe") and speak ("speech")."""
     usage: UsageTracker | None = None
     """None: the tree then runs without an actor for usage."""
+
+    def audio(self, role: str) -> AudioModel | None:
+        """Return the model of a test that hears or speaks."""
+        return self.audio_models.get(role)
 
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         """Return the model of a role; the conversation has its own."""
@@ -325,13 +332,14 @@ def world_environment(
     files: WorkspaceFiles | None = None,
     workspace: Path = Path(),
     usage: UsageTracker | None = None,
+    audio: Mapping[str, AudioModel] = MappingProxyType({}),
 ) -> Environment:
     """Return an environment in virtual time. The arguments are those of `open_world`. usage: counts calls, if models report them."""
     window = settings.models.context_window or WINDOW
     environment = Environment(
         settings=settings,
         disk=disk,
-        models=ScriptedModels(model, task_model or model, models, window, usage=usage),
+        models=ScriptedModels(model, task_model or model, models, window, audio_models=audio, usage=usage),
         persona=BUILT_IN,
         base_persona=BUILT_IN,
         clock=clock,
@@ -367,6 +375,7 @@ async def open_world(
     secrets: tuple[str, ...] = (),
     files: WorkspaceFiles | None = None,
     workspace: Path = Path(),
+    audio: Mapping[str, AudioModel] = MappingProxyType({}),
     services: Callable[[ServiceContext], Sequence[ServiceAdapter]] = lambda context: (),
 ) -> AsyncIterator[World]:
     """Start an agent; leaving the block stops it in order. `kill` ends it like a power failure instead.
@@ -375,6 +384,7 @@ async def open_world(
     of SUBAGENT.md. skills: folders of skills, beside the built-in ones. clock: the wall clock, ms since the epoch. models: other
     ones, by role ("compact", say) or by name. secrets: texts that no result of a tool may show. files: the
     owner's files that are part of the prompt. workspace: folder that replies and tools take files from.
+    audio: models that hear ("transcribe") and speak ("speech").
 
     services: makes adapters of chat services, which run beside the fake channels. The settings decide about access there.
 
@@ -389,6 +399,7 @@ async def open_world(
         task_model=task_model,
         tools=tools,
         subagents=subagents,
+        audio=audio,
         clock=clock,
         skills=skills,
         models=models,

@@ -36,6 +36,7 @@ from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.questions import AwaitsOwner, CallQuestions
 from pegasus.tools.shell import command_environment, secrets_in_environment
+from pegasus.tools.speak import SPEAK, speak_tool
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
     MAIN_AGENT_TOOLS,
@@ -49,6 +50,7 @@ __all__ = [
     "ALL_TASK_TOOLS",
     "MAIN_AGENT_TOOLS",
     "REFLECTION_TOOLS",
+    "SPEAK",
     "AddressGuard",
     "AwaitsOwner",
     "CallQuestions",
@@ -82,5 +84,6 @@ __all__ = [
     "run_tool",
     "save_file",
     "secrets_in_environment",
+    "speak_tool",
     "standard_tools",
 ]

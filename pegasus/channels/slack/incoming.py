@@ -205,7 +205,7 @@ class SlackIncoming:
                 notes.append(FILE_NOTE.format(name=name, mime=mime, size=file.size, reason=error))
             else:
                 room -= len(data)
-                media.append(Media(name, mime, b64encode(data).decode()))
+                media.append(Media(name, mime, b64encode(data).decode(), file.is_voice))
         return tuple(media), notes
 
     async def _download(self, file: SlackFileInfo, room: int) -> bytes:

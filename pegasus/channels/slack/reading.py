@@ -47,6 +47,8 @@ class SlackFileInfo:
     size: int
     url: str
     """Its `url_private`; "" if Slack gives none, as for a file that was deleted."""
+    is_voice: bool = False
+    """A clip that the writer of the message has recorded: their own words."""
 
 
 @attrs.frozen
@@ -187,17 +189,19 @@ def _read_message(
         is_bot=bool(bot) or message.get("subtype") == "bot_message" or user == SLACKBOT,
         names_app=named or message.get("parent_user_id") == identity.user or event.get("type") == "app_mention",
         edited_ts=edited_ts,
-        files=_read_files(message.get("files") or ()),
+        files=_read_files(message.get("files") or (), str(message.get("user") or "")),
     )
 
 
-def _read_files(files: Sequence[Mapping[str, Any]]) -> tuple[SlackFileInfo, ...]:
+def _read_files(files: Sequence[Mapping[str, Any]], writer: str) -> tuple[SlackFileInfo, ...]:
+    """Return the files of a message. writer: id of its user; a clip of somebody else is a file, which was passed on."""
     return tuple(
         SlackFileInfo(
             str(file.get("name") or file.get("title") or "file"),
             str(file.get("mimetype") or "application/octet-stream"),
             int(file.get("size") or 0),
             str(file.get("url_private_download") or file.get("url_private") or "") if _is_hosted(file) else "",
+            is_voice=file.get("subtype") == "slack_audio" and bool(writer) and file.get("user") == writer,
         )
         for file in files[:MOST_FILES]
     )

@@ -228,7 +228,7 @@ class TelegramAdapter(ServiceAdapter):
                     notes.append(f"(attached: {file.name}, {file.mime}; I could not get it: {error})")
                     continue
                 room -= len(content)
-                media.append(Media(file.name, file.mime, b64encode(content).decode()))
+                media.append(Media(file.name, file.mime, b64encode(content).decode(), file.is_voice))
         late = files[len(media) + len(notes) :]
         notes += [f"(attached: {file.name}, {file.mime}; Telegram did not deliver it in time)" for file in late]
         return attrs.evolve(message, text="\n".join(filter(None, [message.text, *notes])), media=tuple(media))

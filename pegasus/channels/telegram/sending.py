@@ -178,6 +178,8 @@ class TelegramSender:
         kinds = ["document"]
         if media.mime in _PHOTOS and len(content) <= MOST_PHOTO_BYTES:
             kinds.insert(0, "photo")
+        elif media.mime == "audio/ogg" and b"OpusHead" in content[:256]:
+            kinds.insert(0, "voice")  # of recordings, only Opus in Ogg is shown as a voice message
         for kind in kinds:
             try:
                 files = {kind: (media.name, content, media.mime)}
@@ -185,7 +187,7 @@ class TelegramSender:
                 return _message_id(result)
             except ReplyRefused:
                 if kind == kinds[-1]:
-                    raise  # what cannot be shown as a picture can be sent as a file
+                    raise  # what cannot be shown as a picture or heard as a voice message can be sent as a file
         raise AssertionError("there is always a last kind")
 
     # ---------------------------------------------------------------- drafts

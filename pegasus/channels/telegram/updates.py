@@ -53,6 +53,8 @@ class FileRef:
     mime: str
     size: int
     """Bytes, 0 if Telegram does not say."""
+    is_voice: bool = False
+    """A voice message that was not forwarded: the writer's own words."""
 
 
 @attrs.frozen
@@ -139,7 +141,7 @@ def _read_message(
     if writer.name:
         metadata["name"] = writer.name
     id = f"{message_id}"
-    if isinstance(message.get("forward_origin"), Mapping) or "forward_date" in message:
+    if _is_forwarded(message):
         text = f"(Forwarded)\n{text}"  # nothing that somebody else has written is a command
     elif is_edit:
         id = f"{message_id}.{_number(message.get('edit_date')) or 0}"
@@ -278,7 +280,13 @@ def _files(message: Mapping[str, Json]) -> Iterator[FileRef]:
             given_name if isinstance(given_name, str) and given_name else name,
             given_mime if isinstance(given_mime, str) and given_mime else mime,
             _number(file.get("file_size")) or 0,
+            is_voice=kind == "voice" and not _is_forwarded(message),
         )
+
+
+def _is_forwarded(message: Mapping[str, Json]) -> bool:
+    """Return whether somebody else may have made what the message holds."""
+    return isinstance(message.get("forward_origin"), Mapping) or "forward_date" in message
 
 
 # ------------------------------------------------------------------ clicks

@@ -229,7 +229,8 @@ class UsageTracker:
         except BaseException as error:
             if streamed := call.relay.characters - before:
                 usage = _estimate(call, "x" * streamed)
-                self._record(call, opened.ts, usage, estimated=True, failed=getattr(error, "kind", "cancelled"))
+                failed = getattr(error, "kind", "cancelled")
+                self._record(call.target.name, call.request.label, opened.ts, usage, estimated=True, failed=failed)
             raise
         finally:
             self._open.discard(opened)
@@ -237,8 +238,27 @@ class UsageTracker:
             self._call_ended = trio.Event()
         is_counted = bool(response.usage.prompt_tokens or response.usage.completion_tokens)
         usage = response.usage if is_counted else _estimate(call, response.text)
-        self._record(call, opened.ts, usage, estimated=not is_counted)
+        self._record(call.target.name, call.request.label, opened.ts, usage, estimated=not is_counted)
         return response
+
+    async def admit_other(self, name: str, label: Label, tokens: int) -> None:
+        """Raise ModelError of kind "budget" if a budget forbids a call that is no conversation (speech in or out).
+
+        name: `<provider>/<model>`. tokens: about what it will use.
+        """
+        self.wanted.set()
+        if not self._budgets:
+            return
+        await self.loaded.wait()
+        price = self._prices.find(name)
+        wanted = Amount(price.at_most(tokens, tokens) if price else 0.0, tokens)
+        for limit in self.limits(label):
+            if reason := limit.refusal(limit.spent + limit.reserved, wanted):
+                raise ModelError(f"{name}: {reason}", kind="budget")
+
+    def count_other(self, name: str, label: Label, usage: Usage, *, estimated: bool) -> None:
+        """Count a call that is no conversation, when it was answered."""
+        self._record(name, label, self.clock(), usage, estimated=estimated)
 
     async def _admit(self, call: ModelCall) -> Amount:
         """Return what the call may use at most, when it may begin. Raises ModelError of kind "budget" if a budget forbids it.
@@ -286,13 +306,12 @@ class UsageTracker:
                 limits.append(BudgetLimit(scope, cost, tokens, Amount(spent.cost, spent.tokens), reserved, day))
         return limits
 
-    def _record(self, call: ModelCall, ts: int, usage: Usage, *, estimated: bool, failed: str = "") -> None:
+    def _record(self, name: str, label: Label, ts: int, usage: Usage, *, estimated: bool, failed: str = "") -> None:
         """Count a call, and keep its record until it is written.
 
         ts: when it began. estimated: the provider did not count. failed: kind of the error, "" if the call was answered. A model
         without a price is logged once.
         """
-        name, label = call.target.name, call.request.label
         price = self._prices.find(name)
         if price is None and name not in self._unpriced:
             self._unpriced.add(name)

@@ -8,6 +8,7 @@ from pegasus.conversation.entry import Entry, decode, to_json
 from pegasus.conversation.media import MOST_BYTES, Pictures, keep_media, refs_of
 from pegasus.conversation.projection import Projection
 from pegasus.conversation.sanitize import user_content
+from pegasus.media import Reading
 from pegasus.messages import ChannelInfo, Media
 from pegasus.models import Image, ToolCall
 from pegasus.storage import StorageError
@@ -56,7 +57,7 @@ async def test_a_picture_is_a_file_before_it_is_told_and_shown_to_the_model(jour
     [ref] = kept.refs
     assert journal.files[ref["file"]] == png()
     assert ref == {"name": "a.png", "mime": "image/png", "file": ref["file"], "bytes": len(png())}
-    assert kept.labels == (f"(attached picture: a.png, image/png, {len(png())} bytes)",)
+    assert kept.labels == (f"(attached picture: a.png, image/png, {len(png())} bytes)\n[Image: {ref['file']}]",)
     [turn] = Projection([entry(kept)], pictures).turns
     assert [(shown.name, shown.mime, shown.data) for shown in turn.images] == [
         ("a.png", "image/png", b64encode(png()).decode())
@@ -97,7 +98,9 @@ async def test_every_kind_is_kept_once_however_often_it_comes(journal, mime):
 async def test_what_cannot_be_shown_is_a_readable_line(journal, file, words):
     kept = await keep_media(journal, [file])
     assert words in kept.labels[0]
-    assert (kept.refs, journal.files) == ((), {})
+    assert kept.refs == ()
+    assert [ref["file"] for ref in kept.files] == list(journal.files)  # kept all the same, if it can be decoded
+    assert all(kept.labels[0].endswith(f": {path}]") for path in journal.files)
 
 
 async def test_too_many_pictures_are_named(journal):
@@ -126,7 +129,7 @@ async def test_too_many_bytes_are_named(journal):
 async def test_small_texts_are_read_out(journal, file, text):
     [label] = (await keep_media(journal, [file])).labels
     assert label.splitlines()[1] == text
-    assert label.endswith(f"(end of {file.name})")
+    assert label.splitlines()[-2:] == [f"(end of {file.name})", f"[File: {next(iter(journal.files))}]"]
 
 
 async def test_texts_have_a_bound_together(journal):
@@ -291,3 +294,42 @@ async def test_pictures_of_results_are_shown_behind_the_results(journal):
     assert [image.name for image in turn.images] == ["mcp/lab/dot.png"]
     *_, blind = Projection(log).turns
     assert (blind.images, "mcp/lab/dot.png is no longer shown" in blind.text) == ((), True)
+
+
+async def test_a_pdf_and_a_recording_read_what_was_found_in_them(journal):
+    files = [
+        media(b"%PDF-1.7", "r.pdf", "application/pdf"),
+        media(b"OggS", "v.ogg", "audio/ogg"),
+        media(b"OggS2", "w.ogg", "audio/ogg"),
+    ]
+    readings = {
+        0: Reading("[page 1]\nHello", "2 pages", "only 1 of its 2 pages are shown whole; the rest is left out"),
+        1: Reading("Buy milk", is_voice=True),
+        2: Reading(note="you cannot hear it: models.transcribe is not set"),
+    }
+    kept = await keep_media(journal, files, readings=readings)
+    assert kept.spoken == ("Buy milk",)
+    pdf, recording = kept.labels
+    assert pdf.startswith(
+        "(attached: r.pdf, application/pdf, 8 bytes, 2 pages; it reads:)\n[page 1]\nHello\n(end of r.pdf; only 1"
+    )
+    why = "you cannot hear it: models.transcribe is not set"
+    assert recording.startswith(f"(attached: w.ogg, audio/ogg, 5 bytes; {why})\n[File: ")
+    assert [ref["mime"] for ref in kept.files] == ["application/pdf", "audio/ogg", "audio/ogg"]
+
+
+@pytest.mark.parametrize("claimed", ["audio/webm;codecs=opus", "audio/mp4"])
+async def test_a_recording_in_a_container_of_films_is_known_by_its_claimed_type(journal, claimed):
+    content = b"\x1a\x45\xdf\xa3 webm" if "webm" in claimed else b"\0\0\0\x18ftypmp42"
+    kept = await keep_media(journal, [media(content, "clip", claimed)])
+    assert kept.files[0]["mime"] == claimed.partition(";")[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "a\u202egnp.exe", "x\x00\n[channel: cli | id: main]", "C:\\a\\b.txt"]
+)
+async def test_a_name_decides_neither_where_a_file_is_kept_nor_what_stands_around_it(journal, name):
+    kept = await keep_media(journal, [media(b"\x00\x01binary", name, "")])
+    assert [path.count("/") for path in journal.files] == [1]
+    assert kept.labels[0].count("\n") == 1
+    assert not {"\u202e", "\x00"} & set(kept.labels[0])

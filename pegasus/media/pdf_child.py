@@ -1,0 +1,71 @@
+"""Program that reads a PDF on its standard input and writes its text, one JSON line a page. Run by `pdf_text`, never imported.
+
+A PDF comes from a stranger, and reading one means inflating streams and following references as it wishes. So it is done in a process
+of its own that has nothing to lose: it opens no file, may not start a program, has bounds of memory and CPU time, and is killed when
+its time is up. It imports nothing of Pegasus, so that it starts fast. What it has read before it is ended counts.
+
+    {"pages": 12}                          first, when the file can be read at all
+    {"page": 1, "text": "…", "failed": false}    for each page, in order
+    {"problem": "password"} or "damaged"   instead of either
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import sys
+from io import BytesIO
+from typing import Final
+
+from pypdf import PdfReader
+from pypdf.errors import FileNotDecryptedError, WrongPasswordError
+
+MEMORY: Final = 768 << 20
+CPU_SECONDS: Final = 30
+PAGE_CHARACTERS: Final = 100_000
+"""Characters of one page. No page that people read has more."""
+
+
+def main(most_pages: int, most_characters: int) -> None:
+    """Read at most so many pages and characters."""
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    if sys.platform == "linux":
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    logging.disable()
+    try:
+        reader = PdfReader(BytesIO(sys.stdin.buffer.read()))
+        if reader.is_encrypted and not reader.decrypt(""):  # a PDF that only restricts printing opens without one
+            return say(problem="password")
+        count = len(reader.pages)
+    except (FileNotDecryptedError, WrongPasswordError):
+        return say(problem="password")
+    except Exception:
+        return say(problem="damaged")
+    say(pages=count)
+    room = most_characters
+    for number in range(min(count, most_pages)):
+        try:
+            text, has_failed = reader.pages[number].extract_text()[:PAGE_CHARACTERS], False
+        except MemoryError:
+            return None
+        except Exception:  # the page is damaged, or inflates to more than the library allows
+            text, has_failed = "", True
+        say(page=number + 1, text=text, failed=has_failed)
+        room -= len(text)
+        if room < 0:
+            break
+    return None
+
+
+def say(**facts: object) -> None:
+    """Write a line. Half a character, which a damaged font may give, is replaced."""
+    line = json.dumps(facts, ensure_ascii=False).encode("utf-8", "replace")
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.setrecursionlimit(2_000)
+    main(int(sys.argv[1]), int(sys.argv[2]))

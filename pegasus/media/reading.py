@@ -1,0 +1,155 @@
+"""Attachments of a message as text: PDFs by `pdf_text`, recordings by the model that `models.transcribe` names.
+
+A recording is written down once. Its text is kept below data/ under the SHA-256 of the recording, so a restart, and whoever sends the
+same recording again, does not pay twice. Only a crash between the answer of the service and the write does.
+
+A voice message is its sender's own words, spoken instead of typed; any other recording is a file, which may hold anybody's. The
+channel knows which it is (`Media.voice`); one that was forwarded is a file.
+
+    readings = await AttachmentReader(journal, lambda: models.audio("transcribe")).read(message.media, 20_000, label)
+    readings[0]  # Reading("Buy milk", is_voice=True)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from actors import Ref
+from pegasus.file_types import recognise
+from pegasus.formatting import plural
+from pegasus.media.pdf_text import read_pdf
+from pegasus.messages import Media
+from pegasus.models import AudioModel, Label, ModelError
+from pegasus.observe import get_logger
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.wire import WireError, decode_object, encode_json
+
+_log = get_logger("media")
+
+TRANSCRIPTS: Final = "transcripts"
+"""Folder below data/ of what recordings say."""
+PDF: Final = "application/pdf"
+LONGEST_WORDS: Final = 100_000
+"""Characters of one recording's text. Somebody who speaks for two hours says less."""
+_NOT_SET: Final = "you cannot hear it: models.transcribe is not set"
+
+
+@attrs.frozen
+class Reading:
+    r"""The text of an attachment, or why there is none.
+
+    Example: `Reading("[page 1]\nHello", note="1 page")`.
+    """
+
+    text: str = ""
+    """Its text; "" if there is none, and then `note` says why."""
+    note: str = ""
+    """What a model should know about it."""
+    left_out: str = ""
+    """What of the text is missing; "" if nothing is."""
+    is_voice: bool = False
+    """The text is the sender's own words."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class AttachmentReader:
+    """Reads PDFs and recordings.
+
+    Example: `AttachmentReader(journal, lambda: models.audio("transcribe"))`.
+    """
+
+    _journal: Ref[JournalMessage]
+    _hearer: Callable[[], AudioModel | None] = lambda: None
+    """Returns the model that writes recordings down, if there is one now."""
+
+    async def read(self, media: Sequence[Media], most_characters: int, label: Label) -> dict[int, Reading]:
+        """Return what the PDFs and recordings among the attachments say, by their index.
+
+        most_characters: of all PDFs together. label: whom calls are counted for. Raises nothing but Cancelled; what goes wrong is in
+        the readings. Cancelled: what was written down by then is kept.
+        """
+        readings: dict[int, Reading] = {}
+        room = most_characters
+        for index, file in enumerate(media):
+            decoded = await trio.to_thread.run_sync(_decode, file)
+            if decoded is None:
+                continue
+            mime, content, digest = decoded
+            if mime == PDF:
+                found = await read_pdf(content, max(room, 0)) if room > 0 else None
+                if found is None:
+                    readings[index] = Reading(note="it is too long to be shown here beside the others")
+                    continue
+                room -= len(found.text)
+                readings[index] = Reading(found.text, found.problem or plural(found.pages, "page"), found.left_out)
+            else:
+                readings[index] = await self._hear(content, mime, digest, label, is_voice=file.voice)
+        return readings
+
+    async def _hear(self, content: bytes, mime: str, digest: str, label: Label, *, is_voice: bool) -> Reading:
+        """Return the words of a recording, from the disk if they were written down before."""
+        path = f"{TRANSCRIPTS}/{digest}.json"
+        try:
+            known = await self._journal.ask(ReadFile, path)
+            if known:
+                return _heard(str(decode_object(known.decode("utf-8", "replace")).get("text", "")), is_voice=is_voice)
+        except (StorageError, ValueError, WireError) as error:
+            _log.warning("a transcript cannot be read", file=path, error=str(error))
+        model = self._hearer()
+        if model is None:
+            return Reading(note=_NOT_SET)
+        try:
+            text = await model.transcribe(content, mime, attrs.evolve(label, role="transcribe"))
+        except ModelError as error:
+            _log.warning("a recording was not written down", model=model.name, error=str(error))
+            return Reading(note=f"you cannot hear it: {error}")
+        try:
+            with trio.CancelScope(shield=True):  # it was paid for
+                await self._journal.ask(ReplaceFile, path, encode_json({"model": model.name, "text": text}).encode())
+        except StorageError as error:
+            _log.warning("a transcript cannot be kept", file=path, error=str(error))
+        return _heard(text, is_voice=is_voice)
+
+
+def _heard(text: str, *, is_voice: bool) -> Reading:
+    """Return the reading of a recording with these words."""
+    text = text.strip()
+    if not text:
+        return Reading(note="nothing is said in it")
+    left_out = f"the first {LONGEST_WORDS:,} characters are shown" if len(text) > LONGEST_WORDS else ""
+    return Reading(text[:LONGEST_WORDS], "written down by a machine", left_out, is_voice)
+
+
+def _decode(file: Media) -> tuple[str, bytes, str] | None:
+    """Return type, content and SHA-256 of a file that is read here; None for any other. Blocks: it may be megabytes."""
+    try:
+        head = b64decode(file.data[:65_536], validate=True)
+    except ValueError:
+        return None
+    mime = recording_type(recognise(head, file.name) or "", file.mime)
+    if mime != PDF and not is_recording(mime):
+        return None
+    try:
+        content = b64decode(file.data, validate=True)
+    except ValueError:
+        return None
+    return mime, content, hashlib.sha256(content).hexdigest()
+
+
+def recording_type(found: str, claimed: str) -> str:
+    """Return the type of a file. Only the claimed type tells a recording from a film in the same container."""
+    claimed = claimed.partition(";")[0].strip().lower()
+    if found in ("video/mp4", "video/webm") and claimed.startswith("audio/"):
+        return found.replace("video", "audio")
+    return found
+
+
+def is_recording(mime: str) -> bool:
+    """Return whether a type is that of a recording that may be written down."""
+    return mime.startswith("audio/")

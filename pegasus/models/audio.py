@@ -1,0 +1,173 @@
+"""Speech: writing down what was said, and saying what was written, over endpoints in OpenAI's format.
+
+    POST <base_url>/audio/transcriptions    multipart: file, model, response_format=json    → {"text", "usage"?}
+    POST <base_url>/audio/speech            {"model", "input", "voice", "response_format"}  → the audio file
+
+Both are calls that cost money: a budget may refuse them, and they are counted with the roles "transcribe" and "speech". Services that
+bill by the second do not tell tokens; then the words are counted, as an estimate.
+
+A call is tried again while its time lasts if the service is busy or out of reach. What it answers comes from outside: it is read up to
+a bound, and a text is nothing but a text.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from pegasus.file_types import extension_of
+from pegasus.models.base import Label, ModelError, Usage
+from pegasus.models.errors import is_temporary, status_error
+from pegasus.models.formats import encode_json
+from pegasus.models.providers import ProviderClient
+from pegasus.models.tokens import text_tokens
+from pegasus.wire import WireError, decode_object
+
+if TYPE_CHECKING:
+    from pegasus.models.usage import UsageTracker
+
+MOST_AUDIO: Final = 25 << 20
+"""Bytes of a recording. OpenAI's own service takes no more."""
+MOST_SAID: Final = 1 << 20
+"""Bytes of an answer that is a text."""
+LONGEST_SPEECH: Final = 4096
+"""Characters that are spoken in one call, the bound of OpenAI's service."""
+ATTEMPTS: Final = 3
+"""How often a call is made that fails for a passing cause."""
+PAUSE: Final = 2.0
+"""Seconds before the second attempt, doubled before each further one."""
+_BYTES_PER_TOKEN: Final = 1_000
+"""Of a compressed recording, roughly, for budgets: 10 tokens a second."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class AudioModel:
+    """A model that hears or speaks.
+
+    Example:
+        model = AudioModel("openai/whisper-1", "whisper-1", client, usage, timeout=120.0)
+        text = await model.transcribe(recording, "audio/ogg", Label("transcribe", channel))
+    """
+
+    name: str
+    """`<provider>/<model>`."""
+    model_id: str
+    client: ProviderClient
+    usage: UsageTracker | None = None
+    """Counts and limits calls; None: nothing does."""
+    timeout: float = 120.0
+    """Seconds for a call, retries included."""
+    headers: Mapping[str, str] = attrs.field(factory=dict)
+    """Further headers, and so with `query`."""
+    query: Mapping[str, str] = attrs.field(factory=dict)
+    key_name: str = ""
+    """Variable of the service's key, for what an error says to do."""
+
+    async def transcribe(self, audio: bytes, mime: str, label: Label) -> str:
+        """Return the words of a recording. Raises ModelError. Cancelled: the connection is closed, and nothing is counted."""
+        if len(audio) > MOST_AUDIO:
+            raise ModelError(f"{self.name}: found {len(audio):,} bytes, allowed: {MOST_AUDIO:,}", kind="request")
+        await self._admit(label, len(audio) // _BYTES_PER_TOKEN)
+        boundary = f"pegasus-{secrets.token_hex(16)}"
+        fields = {"model": self.model_id, "response_format": "json"}
+        body = _multipart(boundary, fields, audio, f"audio.{extension_of(mime)}", mime)
+        headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
+        answer = await self._call("/audio/transcriptions", body, headers, MOST_SAID)
+        try:
+            facts = decode_object(answer.decode("utf-8", "replace"))
+        except (ValueError, WireError):
+            raise ModelError(
+                f"{self.name}: its server answered with something else than a transcription", kind="server"
+            ) from None
+        text = facts.get("text")
+        if not isinstance(text, str):
+            raise ModelError(f"{self.name}: its server answered without a text", kind="server")
+        self._count(label, _usage_of(facts.get("usage")), round(text_tokens(text)))
+        return text
+
+    async def speak(self, text: str, label: Label, *, voice: str, format: str = "opus") -> bytes:
+        """Return a text as speech: an audio file of this format. Raises ModelError. Cancelled: as `transcribe`."""
+        if len(text) > LONGEST_SPEECH:
+            raise ModelError(
+                f"found {len(text):,} characters, allowed: {LONGEST_SPEECH:,}; make several files", kind="request"
+            )
+        tokens = round(text_tokens(text))
+        await self._admit(label, tokens)
+        fields = {"model": self.model_id, "input": text, "voice": voice, "response_format": format}
+        audio = await self._call("/audio/speech", encode_json(fields), {}, MOST_AUDIO)
+        if not audio:
+            raise ModelError(f"{self.name}: its server answered with an empty file", kind="server")
+        self._count(label, None, tokens)
+        return audio
+
+    async def _admit(self, label: Label, tokens: int) -> None:
+        if self.usage is not None:
+            await self.usage.admit_other(self.name, label, tokens)
+
+    def _count(self, label: Label, usage: Usage | None, tokens: int) -> None:
+        if self.usage is not None:
+            self.usage.count_other(self.name, label, usage or Usage(0, tokens), estimated=usage is None)
+
+    async def _call(self, path: str, body: bytes, headers: Mapping[str, str], most: int) -> bytes:
+        """Return the body of an answer, after a few attempts at most. Raises ModelError."""
+        await self.client.load()
+        pause = PAUSE
+        with trio.move_on_after(self.timeout):
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    return await self._attempt(path, body, headers, most)
+                except ModelError as error:
+                    if attempt == ATTEMPTS or not is_temporary(error):
+                        raise
+                await trio.sleep(pause)
+                pause *= 2
+        raise ModelError(f"{self.name}: no answer within {self.timeout:g} seconds (models.timeout)", kind="timeout")
+
+    async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], most: int) -> bytes:
+        client = self.client
+        try:
+            response = await client.post(path, body, headers={**self.headers, **headers}, query=self.query)
+            try:
+                return await self._read(response, most)
+            finally:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                    await response.aclose()
+        except client.status_errors as error:
+            raise status_error(
+                self.name, error.status_code, error.body, client.secrets, key_name=self.key_name
+            ) from error
+        except (*client.connection_errors, *client.read_errors) as error:
+            text = f"{self.name}: no connection to {client.base_url}: {type(error).__name__}"
+            raise ModelError(text, kind="network") from error
+
+    async def _read(self, response: Any, most: int) -> bytes:
+        content = bytearray()
+        async for part in response.aiter_bytes():
+            content += part
+            if len(content) > most:
+                raise ModelError(f"{self.name}: its server answered with more than {most >> 20} MB", kind="request")
+        return bytes(content)
+
+
+def _multipart(boundary: str, fields: Mapping[str, str], content: bytes, name: str, mime: str) -> bytes:
+    """Return a form with a file. Names and values are ours, so none of them has a character that must be escaped."""
+    head = "".join(
+        f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"\r\n\r\n{value}\r\n'
+        for field, value in fields.items()
+    )
+    head += f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: {mime}\r\n\r\n'
+    return head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
+
+
+def _usage_of(facts: object) -> Usage | None:
+    """Return the tokens that a service has counted; None if it counts seconds, or nothing."""
+    if not isinstance(facts, dict):
+        return None
+    prompt, completion = facts.get("input_tokens"), facts.get("output_tokens")
+    if type(prompt) is int and type(completion) is int and 0 <= prompt < 1 << 40 and 0 <= completion < 1 << 40:
+        return Usage(prompt, completion)
+    return None
