@@ -30,7 +30,7 @@ from pegasus.gateway import BadParams, Caller, Conflict, Method, Params
 from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
 from pegasus.mcp import McpServers, servers_json
-from pegasus.memory import Author, Memory, MemoryRefused, files_view
+from pegasus.memory import NOTES, Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
 from pegasus.messages import Json
 from pegasus.models import ModelService
@@ -103,7 +103,8 @@ class MemoryMethods:
         """Return the whole of the file `path`."""
         path = require_text(params, "path")
         with bad_params_for(MemoryRefused, key="path"):
-            return {"path": path, "content": await self.memory.read(path)}
+            content = await (self.memory.read_notes() if path == NOTES else self.memory.read(path))
+            return {"path": path, "content": content}
 
     async def log(self, caller: Caller, params: Params) -> Json:
         """Return the latest changes, newest first: of the file `path` only, at most `limit`, with numbers below `before`."""

@@ -132,7 +132,7 @@ def make_environment(world: RealWorld, models: ModelService, reloader: Reloader)
         ),
         files=world.files,
         notes_disk=notes_disk(str(home.workspace)),
-        open_memory=partial(memory_in, home.data, clock=wall_clock),
+        open_memory=partial(memory_in, home.data, clock=wall_clock, workspace=home.workspace),
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
         make_tools=make_tools,

@@ -239,7 +239,7 @@ def _agent_services(
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
         compactor=compactor,
-        consolidator=_consolidator(environment),
+        consolidator=_consolidator(environment, memory),
         chat_prompts=ChatPrompts(environment.workspace, environment.files)
         if environment.settings.agent.scope == "chat"
         else None,
@@ -288,7 +288,7 @@ def _conversation_parts(
     return model, memory_index, compactor
 
 
-def _consolidator(environment: Environment) -> Consolidator | None:
+def _consolidator(environment: Environment, memory: Memory) -> Consolidator | None:
     """Return what makes notes of older messages; None where one session has all conversations, or there is no place for notes."""
     models = environment.models
     if environment.notes_disk is None or environment.settings.agent.scope != "chat":
@@ -298,6 +298,7 @@ def _consolidator(environment: Environment) -> Consolidator | None:
         models.context_window,
         environment.clock,
         environment.notes_disk,
+        memory,
         environment.session,
         environment.files,
         environment.secrets,

@@ -23,9 +23,11 @@ from pegasus.host import Home, wall_clock
 from pegasus.memory import (
     FOLDER,
     LOG,
+    NOTES,
     Author,
     FolderReader,
     MemoryRefused,
+    NotesFile,
     Searcher,
     changes_in,
     describe_file,
@@ -35,7 +37,7 @@ from pegasus.memory import (
     view_of,
 )
 from pegasus.settings import Settings
-from pegasus.storage import JournalMessage, StorageError
+from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
 from pegasus.tools import found_json
 
 MEMORY = pegasus.subgroup("memory", "Show what the agent remembers, and undo changes.")
@@ -126,11 +128,14 @@ def run_list(home: Home, settings: Settings) -> Answer:
     refusals=(MemoryRefused,),
 )
 def run_show(home: Home, settings: Settings, *, path: str) -> Answer:
-    """Show one file of memory, such as facts/user.md."""
+    """Show one file of memory, such as facts/user.md or workspace/memory/MEMORY.md."""
 
     async def read() -> Answer:
-        folder = _folder(home)
-        content = await read_whole(path, folder, await folder.scan())
+        if path == NOTES:
+            content = await NotesFile(FileDisk(home.workspace, GuardedFiles(home.workspace))).read()
+        else:
+            folder = _folder(home)
+            content = await read_whole(path, folder, await folder.scan())
         return {"path": path, "content": content.decode("utf-8-sig", "replace")}
 
     return trio.run(read)
@@ -170,7 +175,7 @@ def run_undo(home: Home, settings: Settings, *, n: int) -> Answer:
     """Take change N back; later changes of the file stay."""
 
     async def undo(journal: Ref[JournalMessage]) -> Answer:
-        memory = memory_in(home.data, journal, wall_clock)
+        memory = memory_in(home.data, journal, wall_clock, home.workspace)
         return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
 
     return change_files(home, undo)

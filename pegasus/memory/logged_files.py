@@ -41,6 +41,7 @@ from pegasus.memory.changes import (
     void_line,
 )
 from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
+from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import FOLDER
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
@@ -67,13 +68,21 @@ class LoggedFiles:
             change = await logged.change("facts/user.md", b"- Likes: tea\n", "write", author)
     """
 
-    def __init__(self, journal: Ref[JournalMessage], folder: MemoryFolder, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        journal: Ref[JournalMessage],
+        folder: MemoryFolder,
+        clock: Callable[[], int],
+        notes: NotesFile | None = None,
+    ) -> None:
         self._journal = journal
         """Writes the log and the files, and reads them back."""
         self._folder = folder
         """Shows the files as they are on disk now."""
         self._clock = clock
         """Wall clock, ms."""
+        self._notes = notes
+        """MEMORY.md of the workspace, under the path NOTES; None: it is not looked at."""
         self._history: History | None = None
         """What the log says; None before the first refresh."""
         self._stamps: dict[str, Stamp] = {}
@@ -86,6 +95,8 @@ class LoggedFiles:
         try:
             history = self._history or await self._load()
             files = await self._folder.scan(self._stamps, LARGEST)
+            if self._notes is not None:
+                files = (*files, *await self._notes.state(self._stamps, LARGEST))
             await self._log_edits(history, files)
         except BaseException:
             self.forget()
@@ -134,7 +145,12 @@ class LoggedFiles:
         The content is compared by its hash. A file that has neither the old nor the new content was edited by hand since;
         then the change counts as made, and the edit gets a line of its own.
         """
-        content = await self._journal.ask(ReadFile, f"{FOLDER}/{last.path}")
+        if last.path != NOTES:
+            content = await self._journal.ask(ReadFile, f"{FOLDER}/{last.path}")
+        elif self._notes is not None:
+            content = await self._notes.read()
+        else:
+            return
         if hash_of(content) == last.before != last.after:
             await self._append(history, void_line(last.n, self._clock()))
             history.retract_last()
@@ -142,7 +158,7 @@ class LoggedFiles:
     async def _log_edits(self, history: History, files: Sequence[FileState]) -> None:
         """Append a line for each file that was changed, created or deleted by hand. All of them are one durable step."""
         edits = [edit for file in files if (edit := self._edit_of(history, file)) is not None]
-        deleted = history.files.keys() - {file.path for file in files}
+        deleted = history.files.keys() - {file.path for file in files} - (set() if self._notes is not None else {NOTES})
         edits += [(path, ABSENT) for path in sorted(deleted)]
         changes = [
             self._change(history, path, "edit", BY_HAND, now, n)
@@ -181,7 +197,10 @@ class LoggedFiles:
         change = self._change(history, path, how, by, now, history.count + 1, undoes)
         try:
             await self._record(history, change)
-            await self._journal.ask(ReplaceFile, f"{FOLDER}/{path}", content)
+            if path == NOTES and self._notes is not None:
+                await self._notes.replace(content)
+            else:
+                await self._journal.ask(ReplaceFile, f"{FOLDER}/{path}", content)
             self._stamps.pop(path, None)
             await self._shorten(history)
         except BaseException:

@@ -30,6 +30,7 @@ from actors import ActorError, Ref
 from pegasus.memory.changes import Author, CannotUndo, Change, decode_text, encode_text, undo_change
 from pegasus.memory.folder import LARGEST, FileState, FolderReader, MemoryFolder
 from pegasus.memory.logged_files import LoggedFiles
+from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import (
     EPISODE_INDEX,
     FOLDER,
@@ -51,7 +52,7 @@ from pegasus.memory.provenance import disarmed, keeps_marks, labels_in, mark_for
 from pegasus.memory.search import Searcher
 from pegasus.memory.search_index import Found
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, StorageError
+from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
 
 FULL: Final = 24_000
 """Bytes that a file may get by a change. It is read whole, and must fit into one tool result of a usual model."""
@@ -90,12 +91,15 @@ class Memory:
         folder: MemoryFolder,
         clock: Callable[[], int] = lambda: 0,
         searcher: Searcher | None = None,
+        notes: NotesFile | None = None,
     ) -> None:
         self._folder = folder
         """Shows the files; it never writes."""
         self._searcher = searcher
         """Full-text search; None where there is none (tests in virtual time)."""
-        self._logged = LoggedFiles(journal, folder, clock)
+        self._notes = notes
+        """MEMORY.md of the workspace, which has the same log; None: there is none. It is no file of memory: tools do not see it."""
+        self._logged = LoggedFiles(journal, folder, clock, notes)
         """Files and log, used only under `_change_lock`, except for reading the log."""
         self._change_lock = trio.Lock()
         """Held during every change and every refresh."""
@@ -135,14 +139,28 @@ class Memory:
         except trio.WouldBlock:
             return await self._folder.scan()
         try:
-            return await self._logged.refresh()
+            return await self._refresh()
         except (StorageError, ActorError) as error:
             _log.warning("edits of memory cannot be logged", error=str(error))
             return await self._folder.scan()
         finally:
             self._change_lock.release()
 
+    async def _refresh(self) -> tuple[FileState, ...]:
+        """Return the files, after logging edits by hand, also that of the notes. The caller holds the lock."""
+        return tuple(file for file in await self._logged.refresh() if file.path != NOTES)
+
+    async def read_notes(self) -> str:
+        """Return MEMORY.md of the workspace, "" if there is none."""
+        return "" if self._notes is None else (await self._notes.read()).decode("utf-8-sig", "replace")
+
     # ------------------------------------------------------------------ changing
+
+    async def write_notes(self, content: bytes, by: Author) -> None:
+        """Make MEMORY.md of the workspace hold exactly this, and log the change."""
+        async with self._change_lock:
+            await self._refresh()
+            await self._logged.change(NOTES, content, "write", by)
 
     async def write(self, path: str, content: str, by: Author = _UNKNOWN, seen: Iterable[str] = ()) -> Written:
         """Make the file hold exactly this, with a line end and a mark if it needs one. An empty content deletes it.
@@ -150,7 +168,7 @@ class Memory:
         seen: the sources outside of the agent that the writer has read on its way; see `provenance.mark_for`.
         """
         async with self._change_lock:
-            files = await self._logged.refresh()
+            files = await self._refresh()
             check_new(path, files)
             content = disarmed(content)
             mark = mark_for(content, by.source, seen)
@@ -165,7 +183,7 @@ class Memory:
         if not old:
             raise MemoryRefused("old_str is empty; memory_append adds something")
         async with self._change_lock:
-            text = await self._editable_text(path, await self._logged.refresh())
+            text = await self._editable_text(path, await self._refresh())
             first = text.find(old)
             if first < 0:
                 raise MemoryRefused(f"old_str is not in {path}; memory_read shows what is, to be given exactly")
@@ -189,7 +207,7 @@ class Memory:
         if not entry.strip():
             raise MemoryRefused("entry is empty")
         async with self._change_lock:
-            files = await self._logged.refresh()
+            files = await self._refresh()
             check_new(path, files)
             text = await self._editable_text(path, files) if find(path, files) else ""
             mark = mark_for(f"{entry}\n{summary or ''}", by.source, seen)
@@ -220,9 +238,16 @@ class Memory:
         await self._change(path, content, how, by)
         return Written(len(content), mark)
 
+    async def _content(self, path: str, files: tuple[FileState, ...]) -> bytes:
+        """Return the content of a file that may have changed, b"" if it is not there."""
+        if path == NOTES and self._notes is not None:
+            return await self._notes.read()
+        return await read_whole(path, self._folder, files) if find(path, files) else b""
+
     async def _change(self, path: str, content: bytes, how: str, by: Author, undoes: int = 0) -> Change | None:
         """Replace the file and log it. Return None if it has this content already."""
-        await self._folder.check(path)
+        if path != NOTES:
+            await self._folder.check(path)
         try:
             return await self._logged.change(path, content, how, by, undoes)
         finally:  # a change that was cancelled may have been made
@@ -252,12 +277,12 @@ class Memory:
         which makes the original change again.
         """
         async with self._change_lock:
-            files = await self._logged.refresh()
+            files = await self._refresh()
             changes = await self._logged.changes()
             change = next((change for change in changes if change.n == n), None)
             if change is None:
                 raise MemoryRefused(f"there is no change {n} in the log (any more)")
-            text = decode_text(await read_whole(change.path, self._folder, files)) if find(change.path, files) else ""
+            text = decode_text(await self._content(change.path, files))
             later = [other for other in changes if other.path == change.path and other.n > n]
             try:
                 content = encode_text(undo_change(change, later, text))
@@ -330,6 +355,9 @@ async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:
         return ""
 
 
-def memory_in(data: Path, journal: Ref[JournalMessage], clock: Callable[[], int]) -> Memory:
-    """Return the memory of a home, with search. data: the home's data folder."""
-    return Memory(journal, FolderReader(data / FOLDER), clock, Searcher.of(data))
+def memory_in(
+    data: Path, journal: Ref[JournalMessage], clock: Callable[[], int], workspace: Path | None = None
+) -> Memory:
+    """Return the memory of a home, with search. data: the home's data folder. workspace: has MEMORY.md; None: it is left out."""
+    notes = None if workspace is None else NotesFile(FileDisk(workspace, GuardedFiles(workspace)))
+    return Memory(journal, FolderReader(data / FOLDER), clock, Searcher.of(data), notes)

@@ -15,22 +15,26 @@ An entry of the history is written exactly once, whatever crashes: each has an i
 
     Ann decided to move the blog to static pages.
 
-Except for `HistoryFiles`, everything here is pure.
+Except for `NotesFile` and `HistoryFiles`, everything here is pure.
 """
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Final
 
 import attrs
+import trio
 
 from pegasus.formatting import format_time
 from pegasus.memory.changes import difference, splices_undone
+from pegasus.memory.folder import HEAD, FileState, Stamp
 from pegasus.memory.provenance import disarmed, labels_in, mark_for, marks_in, without_marks
 from pegasus.outside import Outside
-from pegasus.storage import Disk, Volume
+from pegasus.storage import Disk, StorageError, Volume
 
 NOTES_FOLDER: Final = "memory"
 """Folder of the notes, below the workspace."""
@@ -41,6 +45,13 @@ SHORTEST_SHARE: Final = 0.5
 SMALL_NOTES: Final = 400
 """Characters up to which notes may shrink to any length."""
 
+NOTES: Final = f"workspace/{NOTES_FOLDER}/MEMORY.md"
+"""Path of MEMORY.md as the log of memory has it, and `pegasus memory show`."""
+
+_WRONG_KIND: Final = frozenset({errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO})
+"""Errors of a file in whose place stands something else."""
+_FILE: Final = f"{NOTES_FOLDER}/MEMORY.md"
+"""The same, below the workspace."""
 _HEADING: Final = re.compile(r"^(?=#)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"<!(?=--)")
 
@@ -117,6 +128,47 @@ def _is_hidden(line: str) -> bool:
 def _marked(line: str, labels: Iterable[Outside]) -> str:
     mark = mark_for(line, "own", labels) if line.strip() else ""
     return f"{line.rstrip()} {mark}" if mark else line.rstrip()
+
+
+def is_wrong_kind(error: StorageError) -> bool:
+    """Return whether something else stands in the place of the file: a folder, a link, a pipe. Otherwise the disk has refused."""
+    return getattr(error.__cause__, "errno", None) in _WRONG_KIND
+
+
+class NotesFile:
+    """MEMORY.md on the disk of the workspace: `NotesFile(FileDisk(home.workspace, GuardedFiles(home.workspace)))`.
+
+    The disk is used for nothing else, since only one call at a time may be made.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._lock = trio.Lock()
+        """Held during a call of the disk."""
+
+    async def read(self) -> bytes:
+        """Return its content; b"" if there is none, or something else in its place. Raises StorageError."""
+        async with self._lock:
+            try:
+                return await self._disk.run(Volume.read, _FILE)
+            except StorageError as error:
+                if is_wrong_kind(error):
+                    return b""
+                raise
+
+    async def state(self, seen: Mapping[str, Stamp], limit: int) -> tuple[FileState, ...]:
+        """Return its state as `MemoryFolder.scan` does, () if there is none. Raises StorageError."""
+        content = await self.read()
+        if not content:
+            return ()
+        stamp = (len(content), int.from_bytes(sha256(content).digest()[:8]))
+        is_wanted = seen.get(NOTES) != stamp and len(content) <= limit
+        return (FileState(NOTES, len(content), content[:HEAD], stamp, content if is_wanted else None),)
+
+    async def replace(self, content: bytes) -> None:
+        """Make it hold this, durably. Raises StorageError."""
+        async with self._lock:
+            await self._disk.run(Volume.replace, _FILE, content)
 
 
 # ------------------------------------------------------------------ HISTORY.md

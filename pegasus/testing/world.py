@@ -59,7 +59,7 @@ from pegasus.main_agent import (
     is_archive,
     page_of,
 )
-from pegasus.memory import FOLDER, HEAD, FileState, Memory, Stamp
+from pegasus.memory import FOLDER, HEAD, FileState, Memory, NotesFile, Stamp
 from pegasus.messages import Address, ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models import (
     AudioModel,
@@ -350,7 +350,9 @@ def world_environment(
         skills=SkillCatalog(BUILT_IN_SKILLS, *skills, in_thread=False),
         files=files,
         notes_disk=DiskFolder(disk, WORKSPACE),
-        open_memory=lambda journal: Memory(journal, DiskMemoryFolder(disk), clock),
+        open_memory=lambda journal: Memory(
+            journal, DiskMemoryFolder(disk), clock, notes=NotesFile(DiskFolder(disk, WORKSPACE))
+        ),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=partial(DiskArchives, disk),
         secrets=lambda: secrets,

@@ -20,9 +20,9 @@ next start, and until then nothing else is consolidated in this session.
 
 from __future__ import annotations
 
-import errno
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -51,9 +51,12 @@ from pegasus.main_agent.pending_notes import (
 from pegasus.main_agent.session import NextStep, Session
 from pegasus.memory import (
     LONGEST_NOTES,
+    Author,
     HistoryEntry,
     HistoryFiles,
+    Memory,
     added_lines,
+    is_wrong_kind,
     merged_notes,
     rewritten_notes,
 )
@@ -63,7 +66,7 @@ from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
 from pegasus.redaction import Redactor
 from pegasus.settings import SessionSettings
-from pegasus.storage import Disk, FileDisk, GuardedFiles, StorageError, Volume
+from pegasus.storage import Disk, FileDisk, GuardedFiles, StorageError
 
 _log = get_logger("consolidation")
 
@@ -77,8 +80,6 @@ LONGEST_TRANSCRIPT: Final = 24_000
 """Tokens of the transcript in any window: an answer is wanted within half a minute."""
 MOST_LINES: Final = 40
 """Lines of an update that could not be written, which the history keeps."""
-_WRONG_KIND: Final = frozenset({errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO})
-"""Errors of a file in whose place stands something else."""
 
 
 def notes_disk(workspace: str) -> Disk:
@@ -91,7 +92,8 @@ class Consolidator:
     """Everything that consolidation works with. There is one for the process, since its lock keeps writers of the notes apart.
 
     Example:
-        consolidator = Consolidator(models.client("compact"), models.context_window, clock, notes_disk(workspace), settings.session)
+        disk = notes_disk(workspace)
+        consolidator = Consolidator(models.client("compact"), models.context_window, clock, disk, memory, settings.session)
         keeper = WindowKeeper(consolidator, session, chat, compactor)
     """
 
@@ -102,7 +104,9 @@ class Consolidator:
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
     disk: Disk
-    """The disk of the workspace."""
+    """The disk of the workspace, for the history."""
+    memory: Memory
+    """Writes MEMORY.md, and logs it."""
     settings: SessionSettings
     """The settings [session], as they are in force."""
     files: WorkspaceFiles | None = None
@@ -144,18 +148,18 @@ class Consolidator:
             merged = merged_notes(notes.seen, wanted, now)
             return merged if merged is None or len(merged) <= max(LONGEST_NOTES, len(now)) else None
 
-        async def write(content: bytes) -> None:
-            await self.disk.run(Volume.replace, NOTES_FILE, content)
-
+        write = partial(self.memory.write_notes, by=Author("consolidation", channel=chat))
         problem = "somebody has changed it meanwhile, or it cannot be rewritten"
         if self.files is not None:
             try:
                 if await self.files.rewrite(NOTES_FILE, change, write):
                     return ""
             except StorageError as error:
-                if getattr(error.__cause__, "errno", None) not in _WRONG_KIND:
+                if not is_wrong_kind(error):
                     raise  # the disk: full, read-only
                 problem = str(error)
+            except OSError as error:  # the folder of memory cannot be read
+                raise StorageError(str(error)) from error
         _log.warning("MEMORY.md stays as it is", chat=chat, problem=problem)
         lines = added_lines(notes.seen, wanted)[:MOST_LINES]
         return "\n".join(["Not written to MEMORY.md, which stays as it is:", *lines]) if lines else ""
@@ -260,6 +264,8 @@ class WindowKeeper:
                 return await ask_for_notes(shared.model, plan.summarised, notes, room, label)
             except (ModelError, NoNotes) as error:
                 problem = str(error)
+            except OSError as error:  # the folder of memory cannot be read
+                raise StorageError(str(error)) from error
         _log.warning("the model gave no notes, the history gets an excerpt", chat=str(self._chat), problem=problem)
         return ModelNotes(excerpt_of(plan.summarised))
 

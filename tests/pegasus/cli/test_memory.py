@@ -14,7 +14,7 @@ from pegasus.cli.control import fit_terminal
 from pegasus.cli.memory import found_text, list_text, log_text, run_list, run_log, run_search, run_show, run_undo
 from pegasus.gateway import BadParams, Caller
 from pegasus.host import Home, own_home
-from pegasus.memory import Author, memory_in
+from pegasus.memory import NOTES, Author, memory_in
 from pegasus.memory.logged_files import LARGEST
 from pegasus.settings import Settings
 from tests.pegasus.gateway.world import TOKEN, world
@@ -121,6 +121,23 @@ def test_a_home_without_memory(pegasus, user):
     assert pegasus("memory", "log") == (0, "Nothing was changed yet.\n", "")
     assert "It is empty" in pegasus("memory", "show", "facts/user.md")[2]
     assert not (user / ".pegasus").exists()
+
+
+def test_the_notes_of_conversations_are_shown_and_without_a_daemon_an_undo_brings_them_back(user, pegasus):
+    home = Home(user / ".pegasus")
+
+    async def rewrite():
+        async with open_memory(home.data) as opened:
+            memory = memory_in(home.data, opened._logged._journal, lambda: 5, home.workspace)
+            for content in (b"- Likes tea\n", b"- Likes coffee\n"):
+                await memory.write_notes(content, Author("consolidation", channel="web:c1"))
+
+    (home.workspace).mkdir(parents=True)
+    trio.run(rewrite)
+    assert pegasus("memory", "show", NOTES) == (0, "- Likes coffee\n", "")
+    assert "write by consolidation for web:c1" in pegasus("memory", "log", NOTES)[1]
+    assert pegasus("memory", "undo", "2")[0] == 0
+    assert (home.workspace / "memory" / "MEMORY.md").read_text() == "- Likes tea\n"
 
 
 def test_texts_for_people():

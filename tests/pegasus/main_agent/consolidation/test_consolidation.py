@@ -8,6 +8,8 @@ import attrs
 import pytest
 import trio
 
+from pegasus.memory import NOTES as LOGGED
+from pegasus.memory import Author, MemoryRefused
 from pegasus.settings import ModelSettings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, down, say
@@ -217,6 +219,36 @@ async def say_four(world, name):
     for number in range(4):
         await world.say(f"message {number}", chat(name))
         await trio.sleep(0.3)
+
+
+async def test_a_rewrite_stands_in_the_log_of_memory_and_can_be_taken_back(autojump_clock):
+    disk = MemoryDisk()
+    disk.put(NOTES, b"- Likes tea\n- Lives in Bonn\n")
+    async with open_chats(lambda _: notes("x", "- Likes coffee\n- Lives in Bonn"), disk=disk) as world:
+        await talk(world, 0, 4)
+        await settle(world)
+        memory = world.tree.services.memory
+        [change] = await memory.log(LOGGED, limit=1)
+        assert (change.by.kind, change.by.channel) == ("consolidation", "web:a")
+        await memory.undo(change.n, Author("user"))
+        assert disk.content(NOTES) == b"- Likes tea\n- Lives in Bonn\n"
+        assert await memory.read_notes() == "- Likes tea\n- Lives in Bonn\n"
+        await world.say("message 4", chat())
+        await world.next_reply("web")
+        assert world.tree.services.environment.files.text("memory/MEMORY.md").startswith("- Likes tea")
+
+
+async def test_an_edit_by_hand_of_the_notes_stands_in_the_log_and_tools_do_not_see_the_file(autojump_clock):
+    disk = MemoryDisk()
+    async with open_chats(told, disk=disk) as world:
+        memory = world.tree.services.memory
+        disk.put(NOTES, b"- Likes tea\n")
+        await memory.list()
+        disk.put(NOTES, b"")
+        assert [(change.path, change.how) for change in await memory.log()] == [(LOGGED, "edit"), (LOGGED, "edit")]
+        assert await memory.list() == ()
+        with pytest.raises(MemoryRefused):
+            await memory.append(LOGGED, "- Mail the keys")
 
 
 # ------------------------------------------------------------------ who may write what
