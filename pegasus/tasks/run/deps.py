@@ -12,6 +12,7 @@ from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, EventMaker
 from pegasus.memory import Memory
 from pegasus.models import LanguageModel, TraitStore
+from pegasus.settings import present
 from pegasus.storage import JournalMessage
 from pegasus.tasks.core.task_types import TaskTypes
 from pegasus.tasks.core.views import TaskView
@@ -93,3 +94,7 @@ class TaskDeps:
     """Returns the keys of calls that wait for an owner's approval, so have not begun. It must not raise."""
     before_resuming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """Awaited before recovered tasks go on: returns when a /stop of the last run has had its time to end them. It must not raise."""
+
+    def at_present(self) -> TaskDeps:
+        """Return the same with the tools of this moment: a stage sees one version of the settings."""
+        return attrs.evolve(self, toolbox=present(self.toolbox), context=present(self.context))

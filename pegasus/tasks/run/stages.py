@@ -104,7 +104,10 @@ class Stages:
         """Prepare. commands: the background commands of the actor; none runs yet."""
         self._fsm = fsm
         self._type = task_type
-        self._deps = deps
+        self._followed = deps
+        """What the stages work with; it follows the settings."""
+        self._deps = deps.at_present()
+        """The same as it was when the stage began."""
         self._tool_slots = tool_slots
         """Slots for tool calls of all tasks together."""
         self._env: dict[str, str] = {}
@@ -123,6 +126,7 @@ class Stages:
 
         Raises ModelError, and ValueError for a model that is not configured. Cancelled: the request is given up; nothing is recorded.
         """
+        self._deps = self._followed.at_present()
         thought = await self._think(self._fsm.context)
         if thought.question:
             payload = to_payload(NeedMoreInfo(thought.reasoning, thought.question))
@@ -195,6 +199,7 @@ class Stages:
         calls: as `next_calls` has returned them. Raises nothing for a call that fails: its error is its result. Cancelled:
         returns when every call has ended with all that it has started; the results are not recorded.
         """
+        self._deps = self._followed.at_present()
         guard = self._repetition_guard()
         surplus = guard.surplus(calls)
         results: dict[str, tuple[Entry, int]] = {}
@@ -336,7 +341,7 @@ class Stages:
 
     async def reflect(self) -> list[EventDraft]:
         """Reflect on the completed task. Returns its outcome as an event for the log only."""
-        deps = self._deps
+        deps = self._deps = self._followed.at_present()
         if deps.memory is None:
             return []
         model = deps.model_for("reflection")
