@@ -67,7 +67,8 @@ class Projection:
             if call is not None:
                 result = ToolResult(call.id, call.name, entry.shown or "(no output)", entry.failed)
                 self._add_user(results=(result,))
-                self._add_pictures(entry, "")
+                if "media" in entry.metadata:
+                    self._add_pictures(entry, "")
         elif entry.role == "assistant":
             self._add_assistant(entry)
         elif "media" in entry.metadata:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -32,7 +33,7 @@ import attrs
 
 from pegasus.conversation import BadEntry, Entry, decode, to_json
 from pegasus.events import Event, EventType
-from pegasus.messages import Json, Metadata
+from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.outside import Outside, join_outside, outside_metadata
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
@@ -166,6 +167,14 @@ class TaskContext:
     """Whether the index of memory is among the messages; it is added once only."""
     notified: int = 0
     """Notifications that the submitter is owed so far; the next one has this number plus 1."""
+
+    @cached_property
+    def channel(self) -> ChannelInfo | None:
+        """Channel that the task was asked for on, None if its metadata names none that can be read."""
+        try:
+            return from_wire(self.input_metadata["channel"], ChannelInfo) if "channel" in self.input_metadata else None
+        except WireError:
+            return None
 
     @property
     def outside(self) -> tuple[Outside, ...]:

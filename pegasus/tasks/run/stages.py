@@ -54,7 +54,7 @@ from pegasus.tasks.core.fsm import FOR_APPROVAL, TaskFSM
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.lost_commands import all_commands, lost_commands, lost_commands_message
-from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Thought, label_of
+from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Thought
 from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
@@ -313,7 +313,7 @@ class Stages:
         key = call_key(task.id, call_id)
         # The window may have been learned since the start: a local server tells it, or a refusal.
         limit = result_limit(deps.context_window(self._type.model_name))
-        channel = label_of(task).channel
+        channel = task.channel
         context = attrs.evolve(
             deps.context,
             task_id=task.id,

@@ -36,7 +36,7 @@ from pegasus.conversation import (
     without_calls,
 )
 from pegasus.identity import TASK_FILES, Persona, WorkspaceFiles, lean_task_prompt, task_prompt
-from pegasus.messages import ChannelInfo, Json
+from pegasus.messages import Json
 from pegasus.models import (
     AssistantTurn,
     Label,
@@ -54,7 +54,6 @@ from pegasus.tasks.core.context import Reasoning, ReflectionDone, TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tools import ToolOutcome
-from pegasus.wire import WireError, from_wire
 
 # The descriptions are read by models; a change of their words may change the behaviour of tasks.
 ASK_USER: Final = ToolSpec(
@@ -212,12 +211,8 @@ def label_of(context: TaskContext, role: str = "subagent") -> Label:
     The metadata of the task may name the channel ("channel") and the number of the queue item ("item"). Values that
     make no sense are left out: a label must not fail a call.
     """
-    metadata = context.input_metadata
+    metadata, channel = context.input_metadata, context.channel
     item = metadata.get("item")
-    try:
-        channel = from_wire(metadata["channel"], ChannelInfo) if "channel" in metadata else None
-    except WireError:
-        channel = None
     # The role was written when the task was submitted; without one, the work is an owner's.
     is_guests = channel is not None and metadata.get(ROLE) == Role.GUEST
     guest = Principal(Role.GUEST, channel).guest if is_guests else ""
