@@ -79,9 +79,10 @@ def effective(settings: Settings) -> str:
 
 
 def effective_view(settings: Settings) -> list[Json]:
-    """Return all settings as JSON: a list of tables {name, keys: [{key, value, origin}]}, secrets masked.
+    """Return all settings as JSON: a list of tables {name, keys: [{key, value, origin, restart}]}, secrets masked.
 
-    value: as it would stand in a TOML file. origin: the source of a value that is not the default; absent for defaults.
+    value: as it would stand in a TOML file. origin: the source of a value that is not the default; absent for defaults. restart: true
+    for a key whose new value counts from the next start on; absent for all others.
     """
     defaults = leaves(Settings())
     tables: dict[str, list[Json]] = {}
@@ -92,6 +93,8 @@ def effective_view(settings: Settings) -> list[Json]:
         line: dict[str, Json] = {"key": path[-1], "value": as_toml(_masked(value, key))}
         if defaults.get(name) != value:
             line["origin"] = settings.origins.get(name, "")
+        if key.restart:
+            line["restart"] = True
         tables.setdefault(".".join(path[:-1]), []).append(line)
     return [{"name": name, "keys": keys} for name, keys in tables.items()]
 

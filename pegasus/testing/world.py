@@ -415,7 +415,7 @@ async def open_world(
         adapters = {
             channel.type: Child("fake", channel.run, tree.journal, backoff=CHILD_BACKOFF) for channel in channels
         }
-        intake = make_intake(tree.journal, settings, environment.pairing)
+        intake = make_intake(tree.journal, environment.in_force, environment.pairing)
         context = service_context(tree.services, intake, describe_commands(chat_commands(tree.services)))
         made = {adapter.type: adapter for adapter in services(context)}
         environment.pairing.owner_channels = owner_channels(settings.agent.owners, made)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
+
+from tests.blackbox.support import HANG, Book, say, serving
+from tests.blackbox.support.waiting import until
 
 
 async def test_a_reminder_that_was_asked_for_in_a_chat_comes_once_over_a_kill(shared, name):
@@ -60,3 +64,27 @@ async def test_jobs_are_kept_on_the_command_line(shared, name):
         refused = await daemon.command("cron", *arguments)
         assert refused.code == 1
         assert refused.err.count("\n") == 1
+
+
+async def test_a_run_during_which_the_process_is_killed_is_finished_once(tmp_path):
+    """kill -9 while the model thinks about the run: the next start goes on with it, and does not run it again."""
+    cut = [True]
+
+    def think(view):
+        if "is due" in view.question.text and cut:
+            cut.clear()
+            daemon.kill()
+            return HANG
+        return say("done: " + view.question.text.splitlines()[-1])
+
+    async with serving(tmp_path, Book(otherwise=think)) as daemon:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 2))
+        added = await daemon.command("cron", "add", "--at", moment, "--prompt", "tea", "--channel", "web:c1", "--json")
+        assert added.code == 0
+        await until(lambda: daemon.process.poll() is not None, "the end of the process", 20)
+        await daemon.start()
+        async with daemon.client() as client:
+            assert (await client.reply(timeout=20))["text"] == "done: tea"
+            assert await client.ask("hello") == "done: hello"
+        [job] = json.loads((await daemon.command("cron", "list", "--json")).out)["jobs"]
+        assert (job["runs"], job["over"]) == (1, True)

@@ -117,7 +117,7 @@ async def test_only_sessions_are_shown(tmp_path, name):
 async def test_settings_are_shown_without_secrets(tmp_path):
     sections = (await views_in(tmp_path).show_settings(CALLER, {}))["sections"]
     gateway = next(section for section in sections if section["name"] == "gateway")
-    assert {"key": "port", "value": "7717"} in gateway["keys"]
+    assert {"key": "port", "value": "7717", "restart": True} in gateway["keys"]
 
 
 async def test_skills_are_listed_with_their_texts(tmp_path):

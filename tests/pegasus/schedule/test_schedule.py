@@ -393,3 +393,100 @@ async def test_the_heartbeat_asks_a_model_only_if_there_is_something_to_look_aft
         await world.idle()
         assert "Is the backup there?" in texts_of(model.requests[-1])[-1]
         assert world.channels["cli"].texts == []
+
+
+# ------------------------------------------------------------------ bad input and many jobs
+
+
+async def test_a_job_every_second_makes_no_flood(autojump_clock):
+    """While a run waits, the next ones are left out, so that a model that takes its time is asked as often as it can answer."""
+    model = ScriptedModel(lambda request: After(10.0, talkative(request)))
+    async with running(model) as (world, jobs):
+        await add(jobs, every=1)
+        await trio.sleep(600)
+        await world.idle()
+        assert 20 <= len(due_messages(world)) <= 62
+        assert len(world.channels["cli"].texts) <= 62
+
+
+async def test_a_job_of_a_month_ahead_waits_for_it_and_comes_once(autojump_clock):
+    """However far the time is: no timer is as long as that."""
+    async with running() as (world, jobs):
+        await add(jobs, cron="0 9 1 * *", tz="UTC")
+        await trio.sleep(3 * 24 * 3600)
+        assert due_messages(world) == []
+        await trio.sleep(2 * 24 * 3600)
+        await world.idle()
+        assert due_messages(world) == ["stretch"]
+
+
+async def test_a_clock_that_is_set_forward_makes_up_for_what_it_leapt_over_by_one_run(autojump_clock):
+    clock = Clock()
+    async with running(clock=clock) as (world, jobs):
+        await add(jobs, every=60)
+        await trio.sleep(61)
+        clock.ahead = 7 * 24 * 3600 * 1000
+        await trio.sleep(40)
+        await world.idle()
+        assert len(due_messages(world)) == 2
+        assert (await only_job(jobs)).next > clock()
+
+
+async def test_ten_thousand_jobs_are_kept_and_a_look_at_them_runs_only_what_is_due(autojump_clock):
+    job = {"schedule": {"cron": "0 9 1 1 *", "tz": "UTC"}, "prompt": "x", "channel": "cli:main", "kind": "message"}
+    far = [
+        {**job, "id": f"j-{n}", "enabled": True, "missed": "once", "runs": 0, "next": START + 10**10}
+        for n in range(9_999)
+    ]
+    disk = MemoryDisk()
+    disk.put(JOBS_FILE, json.dumps(far).encode())
+    async with running(disk=disk) as (world, jobs):
+        await add(jobs, every=60)
+        with pytest.raises(ScheduleError, match="10000 jobs"):
+            await add(jobs, every=60)
+        await trio.sleep(61)
+        await world.idle()
+        assert due_messages(world) == ["stretch"]
+        assert len(await jobs.ask(ListJobs)) == 10_000
+
+
+# ------------------------------------------------------------------ a conversation for each chat
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["running", "killed"])
+async def test_a_reminder_comes_into_the_chat_that_asked_with_the_rights_of_who_asked(autojump_clock, cut):
+    """Each chat has a conversation of its own; the reminder of a guest stays a guest's, over a power failure too."""
+
+    def model(request):
+        last = request.turns[-1]
+        if not last.text:
+            return say()
+        if "is due" in last.text:
+            return say("", reply("r1", last.text.splitlines()[-1], "#general"))
+        return say("", call("cron", "c1", action="add", prompt="call Ann", delay=3600))
+
+    settings = Settings(agent=AgentSettings(owners=("cli:*",), scope="chat"))
+    disk = MemoryDisk()
+    async with running(ScriptedModel(model), settings=settings, disk=disk) as (world, jobs):
+        await world.say("remind me", EVE)
+        await world.idle()
+        job = await only_job(jobs)
+        assert (job.channel, job.user_id, job.role) == ("slack:#general", "eve", Role.GUEST)
+        if not cut:
+            assert (await world.next_reply("slack")).text == "call Ann"
+        else:
+            with trio.CancelScope() as scope:
+                await kill(world)
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+    async with running(ScriptedModel(model), settings=settings, disk=disk) as (world, jobs):
+        if cut:
+            assert (await world.next_reply("slack")).text == "call Ann"
+        await world.idle()
+        assert (await only_job(jobs)).runs == 1
+        files = [
+            path for path in disk.paths() if path.startswith("sessions/") and "scheduled" in disk.content(path).decode()
+        ]
+        assert files == ["sessions/slack%3A%23general.jsonl"], "nowhere but in the chat that asked"
+        line = next(json.loads(line) for line in disk.content(files[0]).splitlines() if b"scheduled" in line)
+        assert line["metadata"]["outside"] == ["guest"]

@@ -262,6 +262,8 @@ export const T = {
     reload: "Reload the file",
     reloaded: (keys) => (keys.length ? `In force now: ${keys.join(", ")}` : "Nothing has changed."),
     later: (keys) => `After a restart: ${keys.join(", ")}`,
+    refused: "Nothing has changed, for the settings have mistakes:",
+    restart: "needs a restart",
     none: "No setting fits.",
     root: "General",
   },

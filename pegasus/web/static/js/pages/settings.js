@@ -8,7 +8,8 @@ export function open(app) {
   const changed = h("input", { type: "checkbox", id: "changed", onchange: () => draw() });
   const reload = h("button", { class: "secondary", type: "button", onclick: () => readAgain() }, T.settings.reload);
   const body = h("div", { class: "settings" });
-  const element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, T.pages.settings), reload), h("p", { class: "hint" }, T.settings.intro), h("div", { class: "filters" }, query, h("label", { for: "changed" }, changed, T.settings.changed)), body);
+  const result = h("div", { class: "hint", role: "status" });
+  const element = h("div", { class: "page" }, h("header", { class: "page-head" }, h("h1", {}, T.pages.settings), reload), h("p", { class: "hint" }, T.settings.intro), h("div", { class: "filters" }, query, h("label", { for: "changed" }, changed, T.settings.changed)), result, body);
   let sections = [];
 
   async function load() {
@@ -23,10 +24,10 @@ export function open(app) {
   async function readAgain() {
     try {
       const { changed: now, afterRestart } = await app.call("config.reload");
-      app.notify([T.settings.reloaded(now), afterRestart.length ? T.settings.later(afterRestart) : ""].filter(Boolean).join(" · "));
+      fill(result, h("p", {}, T.settings.reloaded(now)), afterRestart.length ? h("p", {}, T.settings.later(afterRestart)) : null);
       load();
     } catch (error) {
-      app.notify(T.failed(error.message), true);
+      fill(result, h("p", {}, T.settings.refused), ...error.message.split("\n").map((line) => h("p", { class: "mono" }, ...visible(line))));
     }
   }
 
@@ -37,7 +38,7 @@ export function open(app) {
     fill(
       body,
       shown.map((section) =>
-        h("section", { class: "section" }, h("h2", { class: "mono" }, section.name ? `[${section.name}]` : T.settings.root), h("dl", { class: "keys" }, section.keys.map((key) => h("div", { class: key.origin === undefined ? "key" : "key set" }, h("dt", { class: "mono" }, key.key), h("dd", { class: "mono" }, ...visible(key.value), key.origin ? h("span", { class: "hint origin" }, key.origin) : null))))),
+        h("section", { class: "section" }, h("h2", { class: "mono" }, section.name ? `[${section.name}]` : T.settings.root), h("dl", { class: "keys" }, section.keys.map((key) => h("div", { class: key.origin === undefined ? "key" : "key set" }, h("dt", { class: "mono" }, key.key), h("dd", { class: "mono" }, ...visible(key.value), key.restart ? h("span", { class: "hint origin" }, T.settings.restart) : null, key.origin ? h("span", { class: "hint origin" }, key.origin) : null))))),
       ),
       shown.length ? null : h("p", { class: "hint" }, sections.length ? T.settings.none : T.loading),
     );
