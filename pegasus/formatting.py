@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from random import Random
 from typing import Final
 
@@ -50,6 +50,22 @@ def format_time(ms: int, form: str = "%Y-%m-%d %H:%M:%S", *, local: bool = False
     """
     seconds = max(0, min(ms // 1000, _LAST_SECOND))
     return time.strftime(form, time.localtime(seconds) if local else time.gmtime(seconds))
+
+
+def format_usage(usage: object) -> str:
+    """Return the usage in the metadata of a reply as one line; "" if it is none.
+
+    >>> format_usage({"inputTokens": 1204, "outputTokens": 80, "cost": 0.0031})
+    '1,204 tokens in, 80 out, $0.0031'
+    """
+    if not isinstance(usage, Mapping):
+        return ""
+    tokens = [usage.get("inputTokens"), usage.get("outputTokens")]
+    if not all(isinstance(count, int) for count in tokens):
+        return ""
+    cost = usage.get("cost")
+    dollars = f", ${cost:,.4f}" if isinstance(cost, float) and cost > 0 else ""
+    return f"{tokens[0]:,} tokens in, {tokens[1]:,} out{dollars}"
 
 
 def truncate(text: str, limit: int) -> str:

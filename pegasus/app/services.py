@@ -244,6 +244,7 @@ def _agent_services(
         if environment.settings.agent.scope == "chat"
         else None,
         traits=models.traits,
+        usage_of=models.usage.item_view if models.usage is not None else None,
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.warning])), *SANDBOX_KEYS),
         files=in_force.follow(
             lambda settings: FileAccess.within(environment.workspace, settings, environment.closed_paths),

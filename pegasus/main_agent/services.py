@@ -24,7 +24,7 @@ from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import AttachmentReader
-from pegasus.messages import Address, InboundMessage
+from pegasus.messages import Address, InboundMessage, Metadata
 from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings, Settings, present
 from pegasus.tools import ToolContext, base_context
@@ -81,6 +81,8 @@ class AgentServices:
     """Makes the ends of prompts where each chat has its own session; None: there are none."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """What is known about each model's manners."""
+    usage_of: Callable[[int], Metadata] | None = None
+    """Returns what the model calls for an item have used so far, for people; None: nothing counts it."""
     warnings: tuple[str, ...] = ()
     """Facts about this installation that /status tells an owner."""
     files: FileAccess | None = None

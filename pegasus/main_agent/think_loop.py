@@ -287,6 +287,9 @@ class ThinkLoop:
             posts = {} if spoken is None else {_SPOKEN: spoken}
         if notice:
             posts[NOTICE] = reply_to_sender(item, notice, NOTICE)
+        if config.show_usage and self._services.usage_of is not None:
+            usage: Metadata = {"usage": self._services.usage_of(item.n)}
+            posts = {id: attrs.evolve(post, metadata={**post.metadata, **usage}) for id, post in posts.items()}
         thought = _thought_entry(response, now, calls, spoken=_SPOKEN in posts)
         if _SPOKEN in posts:
             thought = attrs.evolve(thought, metadata={**thought.metadata, **sent(files)})

@@ -228,6 +228,9 @@ class AgentSettings:
     show_reasoning: bool = flag(
         False, "whether the model's reasoning is shown while a reply is being written, where the channel can show it"
     )
+    show_usage: bool = flag(
+        False, "whether each reply has in its metadata what the message has used so far, and screens show it below"
+    )
     scope: str = choice(
         "global",
         '"global": one session for all channels; "chat": one session per channel and chat, in parallel',

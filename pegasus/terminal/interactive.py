@@ -39,6 +39,7 @@ from pegasus.client import (
     Offline,
     Online,
 )
+from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
@@ -464,6 +465,8 @@ class InteractiveChat:
         self._drafting = False  # the reply takes the draft's place
         self._update_status(attrs.evolve(self._status, answered=self._status.thinking, writing=False))
         self._screen.reply(self._agent, reply.text_with_names, partial(self._post, drawn.set))
+        if usage := format_usage(reply.metadata.get("usage")):
+            self._screen.notice(f"({usage})")
         await drawn.wait()
         self._replies += 1
         self._status_changed.set()

@@ -34,6 +34,8 @@ MODEL: Final = "pegasus"
 """The model that is listed. A request may name any."""
 NO_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 """Usage of an answer without the agent."""
+_SEAM: Final = 64
+"""Characters by which the end of the last reasoning is found in the next."""
 IDEMPOTENCY: Final = "idempotency-key"
 """Header field with a client's own id of a request, which it may send again."""
 
@@ -127,6 +129,24 @@ class DeltaText:
         return f"\n\n{piece}" if begins else piece
 
 
+class ReasoningPieces:
+    """Turns the newest part of the reasoning, again and again, into pieces that follow each other. Pure.
+
+    Clients show them apart from the text, as `reasoning_content`. They come with `agent.show_reasoning` only.
+    """
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def piece(self, newest: str) -> str:
+        """Return what is new. The beginning may have been left out since; without a seam, all of it is new."""
+        tail = self._last[-_SEAM:]
+        at = newest.rfind(tail) if tail else -1
+        piece = newest if at < 0 else newest[at + len(tail) :]
+        self._last = newest or self._last
+        return piece
+
+
 class CompletionStream(EventStreamResponse):
     """A chat completion as server-sent events: a chunk for each piece of text, then the reason of the end, then `[DONE]`."""
 
@@ -140,6 +160,7 @@ class CompletionStream(EventStreamResponse):
         self._with_usage = with_usage
         self._head: dict[str, Json] = {**routes.head(model), "object": "chat.completion.chunk"}
         self._text = DeltaText()
+        self._thoughts = ReasoningPieces()
         self._sending = trio.Lock()
         """Held while something is sent: pieces and comments come from two tasks."""
 
@@ -167,6 +188,8 @@ class CompletionStream(EventStreamResponse):
     async def _take(self, said: Said) -> None:
         piece = ""
         if isinstance(said, Progress):
+            if thought := self._thoughts.piece(said.reasoning):
+                await self._chunk({"reasoning_content": thought})
             piece = self._text.draft(said.text)
         elif isinstance(said, OutboundMessage):
             piece = self._text.reply(said.text_with_names)

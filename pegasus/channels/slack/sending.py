@@ -31,6 +31,8 @@ LONGEST_TEXT: Final = 40_000
 """Characters of a message; Slack cuts longer ones. https://docs.slack.dev/reference/methods/chat.postMessage"""
 LOOK_BACK: Final = 86_400.0
 """Seconds of a conversation in which a message is looked for where no earlier one is on record."""
+REASONING_LENGTH: Final = 400
+"""Characters of the model's reasoning that a draft shows."""
 PAGE: Final = 200
 """Messages of a conversation that are read by one call."""
 MOST_PAGES: Final = 5
@@ -38,6 +40,13 @@ QUIET: Final = {"unfurl_links": False, "unfurl_media": False}
 """Slack would fetch each address for a preview, also one that somebody has made the agent write."""
 
 _log = get_logger("slack")
+
+
+def shown_text(draft: Progress) -> str:
+    """Return the Markdown of a draft: its text, and before that begins the end of the model's reasoning, as a quotation."""
+    if draft.text or not draft.reasoning:
+        return draft.text
+    return f"> 💭 {' '.join(draft.reasoning[-REASONING_LENGTH:].split())}"
 
 
 class SlackSender:
@@ -146,7 +155,7 @@ class SlackSender:
             if draft.is_withdrawal:
                 await self._delete_draft(name, target)
                 return
-            text = render_mrkdwn(next(iter(split_markdown(draft.text, LONGEST_TEXT, rendered_length)), ""))
+            text = render_mrkdwn(next(iter(split_markdown(shown_text(draft), LONGEST_TEXT, rendered_length)), ""))
             if not text.strip() or shown.startswith(UNSURE):  # one that may be there already cannot be changed
                 return
             if shown and place == (thread or ""):

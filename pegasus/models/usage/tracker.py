@@ -31,6 +31,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
+from pegasus.messages import Json
 from pegasus.models.base import Label, ModelError, ModelResponse, Usage
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import ModelCall, Next
@@ -292,6 +293,16 @@ class UsageTracker:
         """Return the dollars of those calls so far; None if the price of one is not known."""
         used = self.ledger.items.get(n, NOTHING)
         return None if used.unpriced else used.cost
+
+    def item_view(self, n: int) -> dict[str, Json]:
+        """Return the usage of a message so far as JSON. It has no cost (dollars) if that is not known."""
+        used, cost = self.item_usage(n), self.item_cost(n)
+        tokens: dict[str, Json] = {
+            "inputTokens": used.prompt_tokens,
+            "outputTokens": used.completion_tokens,
+            "cachedTokens": used.cache_read_tokens,
+        }
+        return tokens if cost is None else {**tokens, "cost": cost}
 
     def limits(self, label: Label) -> list[BudgetLimit]:
         """Return the budgets that are set and that a call with this label falls under."""

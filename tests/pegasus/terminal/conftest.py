@@ -90,9 +90,9 @@ class FakeTalk:
     def thinking(self, active):
         self.tell(Typing(CHANNEL, active))
 
-    def reply(self, text):
+    def reply(self, text, **metadata):
         self._seq += 1
-        self.tell(OutboundMessage(text, CHANNEL, self._seq))
+        self.tell(OutboundMessage(text, CHANNEL, self._seq, metadata))
 
 
 @pytest.fixture

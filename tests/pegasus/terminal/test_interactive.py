@@ -186,6 +186,12 @@ async def test_an_own_question_is_shown_above_its_answer_when_more_was_sent_sinc
     assert shown[1:] == ["(about) question m-1", "to m-1", "to m-2"]
 
 
+async def test_what_a_message_has_used_stands_below_its_reply_if_the_owner_wants_it(rig):
+    rig.talk.online()
+    rig.talk.reply("one", usage={"inputTokens": 1204, "outputTokens": 80})
+    await rig.screen.wait("notice", "(1,204 tokens in, 80 out)")
+
+
 async def test_a_reply_that_is_being_written_is_shown_until_it_is_there(rig):
     talk = rig.talk
     talk.thinking(True)

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from pegasus.messages import ChannelInfo, Progress
 from pegasus.models import Usage
 from pegasus.storage import Overloaded, StorageError
-from pegasus.web.openai import DeltaText
+from pegasus.web.openai import DeltaText, ReasoningPieces
 from tests.pegasus.web.world import TOKEN, world
 
 C1 = {"type": "api", "channelId": "c1"}
@@ -35,7 +35,8 @@ async def answer(there, *texts, drafts=()):
 async def reply(there, *texts, drafts=()):
     channel = channel_of(there)
     for draft in drafts:
-        await there.supervisor.ref("gateway").tell(Progress(channel, draft))
+        sign = draft if isinstance(draft, Progress) else Progress(channel, draft)
+        await there.supervisor.ref("gateway").tell(sign)
     for text in texts:
         await there.say(channel, text)
     await there.journal.finish(len(there.journal.accepted))
@@ -202,6 +203,25 @@ async def test_access_rules_hold_for_http_too():
 def test_a_text_that_was_sent_only_grows(steps, pieces):
     text = DeltaText()
     assert [getattr(text, kind)(content) for kind, content in steps] == pieces
+
+
+def test_reasoning_comes_in_pieces_also_when_its_beginning_is_left_out():
+    whole = "".join(f"thought {n}, " for n in range(500))
+    pieces = ReasoningPieces()
+    windows = [whole[max(0, end - 2000) : end] for end in range(100, len(whole), 100)]
+    assert "".join(pieces.piece(window) for window in windows) == whole[: len(windows) * 100]
+    assert pieces.piece("") == ""
+
+
+async def test_reasoning_is_streamed_apart_from_the_text():
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        drafts = [Progress(ChannelInfo("api", "c1"), text, thought) for text, thought in (("", "Hm"), ("Yes", "Hm!"))]
+        nursery.start_soon(partial(answer, there, "Yes, it is", drafts=drafts))
+        response = await ask(there, client, stream=True, user="c1")
+        chunks = [json.loads(line[6:]) for line in response.text.split("\n\n") if line.startswith("data: {")]
+        deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+        assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "Hm!"
+        assert "".join(delta.get("content") or "" for delta in deltas) == "Yes, it is"
 
 
 def complete(there, **fields):

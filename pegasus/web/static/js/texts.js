@@ -74,6 +74,8 @@ export const T = {
     commands: "Commands",
     said: (agent, text) => `${agent}: ${text}`,
     download: (file) => `Download ${file}`,
+    usage: ({ inputTokens, outputTokens, cost }) =>
+      `${inputTokens.toLocaleString()} tokens in, ${outputTokens.toLocaleString()} out${cost ? `, $${cost.toFixed(4)}` : ""}`,
   },
   tasks: {
     none: "No tasks yet.",

@@ -180,6 +180,20 @@ async def test_a_draft_is_changed_at_most_once_a_second_and_becomes_the_reply(pl
         assert await stage.settle() == ["".join(words).strip()]
 
 
+async def test_reasoning_is_quoted_before_the_text_begins_and_is_no_part_of_the_reply(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        ref, here = stage.world.root.ref("channels/slack/adapter"), ChannelInfo("slack", stage.dm)
+        await ref.tell(Progress(here, "", "Who is\n<!channel>?"))
+        await stage.until_posted(1)
+        assert stage.slack.texts() == ["> 💭 Who is &lt;!channel&gt;?"]
+        await ref.tell(Progress(here, "It is", "Who is it?"))
+        await trio.sleep(3)
+        assert stage.slack.texts() == ["It is"]
+        await post(stage, "It is Anna", stage.dm)
+        assert await stage.settle() == ["It is Anna"]
+
+
 async def test_a_draft_that_is_withdrawn_disappears_and_one_of_another_thread_is_replaced(play, autojump_clock):
     async with play() as stage:
         await ready(stage)

@@ -182,6 +182,20 @@ async def test_a_draft_is_edited_and_becomes_the_reply(play, autojump_clock):
         assert stage.telegram.shown == [(OWNER, "the whole"), (OWNER, "the next")]
 
 
+async def test_reasoning_is_shown_before_the_text_begins_and_is_no_part_of_the_reply(play, autojump_clock):
+    async with play() as stage:
+        switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
+        await switchboard.tell(Progress(here, "", "Who is it?"))
+        await trio.sleep(5)
+        assert stage.telegram.shown == [(OWNER, "💭 Who is it?")]
+        await switchboard.tell(Progress(here, "It is", "Who is it?"))
+        await trio.sleep(5)
+        assert stage.telegram.shown == [(OWNER, "It is")]
+        await say(stage, "It is Anna")
+        await trio.sleep(5)
+        assert stage.telegram.shown == [(OWNER, "It is Anna")]
+
+
 async def test_a_draft_that_a_crash_has_left_becomes_the_reply(play, autojump_clock):
     async with play() as stage:
         switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))

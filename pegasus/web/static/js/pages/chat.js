@@ -201,7 +201,7 @@ class Chat {
     const text = frame.text.trim();
     const keys = [`r:${frame.seq}`, `t:${inReplyTo}:${text}`];
     this.takeDraft({ text: "" });
-    const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], keys });
+    const placed = this.add({ from: "agent", text, ts: Date.now(), id: inReplyTo, media: frame.media ?? [], usage: frame.metadata?.usage, keys });
     if (placed) announce(T.chat.said(this.app.connection.agent, text));
     this.showTop();
     if (!this.isAtEnd) this.latest.hidden = false;
@@ -243,7 +243,7 @@ class Chat {
         h("span", { class: "sr-only" }, `${who}:`),
         message.text ? body : null,
         media(message.media),
-        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), h("span", { class: "sent-state" }), isUser ? null : copyButton(() => message.text, T.chat.copy)),
+        h("footer", {}, h("time", { datetime: new Date(message.ts).toISOString(), title: fullTime(message.ts) }, clockTime(message.ts)), h("span", { class: "sent-state" }), message.usage ? h("span", { class: "usage" }, T.chat.usage(message.usage)) : null, isUser ? null : copyButton(() => message.text, T.chat.copy)),
       ),
     );
     body.textContent = message.text.replace(OVERRIDES, "");

@@ -1,0 +1,49 @@
+"""Drafts, reasoning and usage in the chat of the web page: frames as the gateway sends them, put among the real ones."""
+
+from __future__ import annotations
+
+import json
+
+from playwright.sync_api import expect
+
+DRAFT = {"type": "progress", "channel": {"type": "web", "channelId": "main"}}
+
+
+def open_with_frames(site):
+    """A page, and a function that sends it a frame."""
+    page, sockets = site.open(), []
+
+    def connect(socket):
+        server = socket.connect_to_server()
+        server.on_message(socket.send)
+        socket.on_message(server.send)
+        sockets.append(socket)
+
+    page.route_web_socket("**/ws", connect)
+    page.reload()
+    expect(page.get_by_label("Message", exact=True)).to_be_enabled()
+    expect(page.locator(".model .mono")).to_be_attached()
+    return page, lambda **frame: sockets[-1].send(json.dumps(frame))
+
+
+def test_a_draft_grows_and_its_reasoning_stands_apart(site):
+    page, send = open_with_frames(site)
+    draft, thoughts = page.locator(".message.draft .body"), page.locator(".message.draft .reasoning")
+    send(**DRAFT, text="", reasoning="Let me see")
+    expect(thoughts).to_have_text("Let me see")
+    send(**DRAFT, text="Once")
+    expect(draft).to_have_text("Once")
+    expect(thoughts).to_be_hidden()
+    send(**DRAFT, text="Once upon a time")
+    expect(draft).to_have_text("Once upon a time")
+    send(**DRAFT, text="")
+    expect(page.locator(".message.draft")).to_have_count(0)
+
+
+def test_what_a_message_has_used_stands_below_its_reply(site):
+    page, send = open_with_frames(site)
+    usage = {"inputTokens": 1204, "outputTokens": 80, "cost": 0.0031}
+    channel = DRAFT["channel"]
+    send(type="reply", seq=900_000, text="An expensive answer", channel=channel, metadata={"usage": usage})
+    message = page.locator(".message.agent", has_text="An expensive answer")
+    expect(message.locator("footer .usage")).to_have_text("1,204 tokens in, 80 out, $0.0031")
