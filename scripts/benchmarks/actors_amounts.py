@@ -13,8 +13,8 @@ from typing import Any
 import trio
 import trio.testing
 
-from actors import Child, open_supervisor
-from benchmarks.actors_programs import NEVER, ONE, Total, counter, crash_often, idle, up_and_down
+from actors import Child, Ref, open_supervisor
+from benchmarks.actors_programs import NEVER, ONE, Add, Total, counter, crash_often, idle, up_and_down
 from benchmarks.report import Result
 from benchmarks.samples import median
 from benchmarks.workplace import Workplace
@@ -32,8 +32,8 @@ MESSAGES, RESTARTS = 1_000_000, 10_000
 def measure(place: Workplace) -> Iterator[Result]:
     resident, traced = trio.run(_idle_bytes, ACTORS, False), trio.run(_idle_bytes, ACTORS, True)
     yield _amount("memory of an idle actor", resident / 1000, IDLE_LIMIT, "kB", {"traced_bytes": traced})
-    times = [up_and_down(ACTORS, time.process_time) for _ in range(place.rounds(3, 1))]
-    yield _amount(f"{ACTORS:,} actors up and down", median(times), SECONDS_LIMIT, "s")
+    seconds = [up_and_down(ACTORS, time.process_time) for _ in range(place.rounds(3, 1))]
+    yield _amount(f"{ACTORS:,} actors up and down", median(seconds), SECONDS_LIMIT, "s")
     fewer = 1 if not place.quick else 10
     for name, work, times in (("messages", _messages, MESSAGES // fewer), ("restarts", _restarts, RESTARTS // fewer)):
         growth = trio.run(work, times)
@@ -67,7 +67,7 @@ async def _idle_bytes(count: int, traced: bool) -> float:
 async def _messages(times: int) -> float:
     """Send messages, one of four as an ask. Return the growth of resident memory after the first tenth, in per cent."""
     async with open_supervisor([Child("counter", counter)]) as supervisor:
-        ref = supervisor.ref("counter")
+        ref: Ref[Add | Total] = supervisor.ref("counter")
         before = 0
         for n in range(times // 4):
             if n == times // 40:

@@ -39,7 +39,7 @@ async def clerk(inbox: Inbox[Deposit], at: Ref[Deposit]) -> None:
 async def program() -> None:
     """Ask two clerks at once, who share one account."""
     async with open_supervisor([Child("account", account)]) as supervisor:
-        at = supervisor.ref("account")
+        at: Ref[Deposit] = supervisor.ref("account")
         clerks = [await supervisor.start_child(Child(name, clerk, at)) for name in ("left", "right")]
         async with trio.open_nursery() as nursery:
             for ref in clerks:

@@ -44,13 +44,13 @@ async def _run(clock: Clock, work: Callable[[Any, str, int], Awaitable[None]], t
         return await timed(clock, work, ref, address, times)
 
 
-async def _tell(ref: Any, _: str, times: int) -> None:
+async def _tell(ref: Any, address: str, times: int) -> None:
     for _ in range(times):
         await ref.add.tell(1)
     assert await ref.total() == times
 
 
-async def _ask(ref: Any, _: str, times: int) -> None:
+async def _ask(ref: Any, address: str, times: int) -> None:
     for _ in range(times):
         await ref.total()
 

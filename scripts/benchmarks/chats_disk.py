@@ -81,10 +81,10 @@ async def _schedule(data: Path, rounds: int) -> list[Result]:
         keepers[0]._put(jobs[0])
         keeper = await root.start_child(Child("keeper", schedule_keeper, services))
         for number in range(rounds):
-            for sample, one in zip(looks, keepers, strict=True):
+            for sample, idle in zip(looks, keepers, strict=True):
                 began = time.perf_counter()
                 for _ in range(100):
-                    await one._run_due()
+                    await idle._run_due()
                 sample.append((time.perf_counter() - began) / 100)
             floors.append(_seconds(partial(_replace, data / "floor.json", content)))
             began = time.perf_counter()

@@ -121,7 +121,7 @@ def _load(browser: Any, signed_in: Any, address: str) -> tuple[float, dict[str, 
 def _first_word(page: Any) -> float:
     """Return ms from Enter to the first word of the answer."""
     page.get_by_label("Message", exact=True).fill("hello")
-    return page.evaluate("""async () => {
+    taken: float = page.evaluate("""async () => {
         const seen = () => document.querySelectorAll(".message.agent:not(.thinking) .body").length;
         const before = seen();
         const start = performance.now();
@@ -131,12 +131,13 @@ def _first_word(page: Any) -> float:
         while (document.querySelector(".draft, .thinking")) await new Promise(requestAnimationFrame);
         return taken;
     }""")
+    return taken
 
 
 def _work(metrics: Any) -> float:
     """Return the seconds that the page has spent in scripts, styles and layout."""
     values = {each["name"]: each["value"] for each in metrics.send("Performance.getMetrics")["metrics"]}
-    return sum(values[name] for name in ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration"))
+    return float(sum(values[name] for name in ("ScriptDuration", "RecalcStyleDuration", "LayoutDuration")))
 
 
 def _load_everything(page: Any) -> None:
@@ -154,7 +155,7 @@ def _load_everything(page: Any) -> None:
 
 def _scroll(page: Any, scroller: str) -> list[float]:
     """Scroll by 120 pixels in each of 400 frames. Return the ms of each frame."""
-    return page.evaluate(
+    times: list[float] = page.evaluate(
         """async (selector) => {
             const scroller = document.querySelector(selector);
             const frame = () => new Promise(requestAnimationFrame);
@@ -170,3 +171,4 @@ def _scroll(page: Any, scroller: str) -> list[float]:
         }""",
         scroller,
     )
+    return times

@@ -18,7 +18,7 @@ import attrs
 import httpx2
 import trio
 
-from actors import Child, open_supervisor
+from actors import Child, Ref, open_supervisor
 from benchmarks.processes import PYTHON, running
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
@@ -26,7 +26,7 @@ from pegasus.channels import ServiceContext, make_adapter
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
-from pegasus.storage import Commit, FileDisk, Post, UnacknowledgedChannels, run_journal
+from pegasus.storage import Commit, FileDisk, JournalMessage, Post, UnacknowledgedChannels, run_journal
 from pegasus.testing.slack_workspace import APP_TOKEN, BOT_TOKEN
 from pegasus.testing.telegram_server import TOKEN
 from pegasus.testing.twilio_server import FakeTwilio
@@ -146,7 +146,7 @@ async def _through_adapter(service: Service, url: str, chats: list[str], folder:
     """Return the CPU seconds from the adapter's start until everything is acknowledged."""
     clock = partial(lambda: int(time.time() * 1000))
     async with open_supervisor([Child("journal", partial(run_journal, clock=clock), FileDisk(folder))]) as root:
-        journal = root.ref("journal")
+        journal: Ref[JournalMessage] = root.ref("journal")
         places = [ChannelInfo(service.type, chat) for chat in chats]
         for n in range(REPLIES):
             posts = [Post(f"{n}/{to}", _text(n, to.channel_id), to.channel_id, to, service.type) for to in places]

@@ -161,7 +161,9 @@ async def _turns(
 ) -> tuple[float, float]:
     """Return the CPU of a turn with answers of this kind, and the median delay of the first character."""
     narrator.kind = kind
-    began, turns, delays = daemon.process.cpu(), place.rounds(5, 2), []
+    began, turns = daemon.process.cpu(), place.rounds(5, 2)
+    delays: list[float] = []
+    seen = 0.0
 
     def note(frame: dict[str, Any]) -> None:
         nonlocal seen

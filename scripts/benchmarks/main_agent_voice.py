@@ -60,5 +60,5 @@ def home_for(place: Workplace, server: ProviderServer, wire: Wire, window: int, 
     url = server.url if wire.name == "anthropic" else server.openai_url
     made = home or place.home(provider=wire.name, base_url=url)
     file = made / "pegasus.toml"
-    file.write_text(file.read_text().replace("[models]\n", f"[models]\ncontext_window = {window}\n"))
+    file.write_text(re.sub(r"context_window = \d+", f"context_window = {window}", file.read_text()))
     return made

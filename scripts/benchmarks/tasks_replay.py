@@ -13,6 +13,7 @@ from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
+from pegasus.messages import Json
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.context import (
     ReasonDone,
@@ -55,7 +56,7 @@ def task_lines(lines: int, task_id: str) -> Iterator[bytes]:
 
 
 def _thought(task_id: str, n: int) -> bytes:
-    arguments = {"path": "notes/harbour.md", "offset": n}
+    arguments: dict[str, Json] = {"path": "notes/harbour.md", "offset": n}
     words = "I look at the next part of the notes before I write anything about it."
     reasoning = Reasoning(words, "tool_use", tool_calls=(ToolCall(f"call_{n}", "read_file", arguments),))
     turn = Entry(_BEGAN + n, "assistant", words, (ToolCall(f"call_{n}", "read_file", arguments),))

@@ -21,9 +21,10 @@ from pegasus.app import TASK_AGENT, Environment, build_services, task_system_chi
 from pegasus.identity import BUILT_IN
 from pegasus.main_agent import NOTIFICATION_BATCH, FolderArchives
 from pegasus.memory import FolderReader, Memory
-from pegasus.messages import ChannelInfo, Json, Metadata
+from pegasus.messages import Address, ChannelInfo, Json, Metadata
 from pegasus.models import (
     AssistantTurn,
+    ChatChoices,
     Lane,
     LanguageModel,
     ModelRequest,
@@ -31,17 +32,20 @@ from pegasus.models import (
     ModelService,
     ToolCall,
     ToolSpec,
+    TraitStore,
     Usage,
     UsageTracker,
 )
 from pegasus.settings import Settings
 from pegasus.storage import FileDisk, JournalMessage, run_journal
-from pegasus.tasks import AgentMessage, Notify, Submit, TaskState, Wait
+from pegasus.tasks import AgentMessage, Notify, PersisterMessage, Submit, TaskState, Wait
 from pegasus.tasks.log.persister import GetPending
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
 STEPS = 10
 JOB = f"Take {STEPS} steps."
+FOR_OWNER: Metadata = {"channel": {"type": "cli", "channelId": "main"}}
+"""Work of which nobody knows who asked for it has a guest's rights."""
 PATIENCE = 300.0
 """Seconds until a run counts as failed."""
 
@@ -90,7 +94,7 @@ class TaskSystem:
     async def run(self, text: str = JOB) -> float:
         """Seconds from when a task is submitted until who waits for it has its result."""
         began = time.perf_counter()
-        task_id = await self.agent.ask(Submit, text)
+        task_id = await self.agent.ask(partial(Submit, text=text, metadata=FOR_OWNER))
         outcome = await self.agent.ask(Wait, task_id)
         seconds = time.perf_counter() - began
         if outcome.state is not TaskState.COMPLETED or not outcome.result:
@@ -100,7 +104,8 @@ class TaskSystem:
     async def rest(self) -> None:
         """Until everybody has been told, every look back is over, and pending.json is empty and written."""
         with trio.fail_after(PATIENCE):
-            while await self.root.ref("tasks/persister").ask(GetPending) or _has_tasks(self.root.tree()):  # noqa: ASYNC110 nobody says so
+            persister: Ref[PersisterMessage] = self.root.ref("tasks/persister")
+            while await persister.ask(GetPending) or _has_tasks(self.root.tree()):  # noqa: ASYNC110 nobody says so
                 await trio.sleep(0.01)
 
 
@@ -167,9 +172,17 @@ class _Models:
 
     model_for: Callable[[str], LanguageModel]
     usage: UsageTracker | None = None
+    traits: TraitStore = attrs.field(factory=TraitStore)
+    chat_choices: ChatChoices = attrs.field(factory=ChatChoices)
 
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         return self.model_for(role)
+
+    def for_chat(self, chat: Address) -> _Models:
+        return self
+
+    def assumes_window(self) -> bool:
+        return False
 
     def context_window(self, role: str = "default") -> int:
         return 128_000
