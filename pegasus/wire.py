@@ -381,8 +381,8 @@ def _scan_damaged(raw: bytes, number: int, offset: int, problem: str, *, is_last
         yield line
 
 
-_decode_line = json.JSONDecoder().decode
-"""Decodes the lines of a file. `json.loads` would do the same after looking for options at each of 100,000 lines."""
+_decode_start = json.JSONDecoder().raw_decode
+"""Decodes the beginning of a text. `json.loads` would do the same after looking for options and spaces at each of 100,000 lines."""
 
 
 def _parse_record(raw: bytes) -> dict[str, Any]:
@@ -392,13 +392,16 @@ def _parse_record(raw: bytes) -> dict[str, Any]:
     is no reason to lose the rest of the record.
     """
     try:
-        value = _decode_line(raw.decode())
+        text = raw.decode().strip(" \t\r\n")
+        value, end = _decode_start(text)
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8 ({error.reason} at byte {error.start})") from None
     except RecursionError:
         raise ValueError("nested too deep") from None
     except ValueError as error:
         raise ValueError(f"not JSON ({error})") from None
+    if end != len(text):
+        raise ValueError(f"not JSON (more text behind it, at character {end})")
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value

@@ -178,6 +178,9 @@ class _Models:
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         return self.model_for(role)
 
+    def audio(self, role: str) -> None:
+        return None
+
     def for_chat(self, chat: Address) -> _Models:
         return self
 
