@@ -11,8 +11,8 @@ Read the files in this order; each uses only those before it:
     send_queue    the bounded queue of one client
     requests      what a client may say, and what is done about it
     listeners     what the agent says, for the HTTP API
-    cursor        the place of a client in the replies of one address
-    delivery      which reply goes to whom and when
+    reply_feed    which reply goes to whom and when
+    delivery      what comes from the agent, as frames to the feeds
     connection    one client, from its first byte to its last
     server        the actor: accepts connections and serves them
 """

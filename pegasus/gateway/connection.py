@@ -21,7 +21,8 @@ from trio_websocket import ConnectionClosed
 
 from actors import ActorError
 from pegasus.gateway.config import HELLO_BYTES, GatewayConfig, Methods
-from pegasus.gateway.delivery import Hub, ReplyFeed
+from pegasus.gateway.delivery import Hub
+from pegasus.gateway.reply_feed import ReplyFeed
 from pegasus.gateway.requests import Requests, error_frame, read_hello
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.intake import Denied, Intake

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pegasus.gateway.cursor import MAX_KEPT, Cursor, PushDecision
-from pegasus.gateway.delivery import Routes
+from pegasus.gateway.reply_feed import MAX_KEPT, Cursor, PushDecision, Routes
 from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pegasus.gateway.delivery import known_seqs
+from pegasus.gateway.reply_feed import known_seqs
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import InvalidMessage, check_message
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Media, Progress

@@ -101,8 +101,8 @@ class Here:
 
 @pytest.mark.parametrize("seed", range(40))
 async def test_every_reply_is_seen_by_somebody_who_could_acknowledge_it(seed, autojump_clock, monkeypatch):
-    monkeypatch.setattr("pegasus.gateway.delivery.PAGE", 3)
-    monkeypatch.setattr("pegasus.gateway.cursor.MAX_KEPT", 3)
+    monkeypatch.setattr("pegasus.gateway.reply_feed.PAGE", 3)
+    monkeypatch.setattr("pegasus.gateway.reply_feed.MAX_KEPT", 3)
     random = Random(seed)
     journal = FakeJournal()
     async with (

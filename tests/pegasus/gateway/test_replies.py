@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from pegasus.channels import DeliverReply
-from pegasus.gateway import delivery
+from pegasus.gateway import reply_feed
 from pegasus.messages import Address, ChannelInfo, Media, Progress
 from pegasus.storage import StorageError
 from tests.pegasus.gateway.world import WEB, world
@@ -112,7 +112,7 @@ async def test_catch_up_reads_what_was_not_handed_over():
 
 
 async def test_a_long_backlog_is_read_in_pages_and_none_is_acknowledged_by_reading(monkeypatch):
-    monkeypatch.setattr(delivery, "PAGE", 10)
+    monkeypatch.setattr(reply_feed, "PAGE", 10)
     async with world() as gate:
         for n in range(95):
             gate.journal.post(WEB, f"r{n}")
@@ -123,7 +123,7 @@ async def test_a_long_backlog_is_read_in_pages_and_none_is_acknowledged_by_readi
 
 
 async def test_a_reply_that_cannot_be_read_back_does_not_hide_those_behind_it(monkeypatch):
-    monkeypatch.setattr(delivery, "PAGE", 10)
+    monkeypatch.setattr(reply_feed, "PAGE", 10)
     async with world() as gate:
         for n in range(30):
             gate.journal.post(WEB, f"r{n}")
@@ -141,7 +141,7 @@ async def test_a_backlog_larger_than_the_queue_waits_for_the_client(monkeypatch)
 
 
 async def test_pushes_during_the_backlog_come_after_it(monkeypatch):
-    monkeypatch.setattr(delivery, "PAGE", 1)
+    monkeypatch.setattr(reply_feed, "PAGE", 1)
     async with world() as gate:
         for n in range(30):
             gate.journal.post(WEB, f"r{n}")

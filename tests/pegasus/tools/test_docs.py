@@ -47,8 +47,8 @@ def test_the_numbers_are_the_real_ones():
 
 
 def test_the_first_lines_of_the_executor_name_the_place_of_the_deadline():
-    assert "deadline of a call is enforced here, in `run_tool`" in (executor.__doc__ or "").splitlines()[0]
-    assert "`pegasus/tools/executor.py`, function `run_tool`" in PAGE
+    assert "deadline of a call is enforced here, in `_run_prepared`" in (executor.__doc__ or "").splitlines()[0]
+    assert "`pegasus/tools/executor.py`, function `_run_prepared`" in PAGE
 
 
 def test_the_example_runs(tmp_path):
