@@ -164,9 +164,8 @@ class DeliveryLog:
         if part == len(known.ids):
             known.ids.append(id)
         draft = self._drafts.get(channel_id, "")
-        if draft.partition(" ")[0] == id or draft.startswith(
-            UNSURE
-        ):  # the message that has shown the draft holds the reply now
+        is_reply = draft.startswith(UNSURE) or draft.partition(" ")[0] == id
+        if is_reply:  # the message that has shown the draft holds the reply now
             self._drafts.pop(channel_id, None)
         self._replies[channel_id] = known
 

@@ -202,6 +202,33 @@ async def test_where_slack_cannot_be_asked_nothing_is_posted_three_times_and_the
         assert str(stage.world.session()).count("never confirmed") == 2
 
 
+async def test_what_slack_says_that_it_has_not_is_posted_however_often_that_was_tried(play, autojump_clock):
+    async with play() as stage:
+        await ready(stage)
+        lost = [hung_up() for _ in range(6)]
+        stage.slack.fault = lambda call: lost.pop() if lost and call.method == "chat.postMessage" else None
+        await post(stage, "hello", stage.dm)
+        await trio.sleep(600)
+        assert stage.slack.texts() == ["hello"]
+        assert not lost
+
+
+async def test_a_draft_that_may_be_shown_counts_as_an_attempt_where_slack_cannot_be_asked(play, autojump_clock):
+    async with play(ScriptedModel(lambda request: say(""))) as stage:
+        await ready(stage)
+        await stage.settle()
+        power_fails_at(stage, "chat.postMessage")
+        await show_draft(stage, "hel")
+        await stage.until_posted(1)
+        await kill(stage.world)
+    stage.slack.fault = unreadable("chat.postMessage")
+    async with play(ScriptedModel(lambda request: say("")), stage.slack, disk=stage.world.disk) as again:
+        await post(again, "hello", again.dm)
+        await trio.sleep(600)
+        assert await again.settle() == ["hel", "hello"]
+        assert "never confirmed" in str(again.world.session())
+
+
 async def test_power_failures_one_after_another_never_post_three_times(play, autojump_clock):
     disk = workspace = None
     for _ in range(5):
@@ -233,6 +260,7 @@ async def test_a_file_whose_sharing_was_not_recorded_is_shared_once(play, autoju
     stage.slack.fault = lambda call: lost.pop() if lost and call.method == "files.completeUploadExternal" else None
     async with play(workspace=stage.slack, disk=stage.world.disk) as again:
         await post(again, "", again.dm, files=["b.txt"])
+        await trio.sleep(600)
         assert await again.settle() == ["see"]
         assert shared(again) == ["a.txt", "b.txt"]
 

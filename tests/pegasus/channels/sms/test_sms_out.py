@@ -190,6 +190,25 @@ async def test_a_service_that_does_not_list_messages_never_gets_one_three_times_
         assert any("never confirmed" in line for line in stage.user_lines())
 
 
+async def test_a_message_that_may_be_behind_what_twilio_lists_is_never_sent_three_times(play, autojump_clock):
+    async with play() as stage:
+        await stage.text(OWNER, "first")
+        await stage.idle()
+        others = attrs.evolve(stage.twilio.messages[0], body="of another program")
+
+        def flood(request):
+            if request.method == "POST":
+                stage.twilio.messages += [attrs.evolve(others, sid=f"SM{n}") for n in range(60)]
+                return HANG_UP
+            return None
+
+        stage.twilio.late_fault = flood
+        await stage.text(OWNER, "second")
+        await stage.idle()
+        await trio.sleep(600)
+        assert stage.twilio.texts_to(OWNER).count("re: second") == 2
+
+
 async def test_power_failures_one_after_another_never_send_a_message_three_times(play, autojump_clock):
     """Twilio does not list what it has sent here, so nobody can know whether it has."""
     disk = twilio = None
