@@ -85,6 +85,8 @@ def other_values(settings: dict[str, object]) -> dict[str, object]:
             found[key] = next(rule.type(one) for one in candidates if rule.type(one) != value and _allows(rule, one))
         elif rule.type is dict:
             found[key] = {"read_file": 5.0} if key == "tools.timeouts" else {"x": "1"}
+        elif key.startswith("models.") and rule.allowed.startswith("one line of text"):
+            found[key] = "test/model-2"
         else:
             words = [word.strip('"') for word in rule.allowed.removeprefix("one of ").replace(" or ", ", ").split(", ")]
             found[key] = next(word for word in words if word not in (value, "") and _allows(rule, word))
@@ -192,18 +194,58 @@ def underlined(settings):
     return {key.replace(".", "__"): value for key, value in settings.items()}
 
 
-async def test_a_name_of_the_server_and_the_size_of_a_body_follow_a_reload(tmp_path):
+async def test_what_the_servers_let_in_follows_a_reload(tmp_path):
+    """Names, origins, sizes and webhooks of HTTP, and frames of connections that are made from then on."""
     settings, host = {"http.enabled": True, "http.port": 0}, {"host": "pegasus.example"}
     async with (
         serving(tmp_path, Book(), settings) as daemon,
         daemon.client() as client,
-        httpx.AsyncClient(base_url=daemon.at.http, headers=host) as web,
+        httpx.AsyncClient(base_url=daemon.at.http, headers={"authorization": f"Bearer {daemon.token}"}) as web,
     ):
-        assert (await web.get("/healthz")).status_code == 421
-        daemon.configure(http__allowed_hosts=["pegasus.example"], hooks__deploy__secret="s3cret of the hook")
+        body = {"text": "x" * 5000, "channel": {"type": "api", "channelId": "a"}}
+        assert (await web.get("/healthz", headers=host)).status_code == 421
+        assert (await web.post("/hooks/deploy", content=b"{}")).status_code == 404
+        assert (await web.post("/api/messages", json=body)).status_code == 202
+        daemon.configure(
+            http__allowed_hosts=["pegasus.example"],
+            http__max_body_bytes=2000,
+            hooks__deploy__secret="s3cret of the hook",
+            gateway__max_frame_bytes=2000,
+        )
         await client.call("config.reload")
-        assert (await web.get("/healthz")).status_code == 200
+        assert (await web.get("/healthz", headers=host)).status_code == 200
         assert (await web.post("/hooks/deploy", content=b"{}")).status_code == 401, "it exists now"
+        assert (await web.post("/api/messages", json=body)).status_code == 413
+        async with daemon.client(channel_id="other") as other:
+            await other.send({"type": "message", "id": "m-9", "text": "x" * 5000})
+            assert (await other.get("error"))["code"] == "too_large"
+        assert await client.ask("hello") == "echo: hello", "connections that are open go on"
+
+
+async def test_walls_logs_and_the_time_of_a_stop_follow_a_reload(tmp_path):
+    async with serving(tmp_path, Book(), {"sandbox.mode": "off"}) as daemon, daemon.client() as client:
+        assert "sandbox.mode" in json.dumps(await client.call("status"))
+        daemon.configure(sandbox__mode="auto", log__format="json", log__level="debug", run__shutdown_grace=3.0)
+        assert set((await client.call("config.reload"))["changed"]) == {
+            "sandbox.mode",
+            "log.format",
+            "log.level",
+            "run.shutdown_grace",
+        }
+        assert "sandbox.mode" not in json.dumps(await client.call("status"))
+        await client.ask("hello")
+        last = (daemon.home / "logs" / "pegasus.log").read_text().splitlines()[-1]
+        assert json.loads(last)["level"]
+
+
+async def test_walls_that_are_required_and_not_there_change_nothing(tmp_path):
+    env = {"PATH": "/nonexistent"}
+    async with serving(tmp_path, Book(), {"sandbox.mode": "off"}, env=env) as daemon, daemon.client() as client:
+        daemon.configure(sandbox__mode="require", agent__max_replies=3)
+        await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
+        assert "sandbox.mode" in (await client.get("error", id="r"))["message"]
+        shown = json.dumps(await client.call("config.show"))
+        assert '{"key": "max_replies", "value": "200"}' in shown
 
 
 async def test_a_file_with_mistakes_changes_nothing_and_each_is_said_as_config_check_says_it(tmp_path):
