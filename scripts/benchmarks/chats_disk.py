@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,6 +14,7 @@ import trio
 
 from actors import Child, Inbox, Ref, Restart, open_supervisor
 from benchmarks.history import MESSAGES_PER_EXCHANGE, conversation, session_lines
+from benchmarks.main_agent_load import read_by_line, seconds_of
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.main_agent.session_files import chat_files
@@ -54,7 +54,7 @@ async def _resume(data: Path, rounds: int) -> Result:
     floors: list[float] = []
     async with _journal_of(data) as root:
         for _ in range(rounds):
-            floors.append(_seconds(lambda: _read_by_line(data / files.path)))
+            floors.append(seconds_of(lambda: read_by_line(data / files.path)))
             gc.collect()
             began = time.perf_counter()
             session = await load_session(root.ref("journal"), _now, files)
@@ -86,7 +86,7 @@ async def _schedule(data: Path, rounds: int) -> list[Result]:
                 for _ in range(100):
                     await idle._run_due()
                 sample.append((time.perf_counter() - began) / 100)
-            floors.append(_seconds(partial(_replace, data / "floor.json", content)))
+            floors.append(seconds_of(partial(_replace, data / "floor.json", content)))
             began = time.perf_counter()
             await keeper.ask(RunJob, jobs[number].id)
             runs.append(time.perf_counter() - began)
@@ -104,19 +104,6 @@ def _job(number: int, due: int) -> Job:
 
 def _journal_of(data: Path):  # type: ignore[no-untyped-def]
     return open_supervisor([Child("journal", _journal, FileDisk(data), restart=Restart.TEMPORARY)])
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    gc.collect()
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _read_by_line(path: Path) -> None:
-    with path.open("rb") as file:
-        for line in file:
-            json.loads(line)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -137,6 +137,9 @@ class OfficeVerdict(Verdict):
             self.wrong.append(f"{first} tasks of Trio became {last}")
         if left := [path for path in self.life.disk.paths() if LEFT_BEHIND.search(path)]:
             self.wrong.append(f"files are left behind: {left}")
-        indexed = [json.loads(line) for line in self.life.disk.content("tasks/index.jsonl").splitlines()]
+        lines = self.life.disk.content("tasks/index.jsonl").splitlines()
+        indexed = [
+            json.loads(line) for line in lines if line
+        ]  # an empty one stands behind what a power failure had torn
         if len(indexed) != len({line["taskId"] for line in indexed}):
             self.wrong.append("a task is in the index twice")
