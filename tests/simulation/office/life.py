@@ -69,6 +69,7 @@ class OfficeLife(Life):
     def __init__(self, random, **options):
         super().__init__(random, **options)
         self.settings = attrs.evolve(self.settings, scope="chat", max_active_chats=MOST_CHATS)
+        self.wires.per_chat = True
         fails = {plan.number for plan in self.plans.values() if plan.fails}
         window = self.agent.window
         self.agent = OfficeAgent(self.story, self.wires.send, self._takes, fails, self.wrong)

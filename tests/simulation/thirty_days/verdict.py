@@ -255,7 +255,7 @@ class Verdict:
             )
 
     def _look_at_prompts(self):
-        if len(self.life.wires.prompts) > PROMPTS:
+        if len(self.life.wires.prompts) > PROMPTS * (self.sessions if self.life.wires.per_chat else 1):
             self.wrong.append(f"{self.life.worlds} runs had {len(self.life.wires.prompts)} different prompts")
         for form, cache in self.life.wires.caches.items():
             if cache.share <= CACHED:

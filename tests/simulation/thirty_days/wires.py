@@ -26,8 +26,10 @@ class _Wire:
 class Wires:
     """The connections of one run of the process; `wrong` gets what a provider would refuse.
 
-    prompts: of the Main Agent, all runs together. caches: by format.
+    per_chat: each chat has a conversation of its own. prompts: of the Main Agent, all runs together. caches: by format.
     """
+
+    per_chat = False
 
     def __init__(self, wrong):
         self._wrong = wrong
@@ -37,7 +39,7 @@ class Wires:
 
     def begin(self):
         """A new process: other connections, maybe another prompt."""
-        self._head = None
+        self._heads = {}
         self._wires = [
             _Wire("anthropic", "/v1/messages", AnthropicWire("claude-test"), self.caches["anthropic"]),
             _Wire("openai", "/v1/chat/completions", ChatWire("gpt-test"), self.caches["openai"]),
@@ -65,10 +67,15 @@ class Wires:
         if request.tools and tuple(tool.name for tool in request.tools) != read.tools:
             self._wrong.append(f"{one.form} got other tools than were meant: {read.tools}")
 
+    def _conversation(self, request):
+        """The conversation that a request belongs to, whose prompt and tools stay the same.
+
+        With one for each chat it is what the chat has had since its session began anew: the prompt names chat and day.
+        """
+        return (request.label.channel.address, request.turns[0].text) if self.per_chat else ""
+
     def _same_head(self, request):
         self.prompts.add(request.system)
         head = (request.system, request.tools)
-        if self._head is None:
-            self._head = head
-        elif head != self._head:
+        if head != self._heads.setdefault(self._conversation(request), head):
             self._wrong.append("the prompt or the tools changed while the process ran")
