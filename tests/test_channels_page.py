@@ -44,6 +44,7 @@ TESTS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
         ),
         (
             f"{CLIENT}::test_a_message_that_is_too_large_is_rejected_with_an_event",
+            f"{TERMINAL}::test_a_text_that_is_too_large_is_not_sent_and_the_chat_goes_on",
             f"{FRAMES}::test_a_frame_of_the_allowed_size_is_taken",
             f"{FRAMES}::test_a_frame_that_is_too_large_is_refused_and_the_connection_closed",
         ),

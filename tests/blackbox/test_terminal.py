@@ -65,6 +65,20 @@ async def test_chat_with_a_running_daemon(stage, name):
         assert daemon.alive
 
 
+async def test_a_text_that_is_too_large_is_not_sent_and_the_chat_goes_on(tmp_path):
+    async with serving(tmp_path, book := Book(), {"gateway.max_frame_bytes": 4096}) as daemon:
+        async with terminal(daemon.home, "chat") as screen:
+            await screen.see(PROMPT)
+            await screen.type("many words " * 500, ENTER)
+            await screen.see("Not sent:")
+            await screen.see("the agent takes 4,096 at most")
+            await screen.type("hello", ENTER)
+            await screen.see("echo: hello")
+            await screen.type("/exit", ENTER, CTRL_D)
+            assert await screen.exit() == 0
+        assert [view.question.text for view in book.asked] == ["hello"]
+
+
 async def test_a_draft_grows_a_menu_offers_skills_and_a_file_goes_along(stage, name, tmp_path):
     (tmp_path / "my notes.txt").write_text("buy milk")
     text = "**First words** of it, in the middle a little more, and the end."

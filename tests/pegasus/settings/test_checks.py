@@ -102,6 +102,16 @@ def test_owners_are_types_spaces_and_users(load):
     assert load("[agent]\nowners = []\n").agent.owners == ()
 
 
+@pytest.mark.parametrize("channel", ["telegram", "slack", "sms"])
+def test_who_may_write_is_named_by_texts_or_numbers_on_every_service(load, mistakes, channel):
+    section = load(
+        f'[channels.{channel}]\naccess = "allow_list"\ngroups = "off"\nallow_from = ["anna", 4711]\n'
+    ).channels[channel]
+    assert (section.access, section.groups, section.allow_from) == ("allow_list", "off", ("anna", "4711"))
+    for wrong in ("true", "1.5", '[["a"]]'):
+        assert mistakes(f"[channels.{channel}]\nallow_from = [{wrong}]\n")
+
+
 def test_searxng_needs_its_address(mistakes):
     [line] = mistakes('[tools.web_search]\nprovider = "searxng"\n')
     assert line.startswith(

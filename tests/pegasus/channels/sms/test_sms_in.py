@@ -35,6 +35,14 @@ async def test_a_message_is_processed_once_however_often_it_comes(play, autojump
         assert stage.twilio.texts_to(OWNER) == ["re: hello"]
 
 
+async def test_messages_that_come_in_another_order_and_again_are_each_answered_once(play, autojump_clock):
+    async with play() as stage:
+        for number in (3, 1, 3, 2, 1):
+            assert await stage.text(OWNER, f"m{number}", sid=f"SM{number}") == 200
+        await stage.idle()
+        assert stage.twilio.texts_to(OWNER) == ["re: m3", "re: m1", "re: m2"]
+
+
 async def test_an_answer_of_200_means_on_disk(play, autojump_clock):
     async with play() as stage:
         await stage.idle()

@@ -48,6 +48,17 @@ async def test_an_update_is_answered_with_200_when_its_message_is_on_disk(hooked
         assert (sent.text, len(stage.telegram.messages)) == ("re: hello", 1)
 
 
+async def test_updates_that_come_in_another_order_and_again_are_each_answered_once(hooked, autojump_clock):
+    async with hooked() as stage:
+        await ready(stage)
+        for number in (3, 1, 3, 2, 1):
+            update = message(f"m{number}", number)
+            assert (await stage.adapter.receive(request_of(stage, update))).status == 200
+        await stage.world.idle()
+        await trio.sleep(30)
+        assert [sent.text for sent in stage.telegram.messages] == ["re: m3", "re: m1", "re: m2"]
+
+
 async def test_a_wrong_secret_is_401_and_nothing_is_read(hooked, autojump_clock):
     async with hooked() as stage:
         await ready(stage)
