@@ -74,7 +74,7 @@ RETRY: Final = 60.0
 """Seconds until notes that the disk has refused are written again."""
 LONGEST_RECAP: Final = 6_000
 """Characters of the recap in the session; the newest part stays."""
-TRANSCRIPT_SHARE: Final = 0.5
+TRANSCRIPT_SHARE: Final = 0.3
 """Part of the model's window that the transcript may have."""
 LONGEST_TRANSCRIPT: Final = 24_000
 """Tokens of the transcript in any window: an answer is wanted within half a minute."""
@@ -213,9 +213,11 @@ class WindowKeeper:
     # ------------------------------------------------------------------ what leaves the window
 
     def _plan_now(self) -> CompactionPlan | None:
-        session = self._session
+        session, window = self._session, self._shared.settings.memory_window
+        if not window or len(session.entries) <= window:
+            return None
         unfinished = [n for n in session.item_numbers() if session.progress(n).next is not NextStep.NOTHING]
-        return plan_window(session.entries, unfinished, self._shared.settings.memory_window)
+        return plan_window(session.entries, unfinished, window)
 
     def _fitting(self, plan: CompactionPlan) -> CompactionPlan | None:
         """Return the plan with the same cut for the session as it is now; None if that part is not there any more."""
@@ -256,16 +258,19 @@ class WindowKeeper:
         shared = self._shared
         window = shared.context_window("compact")
         room = max(1_000, min(LONGEST_TRANSCRIPT, int(TRANSCRIPT_SHARE * window)))
+        if notes is not None and len(notes) > room:  # a window so small has no room for them
+            notes = None
         guest = str(self._chat) if any(Outside.GUEST in entry.outside for entry in plan.summarised) else ""
         label = Label("compact", ChannelInfo(self._chat.type, self._chat.channel_id), guest=guest)
         problem = "it took too long"
         with trio.move_on_after(shared.settings.consolidation_timeout):
-            try:
-                return await ask_for_notes(shared.model, plan.summarised, notes, room, label)
-            except (ModelError, NoNotes) as error:
-                problem = str(error)
-            except OSError as error:  # the folder of memory cannot be read
-                raise StorageError(str(error)) from error
+            for divisor in (1, 4):
+                try:
+                    return await ask_for_notes(shared.model, plan.summarised, notes, room // divisor, label)
+                except Exception as error:  # a chat must not end because an answer cannot be read
+                    problem = str(error) if isinstance(error, (ModelError, NoNotes)) else repr(error)
+                    if not isinstance(error, ModelError) or error.kind != "overflow":
+                        break
         _log.warning("the model gave no notes, the history gets an excerpt", chat=str(self._chat), problem=problem)
         return ModelNotes(excerpt_of(plan.summarised))
 

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.main_agent.compaction import write_transcript
+from pegasus.main_agent.compaction import cut_middle, write_transcript
 from pegasus.memory import LONGEST_NOTES, own_notes, problem_of_update
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Label, LanguageModel, ModelRequest, ModelResponse, Turn, UserTurn
@@ -24,6 +24,8 @@ ATTEMPTS: Final = 2
 """How often the model is asked."""
 MAX_TOKENS: Final = 8_192
 """Tokens of an answer, with room for a model that thinks first."""
+PREVIOUS_SHARE: Final = 0.25
+"""What came before may have this part of the room of the transcript."""
 
 SYSTEM_PROMPT: Final = """\
 You keep the memory of an agent that talks with people. The older part of one conversation leaves its window, and you write down what
@@ -61,17 +63,17 @@ async def ask_for_notes(
 ) -> ModelNotes:
     """Return what the model says about these entries. Raises NoNotes and ModelError. Cancelling ends the call.
 
-    notes: text of MEMORY.md; None if it must not be changed. room: tokens that the transcript may have. label: of the calls.
+    notes: text of MEMORY.md; None if it must not be changed. room: tokens that the transcript may have; an answer may have
+    as many. label: of the calls.
     """
     transcript = write_transcript(entries, room, most_parts=1)
+    previous = cut_middle(transcript.previous, int(PREVIOUS_SHARE * room) * 3)  # a token has three bytes or more
     shown = own_notes(notes) if notes is not None else None
     parts = [
         f"The notes (memoryUpdate may have {LONGEST_NOTES:,} characters):\n<notes>\n{shown or 'none'}\n</notes>\n"
         if shown is not None
         else "",
-        f"What came before, as it is known:\n<summary>\n{transcript.previous}\n</summary>\n"
-        if transcript.previous
-        else "",
+        f"What came before, as it is known:\n<summary>\n{previous}\n</summary>\n" if previous else "",
         "The part that leaves the window, oldest first, times in UTC:\n<transcript>",
         *transcript.parts,
         "</transcript>",
@@ -81,7 +83,7 @@ async def ask_for_notes(
     turns: tuple[Turn, ...] = (UserTurn(text=prompt),)
     problem, kept = "", ""
     for _ in range(ATTEMPTS):
-        response = await model.generate(ModelRequest(system, turns, max_tokens=MAX_TOKENS, label=label))
+        response = await model.generate(ModelRequest(system, turns, max_tokens=min(MAX_TOKENS, room), label=label))
         if response.stop_reason == "refusal":
             raise NoNotes("the model declined")
         found = _parse(response, notes)

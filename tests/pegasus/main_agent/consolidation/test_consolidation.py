@@ -147,6 +147,45 @@ async def test_a_bad_answer_is_asked_for_once_more_with_what_is_wrong(autojump_c
     assert "This cannot be used" in model.requests[1].turns[-1].text
 
 
+async def test_a_window_that_is_smaller_than_known_is_asked_with_less(autojump_clock):
+    disk, model = MemoryDisk(), ScriptedModel([down("overflow"), notes("fits")])
+    async with open_chats(model, disk=disk) as world:
+        for number in range(4):
+            await world.say(f"message {number} " + "x" * 30_000, chat())
+            await world.next_reply("web")
+        await settle(world)
+    first, second = (len(request.turns[0].text) for request in model.requests)
+    assert second <= first
+    assert "fits" in history(disk)
+
+
+async def test_a_tiny_window_is_enough(autojump_clock):
+    disk, model = MemoryDisk(), ScriptedModel(told)
+    disk.put(NOTES, b"- fact\n" * 400)
+    config = attrs.evolve(settings(), models=ModelSettings(context_window=4_096))
+    async with open_chats(model, disk=disk, config=config) as world:
+        await talk(world, 0, 8)
+        await settle(world)
+    asked = [request for request in model.requests if "historyEntry" in request.system]
+    assert asked
+    for request in asked:
+        size = len(request.system + request.turns[0].text)
+        assert size / 3 + request.max_tokens < 4_096
+
+
+async def test_the_recap_stays_bounded_and_its_newest_part_stays(autojump_clock):
+    disk = MemoryDisk()
+    async with open_chats(lambda request: notes("y" * 3_000 + told(request)), disk=disk) as world:
+        for number in range(40):
+            await talk(world, number, number + 1)
+            await trio.sleep(60)
+        await settle(world)
+    [first, *_] = session_of(disk)
+    assert len(first["metadata"]["summary"]) <= 6_000
+    newest = re.findall('told of (.*?)"', history(disk))[-1]
+    assert f"told of {newest}" in first["metadata"]["summary"]
+
+
 # ------------------------------------------------------------------ MEMORY.md
 
 
