@@ -18,7 +18,7 @@ import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, fenced, parse_outside
+from pegasus.outside import OUTSIDE, Outside, fenced, parse_outside
 from pegasus.wire import decode_object, encode_line
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -72,7 +72,7 @@ class Entry:
     @property
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that it has, or that it was made of (see `fences`)."""
-        return parse_outside(self.metadata)
+        return parse_outside(self.metadata) if OUTSIDE in self.metadata else ()
 
     @property
     def own_length(self) -> int:

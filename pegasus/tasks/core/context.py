@@ -167,6 +167,9 @@ class TaskContext:
     """Whether the index of memory is among the messages; it is added once only."""
     notified: int = 0
     """Notifications that the submitter is owed so far; the next one has this number plus 1."""
+    _labels: tuple[Outside, ...] = attrs.field(default=(), init=False, eq=False, repr=False)
+    """Labels of the first `_labelled` messages. Messages are only ever added, so each is asked once."""
+    _labelled: int = attrs.field(default=0, init=False, eq=False, repr=False)
 
     @cached_property
     def channel(self) -> ChannelInfo | None:
@@ -179,7 +182,11 @@ class TaskContext:
     @property
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that the task has read, what its submitter had read included."""
-        return join_outside(*(entry.outside for entry in self.messages))
+        for entry in self.messages[self._labelled :]:
+            if labels := entry.outside:
+                self._labels = join_outside(self._labels, labels)
+        self._labelled = len(self.messages)
+        return self._labels
 
 
 # ------------------------------------------------------------------ events
