@@ -123,6 +123,15 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "Memory marks what was written by somebody who has read from outside, whatever source they claim.": (
         "tests/pegasus/main_agent/test_labels.py::test_memory_marks_what_was_written_after_a_page_was_read",
     ),
+    "Whatever is imported from another agent counts as text from outside, unless its owner vouches for it, and holds no key.": (
+        "tests/pegasus/importing/test_import.py::test_memory_sessions_and_jobs_are_imported",
+        "tests/pegasus/importing/test_import.py::test_what_its_owner_vouches_for_is_the_owners_words",
+        "tests/pegasus/importing/test_import.py::test_no_secret_comes_along",
+    ),
+    "An import follows no link out of the folder that it reads.": (
+        "tests/pegasus/importing/test_import.py::test_a_hostile_file_is_left_out_with_a_reason_and_the_rest_is_imported",
+        "tests/pegasus/importing/test_import.py::test_a_folder_that_is_a_link_is_not_followed",
+    ),
     "A mark of origin can be neither typed nor taken off by a tool.": (
         "tests/pegasus/memory/test_provenance.py::test_a_mark_cannot_be_typed_nor_taken_off",
     ),

@@ -224,7 +224,7 @@ def _page(note: FoundNote) -> str:
     """Return a note as a page of memory, with a heading and a summary."""
     if note.text.startswith("# ") and "\n> Summary:" in note.text:
         return note.text
-    return f"# Imported: {note.origin}\n\n> Summary: notes of another agent, imported from {note.origin}\n\n{note.text}"
+    return f"# Imported notes\n\n> Summary: notes of another agent, imported\n\n{note.text}"
 
 
 def _files_of(session: FoundSession, scope: str, source: str) -> SessionFiles:

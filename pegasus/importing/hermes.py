@@ -24,7 +24,7 @@ from typing import Any, Final
 from pegasus.importing.findings import Findings, FoundJob, FoundSession
 from pegasus.importing.reading import CannotRead, ForeignFolder
 from pegasus.importing.shared import add_note, add_persona, add_settings, each_job, known_channels
-from pegasus.importing.texts import address_of, entry_of, time_of
+from pegasus.importing.texts import address_of, entry_of, shown_name, time_of
 from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("config.yaml", "memories", "state.db", "cron")
@@ -110,7 +110,7 @@ def _sessions(database: sqlite3.Connection) -> Iterator[FoundSession]:
             left_out += others
             if entry is not None:
                 entries.append(entry)
-        yield FoundSession(f"{DATABASE}: {id}", type, name, tuple(entries), left_out)
+        yield FoundSession(f"{DATABASE}: {shown_name(id)}", type, name, tuple(entries), left_out)
 
 
 def _decoded(content: object) -> object:

@@ -9,7 +9,9 @@ openclaw.json  credentials/  agents/<id>/agent/        settings and keys
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 from pegasus.importing.findings import Findings, FoundJob, FoundSession
@@ -27,6 +29,7 @@ from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("openclaw.json", "workspace", "agents", "cron")
 """Names in such a home."""
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 SETTINGS: Final = ("openclaw.json", "credentials", ".env", "auth-profiles.json")
 
 
@@ -36,7 +39,7 @@ def read_openclaw(folder: ForeignFolder) -> Findings:
     add_notes(found, folder, "workspace/MEMORY.md", "facts/openclaw-memory")
     add_notes(found, folder, "workspace/USER.md", "facts/openclaw-user")
     for name in folder.names("workspace/memory", ".md"):
-        add_notes(found, folder, name, f"episodes/openclaw-{name.rpartition('/')[2].removesuffix('.md')}")
+        add_notes(found, folder, name, f"episodes/openclaw-{_episode(name)}")
     add_persona(found, folder, "workspace/")
     for agent in folder.names("agents", ""):
         _add_sessions(found, folder, f"{agent}/sessions")
@@ -44,6 +47,12 @@ def read_openclaw(folder: ForeignFolder) -> Findings:
         _add_job(found, origin, job)
     add_settings(found, folder, SETTINGS)
     return found
+
+
+def _episode(name: str) -> str:
+    """Return the name of a daily note, and for others one without their words: the index of memory shows it to every conversation."""
+    day = name.rpartition("/")[2].removesuffix(".md")
+    return day if _DAY.fullmatch(day) else f"note-{sha256(name.encode()).hexdigest()[:8]}"
 
 
 def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:

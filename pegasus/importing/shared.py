@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pegasus.importing.findings import Findings, FoundNote
 from pegasus.importing.reading import CannotRead, ForeignFolder
-from pegasus.importing.texts import json_object, masked, split_text, time_of
+from pegasus.importing.texts import json_object, masked, shown_name, split_text, time_of
 from pegasus.messages import Metadata
 from pegasus.settings import SERVICE_SECTIONS
 
@@ -77,7 +77,7 @@ def each_job(found: Findings, folder: ForeignFolder, name: str) -> Iterator[tupl
         if not (isinstance(job, dict) and isinstance(job.get("schedule"), dict)):
             found.skip("job", f"{name} ({number})", "it is no job with a schedule")
         elif job.get("id"):
-            yield f"{name}: {masked(str(job['id']))[:80]}", job
+            yield f"{name}: {shown_name(job['id'])}", job
         else:
             yield f"{name}: {number}", job
 

@@ -30,6 +30,11 @@ def masked(text: str) -> str:
     return _redactor.apply(sanitize_for_prompt(text))
 
 
+def shown_name(value: object) -> str:
+    """Return an id or a name of a foreign home for the report: one short line."""
+    return " ".join(masked(str(value)).split())[:80]
+
+
 def split_text(text: str) -> list[str]:
     """Return a text in parts that a file of memory can hold, cut between paragraphs where there are any, else between lines."""
     parts: list[str] = []
