@@ -56,7 +56,6 @@ def own_world(home: Home, settings: Settings) -> Iterator[EmbeddedWorld]:
             models, usage = make_models(settings)
             reloader = Reloader(home, world.in_force, world.token, models, writes_log=False)
             reloader.find_changed_files = partial(find_changed_files, world)
-            environment = make_environment(world, models, reloader)
-            yield EmbeddedWorld(attrs.evolve(environment, shows_approvals=frozenset()), reloader, usage)
+            yield EmbeddedWorld(make_environment(world, models, reloader), reloader, usage)
         finally:
             world.files.close()

@@ -109,6 +109,7 @@ class Agent:
 
         load: reads a config. apply: puts settings in force, by default in this environment only. run: runs beside the agent.
         """
+        environment = attrs.evolve(environment, shows_approvals=())  # nobody but the host shows anything
         if cron is not None:
             environment = attrs.evolve(environment, keep_schedule=keep_schedule_with(cron))
         failure: Exception | None = None
@@ -139,6 +140,8 @@ class Agent:
             if not isinstance(cause, Exception):  # cancelled from outside
                 raise
             raise _failure_of(cause) from cause.__cause__
+        except (GaveUp, ActorDied) as error:
+            raise _failure_of(error) from error.__cause__
         if failure is not None:
             raise failure
 

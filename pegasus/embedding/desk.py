@@ -12,8 +12,9 @@ that is killed in between is given the others again.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Final, TypeVar, TypeVarTuple
 
 import attrs
@@ -29,8 +30,8 @@ from pegasus.storage import (
     JournalMessage,
     OpenReplies,
     OpenReply,
+    Posted,
     StorageError,
-    Unacknowledged,
     load_files,
 )
 
@@ -83,6 +84,10 @@ class ReplyDesk:
         """Numbers of replies that `next_message` has given out and that are not acknowledged."""
         self._taken: defaultdict[Address, set[int]] = defaultdict(set)
         """Numbers of replies that were taken and are not acknowledged, since one before them was not taken."""
+        self._backlog: deque[OpenReply] = deque()
+        """Replies that were found and not given out, so that the journal need not be asked about each."""
+        self._reading = trio.Lock()
+        """Held by the reader that waits for the next one of them."""
         self._news = trio.Event()
         """Set when there may be something for `next_message`."""
         self.is_closed = False
@@ -107,7 +112,7 @@ class ReplyDesk:
         """Tell the reader whose reply it is."""
         address = reply.channel.address
         if any(turn.address == address for turn in self._turns.values()):
-            for found in await self.ask(OpenReplies, address):
+            for found in await self.ask(OpenReplies, address, MOST):
                 turn = self._turns.get(item_of_key(found.key))
                 if found.seq == reply.seq and turn is not None and turn.address == address:
                     turn.said.setdefault(reply.seq, reply)
@@ -141,29 +146,44 @@ class ReplyDesk:
     async def replies_of(self, turn: EmbeddedTurn) -> tuple[OutboundMessage, ...]:
         """Return the replies of a turn to its own chat that were not acknowledged, with their files. Raises AgentClosed."""
         open_replies = await self.ask(OpenReplies, turn.address, MOST)
-        wanted = {found.seq for found in open_replies if item_of_key(found.key) == turn.item}
-        return await self._load(turn.address, wanted) if wanted else ()
+        return await self._load([found.key for found in open_replies if item_of_key(found.key) == turn.item])
 
-    async def _load(self, address: Address, wanted: set[int]) -> tuple[OutboundMessage, ...]:
-        """Return the replies to an address with these numbers."""
-        found = await self.ask(Unacknowledged, address.type, address.channel_id, (), MOST)
-        return tuple([await load_files(reply, self._journal) for reply in found if reply.seq in wanted])
+    async def _load(self, keys: Sequence[str]) -> tuple[OutboundMessage, ...]:
+        """Return the replies with these keys, with their files. Raises AgentClosed."""
+        while keys:
+            found = await self.ask(Posted, tuple(keys))
+            try:
+                return tuple([await load_files(reply, self._journal) for reply in found if reply is not None])
+            except (ActorError, StorageError):  # the journal is being restarted
+                await trio.sleep(RETRY)
+        return ()
 
     # ---------------------------------------------------------------- everything else
 
     async def next_message(self) -> OutboundMessage:
         """Wait for the next reply that belongs to no turn somebody iterates over. Raises AgentClosed. Cancelled, nothing was given."""
-        while True:
-            self._news = news = trio.Event()
-            for found in await self.ask(OpenReplies, None, MOST):
-                if not self._is_for_anybody(found):
-                    continue
-                for reply in await self._load(found.address, {found.seq}):
-                    self._given[found.address].add(found.seq)
-                    return reply
-            if self.is_closed:
-                raise AgentClosed
-            await news.wait()
+        async with self._reading:
+            while True:
+                while self._backlog:
+                    found = self._backlog.popleft()
+                    if self._is_for_anybody(found):
+                        self._given[found.address].add(found.seq)
+                        with self._giving_back(found):
+                            for reply in await self._load([found.key]):
+                                return reply
+                self._news = news = trio.Event()
+                self._backlog.extend(filter(self._is_for_anybody, await self.ask(OpenReplies, None, MOST)))
+                if not self._backlog:
+                    await news.wait()
+
+    @contextmanager
+    def _giving_back(self, found: OpenReply) -> Iterator[None]:
+        """Let a reply be given out again if it could not be loaded."""
+        try:
+            yield
+        except BaseException:
+            self._given[found.address].discard(found.seq)
+            raise
 
     def _is_for_anybody(self, found: OpenReply) -> bool:
         is_known = found.seq in self._given[found.address] or found.seq in self._taken[found.address]
@@ -181,11 +201,13 @@ class ReplyDesk:
             taken = self._taken[address]
             taken |= {reply.seq for reply in replies if reply.channel.address == address}
             last = 0
-            for found in await self.ask(OpenReplies, address, MOST):
+            for found in await self.ask(OpenReplies, address, len(taken) + 1):
                 if found.seq not in taken:
                     break
                 last = found.seq
-            if last:
+            if not last:
+                continue
+            with suppress(ActorError):  # it is being restarted; the next acknowledgement makes up for it
                 await self._journal.tell(Acknowledge(address, last))
                 self._taken[address] = {seq for seq in taken if seq > last}
                 self._given[address] = {seq for seq in self._given[address] if seq > last}
