@@ -75,7 +75,7 @@ from pegasus.observe import get_logger
 from pegasus.policy import approvals_keeper
 from pegasus.schedule import Heartbeat, ScheduleServices
 from pegasus.settings import Settings
-from pegasus.storage import JournalMessage, KnownAddresses, run_journal
+from pegasus.storage import JournalMessage, KnownAddresses, run_journal, sweep_media
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
@@ -133,6 +133,11 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await environment.models.traits.load(journal, environment.clock)
     if environment.settings.agent.scope == "chat":
         await environment.models.chat_choices.load(journal)
+    media = environment.in_force.follow(lambda settings: settings.media, "media.keep_days")
+    sweep = partial(sweep_media, clock=environment.clock, keep_days=lambda: media.keep_days)
+    await root.start_child(
+        Child("media", supervisor([Child("sweep", sweep, journal, backoff=CHILD_BACKOFF)], intensity=CHILD_INTENSITY))
+    )
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     tools = Child(
         "tools",

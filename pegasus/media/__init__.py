@@ -7,6 +7,6 @@ Pictures and texts need nothing of this: `pegasus.conversation` shows them and r
 """
 
 from pegasus.media.pdf_text import PdfText, read_pdf
-from pegasus.media.reading import TRANSCRIPTS, AttachmentReader, Reading, recording_type
+from pegasus.media.reading import AttachmentReader, Reading, recording_type
 
-__all__ = ["TRANSCRIPTS", "AttachmentReader", "PdfText", "Reading", "read_pdf", "recording_type"]
+__all__ = ["AttachmentReader", "PdfText", "Reading", "read_pdf", "recording_type"]

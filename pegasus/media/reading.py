@@ -27,13 +27,11 @@ from pegasus.media.pdf_text import read_pdf
 from pegasus.messages import Media
 from pegasus.models import AudioModel, Label, ModelError
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import TRANSCRIPTS, JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import WireError, decode_object, encode_json
 
 _log = get_logger("media")
 
-TRANSCRIPTS: Final = "transcripts"
-"""Folder below data/ of what recordings say."""
 PDF: Final = "application/pdf"
 LONGEST_WORDS: Final = 100_000
 """Characters of one recording's text. Somebody who speaks for two hours says less."""

@@ -319,6 +319,9 @@ class MediaSettings:
 
     # The upper bound keeps a reply within the 64 MiB that clients take as one frame, in base64.
     max_bytes: int = whole(20971520, "bytes of all files of one message or reply, at most", least=1, most=47185920)
+    keep_days: int = whole(
+        90, "days after which files in data/media are removed, at least 31; 0 = never", least=0, most=36500
+    )
 
 
 @attrs.frozen(eq=False, repr=False)

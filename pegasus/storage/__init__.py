@@ -34,6 +34,7 @@ from pegasus.storage.files import Files
 from pegasus.storage.guarded_files import GuardedFiles
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.media_files import MEDIA_FOLDER, keep_file, load_files
+from pegasus.storage.media_sweep import TRANSCRIPTS, sweep_media
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -64,6 +65,7 @@ from pegasus.storage.messages import (
     QueuedReply,
     ReadFile,
     ReadFiles,
+    RemoveOldFiles,
     ReplaceFile,
     StorageError,
     Take,
@@ -79,6 +81,7 @@ from pegasus.storage.volume import Disk, FileDisk, Volume
 __all__ = [
     "FLUSH_AFTER",
     "MEDIA_FOLDER",
+    "TRANSCRIPTS",
     "UNDELIVERED_REPLY",
     "Accept",
     "Accepted",
@@ -113,6 +116,7 @@ __all__ = [
     "QueuedReply",
     "ReadFile",
     "ReadFiles",
+    "RemoveOldFiles",
     "ReplaceFile",
     "StorageError",
     "Take",
@@ -125,5 +129,6 @@ __all__ = [
     "keep_file",
     "load_files",
     "run_journal",
+    "sweep_media",
     "undelivered_item",
 ]

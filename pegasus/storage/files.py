@@ -57,6 +57,9 @@ class Files(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, replacing the file that has it. Durable with the next `sync_folder`."""
 
+    def written_between(self, folder: str, since: int, before: int, most: int) -> list[str]:
+        """Return the paths of at most `most` files directly in a folder that were last written then (ms since the epoch)."""
+
     def remove(self, path: str) -> None:
         """Delete a file. Durable with the next `sync_folder`."""
 
@@ -124,6 +127,17 @@ class OsFiles:
 
     def rename(self, old: str, new: str) -> None:
         os.replace(self._full(old), self._full(new))
+
+    def written_between(self, folder: str, since: int, before: int, most: int) -> list[str]:
+        found: list[str] = []
+        with suppress(FileNotFoundError), os.scandir(self._full(folder)) as names:
+            for name in names:
+                status = name.stat(follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode) and since <= status.st_mtime_ns // 1_000_000 < before:
+                    found.append(f"{folder}/{name.name}")
+                    if len(found) >= most:
+                        break
+        return found
 
     def remove(self, path: str) -> None:
         os.unlink(self._full(path))

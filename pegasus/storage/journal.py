@@ -76,6 +76,7 @@ from pegasus.storage.messages import (
     PostResult,
     ReadFile,
     ReadFiles,
+    RemoveOldFiles,
     ReplaceFile,
     StorageError,
     Take,
@@ -293,7 +294,7 @@ class _Journal:
                 case TakeLease(reply, path):
                     self._leases[path] = self._leases.get(path, 0) + 1
                     reply.send(Lease(path, self._leases[path]))
-                case ReadFile() | ReadFiles() | ReplaceFile() | Archive() | ArchiveName():
+                case ReadFile() | ReadFiles() | ReplaceFile() | RemoveOldFiles() | Archive() | ArchiveName():
                     return _Round(requests, queries, message)
                 case NextItem() | NextChat() | Newer() | Take() | ItemDone():
                     self._items.keep(message)

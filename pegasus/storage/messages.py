@@ -428,6 +428,20 @@ class ReplaceFile:
 
 
 @attrs.frozen(eq=False, repr=False)
+class RemoveOldFiles:
+    """Request: delete at most `most` files directly in the folder `path` that were last written from `since` until `before` (ms).
+
+    The answer is how many were deleted.
+    """
+
+    reply: Reply[int]
+    path: str
+    since: int
+    before: int
+    most: int
+
+
+@attrs.frozen(eq=False, repr=False)
 class Archive:
     """Request: rename `path` to `<prefix>YYYY-MM-DD-HHMMSS.jsonl` beside it, and create it anew with `content`.
 
@@ -485,6 +499,7 @@ JournalMessage: TypeAlias = (
     | ReadFile
     | ReadFiles
     | ReplaceFile
+    | RemoveOldFiles
     | Archive
     | ArchiveName
 )

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from pegasus.storage.messages import Archive, ArchiveName, ReadFile, ReadFiles, ReplaceFile, StorageError
+from pegasus.storage.messages import (
+    Archive,
+    ArchiveName,
+    ReadFile,
+    ReadFiles,
+    RemoveOldFiles,
+    ReplaceFile,
+    StorageError,
+)
 from pegasus.storage.volume import Disk, Volume
 
-WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | Archive | ArchiveName
+WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | RemoveOldFiles | Archive | ArchiveName
 
 
 async def answer_whole_file(
@@ -27,6 +35,8 @@ async def answer_whole_file(
         case ReplaceFile(reply, path, content):
             await disk.run(Volume.replace, path, content)
             reply.send(None)
+        case RemoveOldFiles(reply, path, since, before, most):
+            reply.send(await disk.run(Volume.remove_old, path, since, before, most))
         case Archive(reply, path, content, at, name, prefix):
             if (error := await flush()) is not None:
                 raise error

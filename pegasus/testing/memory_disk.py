@@ -163,6 +163,8 @@ class MemoryFiles:
         """Bytes that all files together may have; None for no limit."""
         self.names: dict[str, _Node] = {}
         """The files as readers see them."""
+        self.now: Callable[[], int] = lambda: 1 << 62
+        """Returns the time that files are written at, ms; by default they never get old."""
         self.fsyncs = 0
         """Syncs of a file so far, including failed ones."""
         self.operations = 0
@@ -197,6 +199,12 @@ class MemoryFiles:
         """
         self._operation()
         self.names[path] = _Node()
+        self.names[path].written = self.now()
+
+    def written_between(self, folder: str, since: int, before: int, most: int) -> list[str]:
+        """Return the paths of at most `most` files of a folder that were begun then."""
+        found = [path for path, node in self.names.items() if since <= node.written < before]
+        return [path for path in found if path.rpartition("/")[0] == folder][:most]
 
     def write(self, path: str, data: bytes) -> None:
         """Append the data, or as much of it as the capacity allows, which raises ENOSPC as a real disk does.
@@ -344,6 +352,8 @@ class _Node:
     def __init__(self) -> None:
         self.data = bytearray()
         """The content as readers see it."""
+        self.written = 1 << 62
+        """When it was begun, ms."""
         self.clean = 0
         """How many bytes of it the system takes for written."""
         self._synced = bytearray()

@@ -2,8 +2,10 @@
 
 import re
 
+import pytest
 import trio
 
+from pegasus.channels.slack.reading import _read_files
 from pegasus.storage import Waiting
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.slack_calls import broken
@@ -265,6 +267,19 @@ async def test_a_file_is_read_with_the_token(play, autojump_clock):
         await stage.say("read this", files=[file])
         await stage.settle()
         assert "(attached: notes.txt, text/plain, 8 bytes; it reads:)\nthe plan" in stage.prompts()
+
+
+@pytest.mark.parametrize(
+    ("clip", "is_voice"),
+    [
+        ({"subtype": "slack_audio", "user": "U1"}, True),
+        ({"subtype": "slack_audio", "user": "U2"}, False),
+        ({"user": "U1"}, False),
+    ],
+)
+def test_a_clip_is_its_writers_own_only_if_they_have_recorded_it(clip, is_voice):
+    [file] = _read_files([{"name": "a.m4a", "mimetype": "audio/mp4", **clip}], "U1")
+    assert file.is_voice is is_voice
 
 
 async def test_the_token_goes_to_no_other_host(play, autojump_clock):

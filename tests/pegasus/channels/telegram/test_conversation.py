@@ -1,9 +1,11 @@
 """Conversations on Telegram, from the update to the message that people see."""
 
 import itertools
+from base64 import b64encode
 from types import SimpleNamespace
 
 import attrs
+import pytest
 import trio
 
 from pegasus.channels import service
@@ -438,6 +440,39 @@ async def test_a_picture_reaches_a_model_that_sees(play, autojump_clock):
         stage.telegram.say(OWNER, None, photo=sizes)
         await stage.telegram.next_message()
         assert "photo.jpg" in stage.model.requests[0].turns[-1].text
+
+
+@pytest.mark.parametrize(
+    ("field", "more", "is_voice"),
+    [
+        ("voice", {}, True),
+        ("voice", {"forward_origin": {"type": "user"}, "forward_date": 1}, False),
+        ("audio", {}, False),
+    ],
+)
+async def test_a_voice_message_is_its_writers_own_unless_it_was_forwarded(play, autojump_clock, field, more, is_voice):
+    async with play() as stage:
+        file = stage.telegram.add_file(b"OggS", mime_type="audio/ogg")
+        stage.telegram.say(OWNER, None, **{field: file}, **more)
+        await stage.telegram.next_message()
+        [line] = [line for line in stage.world.session() if line["role"] == "user" and "item" in line["metadata"]]
+        assert "you cannot hear it" in line["content"]
+        inbox = stage.world.disk.content("inbox/inbox.jsonl")
+        assert (b'"voice":true' in inbox) is is_voice
+
+
+async def test_opus_is_sent_as_a_voice_message_and_other_recordings_as_files(play, autojump_clock):
+    async with play() as stage:
+        await say(stage, "placeholder")
+        await trio.sleep(5)
+        opus = b64encode(b"OggS" + bytes(24) + b"OpusHead").decode()
+        media = (
+            Media("a.ogg", "audio/ogg", opus),
+            Media("b.ogg", "audio/ogg", "T2dnUw=="),
+            Media("c.mp3", "audio/mpeg", "aGk="),
+        )
+        await stage.adapter.deliver(attrs.evolve(_reply("listen"), media=media))
+        assert [message.file[0] for message in stage.telegram.messages[-3:]] == ["voice", "document", "document"]
 
 
 async def test_files_of_a_reply_follow_its_text(play, autojump_clock):

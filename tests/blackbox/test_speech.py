@@ -1,0 +1,82 @@
+"""Voice messages, PDFs and recordings through the real process: what the model reads, what people hear, and a kill in between."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+import trio
+
+from pegasus.testing.provider_audio import heard, spoken
+from pegasus.testing.service_server import open_service
+from pegasus.testing.telegram_server import TelegramServer
+from tests.blackbox.support import Book, Call, Thought, reply, say, serving, until
+from tests.blackbox.test_telegram import OWNER, settings_for
+from tests.pegasus.media.pdfs import bomb, pdf
+
+OPUS = b"OggS\0\2" + bytes(20) + b"OpusHead" + bytes(range(200))
+HEARS = {"models.transcribe": "test/whisper", "models.speech": "test/tts"}
+
+
+async def test_a_voice_message_is_written_down_once_although_the_process_is_killed(tmp_path):
+    book = Book({"buy milk": say("noted")})
+    async with (
+        open_service(TelegramServer()) as telegram,
+        serving(tmp_path, book, {**settings_for(telegram), **HEARS}) as daemon,
+    ):
+
+        def kill_first(call):
+            if len(book.server.audio_calls) == 1:
+                daemon.kill()
+            return heard("buy milk")
+
+        book.server.audio = kill_first
+        voice = telegram.add_file(OPUS, mime_type="audio/ogg", duration=2)
+        telegram.say(OWNER, None, voice=voice)
+        await until(lambda: daemon.process.poll() is not None, "the end of the process")
+        await daemon.start()
+        with trio.fail_after(30):
+            assert (await telegram.next_message()).text == "noted"
+        assert "untrusted" not in book.asked[-1].user
+        telegram.say(OWNER, None, voice=voice)
+        with trio.fail_after(30):
+            assert (await telegram.next_message()).text == "noted"
+        assert len(book.server.audio_calls) == 2  # once for nothing, once for both messages
+        assert [message.text for message in telegram.messages if message.text == "noted"] == ["noted"] * 2
+
+
+async def test_the_agent_speaks_and_telegram_plays_it(tmp_path):
+    def speaking(view):
+        if view.results and "speech/" in view.results[-1]:
+            path = view.results[-1].partition('"path":"')[2].partition('"')[0]
+            return Thought(calls=(Call("reply", {**reply("listen").arguments, "media": [path]}),))
+        return Thought(calls=(Call("speak", {"text": "Good morning"}),))
+
+    book = Book({"speak": speaking})
+    async with open_service(TelegramServer()) as telegram, serving(tmp_path, book, {**settings_for(telegram), **HEARS}):
+        book.server.audio = lambda call: spoken(OPUS)
+        telegram.say(OWNER, "speak")
+        with trio.fail_after(30):
+            assert (await telegram.next_message()).text == "listen"
+            kind, name, content = (await telegram.next_message()).file
+        assert (kind, content) == ("voice", OPUS)
+        assert name.endswith(".ogg")
+        assert book.server.audio_calls[0].fields["input"] == "Good morning"
+
+
+@pytest.mark.parametrize("wire", ["openai", "anthropic"])
+async def test_a_pdf_is_read_out_and_one_that_cannot_be_is_named(tmp_path, wire):
+    book = Book(otherwise=say("read"))
+    async with serving(tmp_path, book, wire=wire) as daemon, daemon.client() as client:
+        for number, (content, words) in enumerate(
+            [
+                (pdf("Dear friend", "Yours"), "[page 1]\nDear friend\n[page 2]\nYours"),
+                (pdf("secret", password="x"), "protected by a password"),
+                (bomb(), "inflate"),
+                (b"%PDF-1.4 nonsense", "damaged"),
+            ]
+        ):
+            file = {"name": "letter.pdf", "mime": "application/pdf", "data": b64encode(content).decode()}
+            assert await client.ask("read it", f"m-{number}", media=[file]) == "read"
+            assert words in book.asked[-1].user
+            assert "[File: media/" in book.asked[-1].user
