@@ -83,12 +83,13 @@ from pegasus.storage.messages import (
     TakeLease,
     Unroutable,
     Waiting,
+    WholeFile,
 )
 from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, StoredReply, given_up_item
 from pegasus.storage.record_log import RecordLog, Report
 from pegasus.storage.reply_queries import ReplyQueries, ReplyQuery
 from pegasus.storage.volume import Disk, Volume
-from pegasus.storage.whole_files import WholeFile, answer_whole_file
+from pegasus.storage.whole_files import answer_whole_file
 
 FLUSH_AFTER = 0.05
 """Seconds that notes wait for a write to go along with."""

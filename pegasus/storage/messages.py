@@ -429,10 +429,7 @@ class ReplaceFile:
 
 @attrs.frozen(eq=False, repr=False)
 class RemoveOldFiles:
-    """Request: delete at most `most` files directly in the folder `path` that were last written from `since` until `before` (ms).
-
-    The answer is how many were deleted.
-    """
+    """Request: delete at most `most` files of the folder `path`, written from `since` until `before` (ms). Answer: how many."""
 
     reply: Reply[int]
     path: str
@@ -475,6 +472,7 @@ class ArchiveName:
     """As in `Archive`."""
 
 
+WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | RemoveOldFiles | Archive | ArchiveName
 JournalMessage: TypeAlias = (
     Accept
     | NextItem
@@ -496,10 +494,5 @@ JournalMessage: TypeAlias = (
     | OpenReplies
     | Acknowledge
     | LastSeq
-    | ReadFile
-    | ReadFiles
-    | ReplaceFile
-    | RemoveOldFiles
-    | Archive
-    | ArchiveName
+    | WholeFile
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
 
 from pegasus.storage.messages import (
     Archive,
@@ -13,10 +12,9 @@ from pegasus.storage.messages import (
     RemoveOldFiles,
     ReplaceFile,
     StorageError,
+    WholeFile,
 )
 from pegasus.storage.volume import Disk, Volume
-
-WholeFile: TypeAlias = ReadFile | ReadFiles | ReplaceFile | RemoveOldFiles | Archive | ArchiveName
 
 
 async def answer_whole_file(
