@@ -46,6 +46,7 @@ from pegasus.main_agent import (
     Compactor,
     Consolidator,
     FileAccess,
+    OpenTask,
     SessionArchives,
     SkillInvoker,
     TaskDelegation,
@@ -224,7 +225,8 @@ def _agent_services(
     waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
     """
     in_force, models = environment.in_force, environment.models
-    model, memory_index, compactor = _conversation_parts(environment, memory, task_agent, models)
+    open_tasks = partial(find_open_tasks, task_agent)
+    model, memory_index, compactor = _conversation_parts(environment, memory, open_tasks, models)
 
     def make_toolset(settings: Settings) -> AgentToolset:
         notes = channel_notes(settings, known)
@@ -256,16 +258,24 @@ def _agent_services(
     )
 
     def for_chat(chat: Address) -> AgentServices:
-        model, memory_index, compactor = _conversation_parts(environment, memory, task_agent, models.for_chat(chat))
+        model, memory_index, compactor = _conversation_parts(
+            environment, memory, partial(find_open_tasks, task_agent, chat), models.for_chat(chat)
+        )
         return attrs.evolve(services, model=model, memory_index=memory_index, compactor=compactor, for_chat=None)
 
     return attrs.evolve(services, for_chat=for_chat)
 
 
 def _conversation_parts(
-    environment: Environment, memory: Memory, task_agent: Ref[AgentMessage], models: ConversationModels
+    environment: Environment,
+    memory: Memory,
+    open_tasks: Callable[[], Awaitable[Sequence[OpenTask] | None]],
+    models: ConversationModels,
 ) -> tuple[LanguageModel, Callable[[], Awaitable[str]], Compactor]:
-    """Return what each conversation has of its own: its model, the text of the memory index for it, and its compactor."""
+    """Return what each conversation has of its own: its model, the text of the memory index for it, and its compactor.
+
+    open_tasks: returns the tasks of that conversation that are not done.
+    """
     model = models.client("default", "conversation")
 
     async def memory_index() -> str:
@@ -283,7 +293,7 @@ def _conversation_parts(
         models.compare_tokens,
         settings=environment.session,
         assumes_window=models.assumes_window,
-        open_tasks=partial(find_open_tasks, task_agent),
+        open_tasks=open_tasks,
         memory_index=memory_index,
     )
     return model, memory_index, compactor

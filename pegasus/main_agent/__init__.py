@@ -52,7 +52,7 @@ from pegasus.main_agent.chat_commands import (
 )
 from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.chats import chat_agents
-from pegasus.main_agent.compaction import Compactor, find_open_tasks
+from pegasus.main_agent.compaction import Compactor, OpenTask, find_open_tasks
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.history import Place, history_json, read_history
@@ -102,6 +102,7 @@ __all__ = [
     "FolderArchives",
     "GetStatus",
     "MainAgentMessage",
+    "OpenTask",
     "Place",
     "SessionArchives",
     "SessionFiles",

@@ -123,10 +123,11 @@ class SessionSummary:
 # ------------------------------------------------------------------ asking the task system
 
 
-async def find_open_tasks(agent: Ref[AgentMessage]) -> Sequence[OpenTask] | None:
+async def find_open_tasks(agent: Ref[AgentMessage], chat: Address | None = None) -> Sequence[OpenTask] | None:
     """Return the tasks that wait, run or are suspended, oldest first; None while the task system does not run.
 
-    agent: the actor of the task system. There is no timeout here; the compactor bounds the call.
+    agent: the actor of the task system. chat: the chat whose session is compacted, if each has its own: it is told of its own tasks
+    only, and those of others take no room; None: all chats share the session. There is no timeout here; the compactor bounds the call.
     """
     if not agent.alive:
         return None
@@ -135,7 +136,8 @@ async def find_open_tasks(agent: Ref[AgentMessage]) -> Sequence[OpenTask] | None
     except ActorError:
         return None
     unfinished = [view for view in views if view.state not in (TaskState.COMPLETED, TaskState.FAILED)]
-    return [_open_task(view) for view in sorted(unfinished, key=lambda view: view.created_at)]
+    tasks = [_open_task(view) for view in sorted(unfinished, key=lambda view: view.created_at)]
+    return tasks if chat is None else [task for task in tasks if task.address == chat]
 
 
 def _open_task(view: TaskView) -> OpenTask:

@@ -72,9 +72,13 @@ class OfficeVerdict(Verdict):
 
     def _look_at_chats(self):
         """What stands in a session was said in its chat, in the order in which it was accepted."""
+        self.tasks = self._places_of_tasks()
         for path, entries in sorted(self._sessions().items()):
             chat = unquote(path.removeprefix("sessions/").split(".")[0])
             last = 0
+            carried = json.dumps(entries[0].get("metadata", {})) if entries else ""
+            if others := [task for task, where in self.tasks.items() if task in carried and where != chat]:
+                self.wrong.append(f"{path} begins with tasks of other chats: {others}")
             for entry in entries:
                 metadata = entry.get("metadata", {})
                 if entry["role"] != "user" or "item" not in metadata:
@@ -87,6 +91,16 @@ class OfficeVerdict(Verdict):
                     if metadata["item"] < last:
                         self.wrong.append(f"{path}: item {metadata['item']} came behind item {last}")
                     last = metadata["item"]
+
+    def _places_of_tasks(self):
+        """The chat of each task that a person's work has begun, by its id."""
+        found = {}
+        for path in self.life.disk.paths():
+            if match := re.fullmatch(r"tasks/[\d-]+/(\w+)\.jsonl", path):
+                created = json.loads(self.life.disk.content(path).partition(b"\n")[0])["data"]
+                channel = created["inputMetadata"]["channel"]
+                found[match[1]] = f"{channel['type']}:{channel['channelId']}"
+        return found
 
     # ---------------------------------------------------------------- jobs
 
