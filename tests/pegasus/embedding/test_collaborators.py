@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 from pegasus.embedding import InboundMessage, content_of
+from pegasus.main_agent import actor
 from pegasus.main_agent.session_files import chat_files
 from pegasus.messages import Address, Media
 from pegasus.settings import AgentSettings, SessionSettings, Settings
@@ -95,3 +98,65 @@ async def test_the_session_says_who_has_written_and_where(autojump_clock):
         async for _ in agent.process_message(InboundMessage("telegram", "anna", "c1", "Hello", reply_to="t9")):
             pass
     assert model.requests[0].turns[-1].text.startswith("[channel: telegram | id: c1 | thread: t9")
+
+
+async def test_a_session_is_read_once_and_then_held_in_memory(autojump_clock, monkeypatch):
+    loaded, load = [], actor.load_session
+
+    async def count(journal, clock, files, *more):
+        loaded.append(files.current)
+        return await load(journal, clock, files, *more)
+
+    monkeypatch.setattr(actor, "load_session", count)
+    async with open_agent(ScriptedModel(lambda request: say("", reply("ok", "a")))) as agent:
+        for _ in range(3):
+            await final(agent, "Hello", "a")
+    assert loaded == ["cli%3Aa.jsonl"]
+
+
+async def test_a_session_grows_by_turns_and_new_puts_it_aside_whole(autojump_clock):
+    disk = MemoryDisk()
+    async with open_agent(ScriptedModel(lambda request: say("", reply("ok", "a"))), disk=disk) as agent:
+        await final(agent, "Hello", "a")
+        path = chat_files(Address("cli", "a")).path
+        before = disk.content(path)
+        await final(agent, "Again", "a")
+        assert disk.content(path).startswith(before), "it is only appended to"
+        whole = disk.content(path)
+        assert "is kept in" in (await final(agent, "/new", "a")).content
+    archives = [name for name in disk.paths() if name.startswith("sessions/cli%3Aa.2")]
+    assert [disk.content(name) for name in archives] == [whole]
+    assert b"Hello" not in disk.content(path)
+
+
+def test_consolidation_has_thirty_seconds_and_fifty_messages_by_default():
+    assert (Settings().session.consolidation_timeout, Settings().session.memory_window) == (30.0, 50)
+
+
+def test_no_file_of_the_home_is_opened_in_the_event_loop(tmp_path):
+    """Python's audit events tell of each call of `open`, by whichever library; files are opened in threads."""
+    program = f"""
+import sys, threading, trio
+from pegasus.embedding import Agent, InboundMessage
+
+home, opened, turns = {str(tmp_path)!r}, [], False
+
+def watch(event, args):
+    if event == "open" and turns and threading.current_thread() is threading.main_thread() and str(args[0]).startswith(home):
+        opened.append(args[0])
+
+async def main():
+    global turns
+    async with Agent.create({{"models": {{"default": "offline/stand-in"}}}}, home=home) as agent:
+        turns = True
+        for text in ("hello", "remember that I like tea", "remind me in 100 seconds to sit", "/new"):
+            async for message in agent.process_message(InboundMessage("cli", "me", "main", text)):
+                pass
+        turns = False
+
+sys.addaudithook(watch)
+trio.run(main)
+print(opened)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -155,6 +155,26 @@ async def test_no_thread_of_its_own_is_left(tmp_path):
     ]
 
 
+async def test_cancelling_the_program_around_it_stops_it_in_order(tmp_path):
+    with trio.move_on_after(5) as cancelled:
+        async with Agent.create(STAND_IN, home=tmp_path) as agent:
+            await say(agent, "hello")
+            cancelled.cancel()
+            await trio.sleep_forever()
+    assert cancelled.cancelled_caught
+    async with Agent.create(STAND_IN, home=tmp_path) as agent:
+        assert "Hello!" in await say(agent, "hello")
+
+
+async def test_cancelling_a_start_leaves_the_home_free(tmp_path):
+    for moment in (0.0, 0.01, 0.05, 0.1):
+        with trio.move_on_after(moment):
+            async with Agent.create(STAND_IN, home=tmp_path):
+                await trio.sleep_forever()
+    async with Agent.create(STAND_IN, home=tmp_path) as agent:
+        assert "Hello!" in await say(agent, "hello")
+
+
 def test_a_program_that_is_killed_loses_nothing_that_was_accepted(tmp_path):
     home = tmp_path / "home"
     program = f"""
