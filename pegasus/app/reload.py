@@ -34,7 +34,7 @@ from pegasus.models import ModelConfigError, ModelService, PriceList
 from pegasus.observe import configure_logging, forward_logging, get_logger
 from pegasus.sandbox import SandboxError
 from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, secrets_of
-from pegasus.storage import JournalMessage, ReplaceFile
+from pegasus.storage import JournalMessage, ReplaceFile, StorageError
 from pegasus.tools import secrets_in_environment
 from pegasus.wire import decode_object, encode_line
 
@@ -46,7 +46,7 @@ CHOICE_FILE: Final = "models/choice.json"
 """File of the chosen model below data/: `{"default": "<provider>/<model>", "insteadOf": "<models.default at that time>"}`."""
 DEFAULT_MODEL: Final = "models.default"
 """Key of the settings that a choice stands in for."""
-MISTAKES: Final = (SettingsError, ModelConfigError, PersonaError, SandboxError)
+MISTAKES: Final = (SettingsError, ModelConfigError, PersonaError, SandboxError, OSError)
 """Errors of settings that cannot work, whose text is for the person who wrote them."""
 
 _NEWER: Final = "the model of the settings is newer than the one chosen with /model, which is dropped"
@@ -101,6 +101,8 @@ class Reloader:
         """A reload was requested and has not begun."""
         self._must_warm_up = False
         """The SDK of a new model should be imported before the next message needs it."""
+        self._lock = trio.Lock()
+        """Held by a reload, from the reading of the files on."""
         self._dropped = ""
         """Choice of a model that the last reload has replaced."""
         self._configure_logs()
@@ -137,6 +139,8 @@ class Reloader:
                         await self.reload()
                     except MISTAKES as error:
                         _log.error("settings not reloaded", error=str(error))
+                    except StorageError as error:
+                        _log.error("settings reloaded; a model chosen before is still on disk", error=str(error))
 
     async def call(self, caller: Caller, params: Params) -> Json:
         """Answer the control call `config.reload`. Raises BadParams with the mistakes in the settings."""
@@ -151,11 +155,16 @@ class Reloader:
         Raises what is in MISTAKES; then nothing has changed. StorageError: the settings are in force, but a choice of a
         model that they replace is still on disk; a start drops it as well. The files are read in threads.
         """
-        taken_up = await self.apply(await trio.to_thread.run_sync(load_settings, self.in_force.now.source))
+        async with self._lock:  # a reload that has read an older file must not come after one that has read a newer one
+            taken_up = await self._apply(await trio.to_thread.run_sync(load_settings, self.in_force.now.source))
         return {"changed": list(taken_up.changed), "afterRestart": list(taken_up.after_restart)}
 
     async def apply(self, new: Settings) -> TakenUp:
         """Put settings in force that were read and checked. Returns and raises as `reload`."""
+        async with self._lock:
+            return await self._apply(new)
+
+    async def _apply(self, new: Settings) -> TakenUp:
         files = await trio.to_thread.run_sync(self.find_changed_files, new)
         self._secrets |= frozenset(secrets_of(new))
         self._dropped = ""

@@ -10,7 +10,7 @@ import trio
 from pegasus.settings import RESTART_KEYS, Settings
 from pegasus.settings.checks import NOT_YET
 from pegasus.settings.keys import walk
-from pegasus.testing.service_server import open_service
+from pegasus.testing.service_server import ServiceResponse, open_service
 from pegasus.testing.telegram_server import TelegramServer
 from tests.blackbox.support import Book, say, serving
 from tests.blackbox.support.daemon import toml
@@ -131,12 +131,7 @@ async def test_a_channel_is_added_changed_and_removed_while_the_others_go_on(tmp
         serving(tmp_path, book) as daemon,
         daemon.client() as client,
     ):
-        new = {
-            "agent.owners": ["cli:*", "telegram:7"],
-            "channels.telegram.enabled": True,
-            "channels.telegram.bot_token": telegram.token,
-            "channels.telegram.base_url": telegram.base_url,
-        }
+        new = telegram_settings(telegram)
         daemon.configure(**underlined(new))
         answer = await client.call("config.reload")
         assert set(new) <= set(answer["changed"])
@@ -157,6 +152,43 @@ async def test_a_channel_is_added_changed_and_removed_while_the_others_go_on(tmp
         with trio.fail_after(20):
             assert (await telegram.next_message()).text == "hello to you"
         assert "crashed" not in daemon.stderr
+
+
+async def test_an_answer_that_waits_for_its_service_is_delivered_once_by_the_adapter_that_comes_next(tmp_path):
+    book = Book(otherwise=lambda view: say("hello to you"))
+    async with (
+        open_service(TelegramServer()) as telegram,
+        serving(tmp_path, book, telegram_settings(telegram)) as daemon,
+        daemon.client() as client,
+    ):
+        tried = trio.Event()
+
+        def fault(request):
+            if request.path.endswith("/sendMessage"):
+                tried.set()
+                return ServiceResponse(502)
+            return None
+
+        telegram.fault = fault
+        telegram.say(7, "anybody there?")
+        with trio.fail_after(20):
+            await tried.wait()
+        daemon.configure(channels__telegram__base_url=telegram.base_url.replace("127.0.0.1", "localhost"))
+        assert (await client.call("config.reload"))["changed"] == ["channels.telegram.base_url"]
+        telegram.fault = lambda request: None
+        with trio.fail_after(20):
+            assert (await telegram.next_message()).text == "hello to you"
+        await client.ask("and here?")
+        assert telegram.shown == [(7, "hello to you")]
+
+
+def telegram_settings(telegram):
+    return {
+        "agent.owners": ["cli:*", "telegram:7"],
+        "channels.telegram.enabled": True,
+        "channels.telegram.bot_token": telegram.token,
+        "channels.telegram.base_url": telegram.base_url,
+    }
 
 
 async def test_servers_of_tools_are_added_changed_and_removed(tmp_path):

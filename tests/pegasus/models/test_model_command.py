@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -329,6 +330,51 @@ async def test_a_reload_that_is_asked_for_along_with_a_choice_is_not_forgotten(t
                 await trio.testing.wait_all_tasks_blocked(0.01)
         nursery.cancel_scope.cancel()
     assert made.in_force.now is not SETTINGS
+
+
+async def test_of_two_reloads_at_once_the_one_with_the_newer_file_counts(tmp_path: Path) -> None:
+    """The first has read an older file and is slow; it must not put that in force behind the second."""
+    file = tmp_path / "config.toml"
+    file.write_text("[agent]\nmax_replies = 1\n")
+    made = reloader(tmp_path, load_settings(SettingsSource(file)))
+    made.in_force.follow(lambda settings: settings.agent, "agent.")
+    gate, has_read = threading.Event(), threading.Event()
+
+    def look(settings: Settings) -> frozenset[str]:
+        if settings.agent.max_replies == 2:
+            has_read.set()
+            gate.wait(30)
+        return frozenset()
+
+    made.find_changed_files = look
+    file.write_text("[agent]\nmax_replies = 2\n")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.reload)
+        await trio.to_thread.run_sync(has_read.wait, 30)
+        file.write_text("[agent]\nmax_replies = 3\n")
+        nursery.start_soon(made.reload)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        gate.set()
+    assert made.in_force.now.agent.max_replies == 3
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is gone"), StorageError("the disk is full")])
+async def test_a_signal_for_a_reload_that_fails_ends_nothing(tmp_path: Path, error: Exception) -> None:
+    made = reloader(tmp_path)
+    failed = trio.Event()
+
+    async def fail() -> None:
+        failed.set()
+        raise error
+
+    made.reload = fail  # type: ignore[assignment,method-assign]
+    made.request()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(made.run)
+        with trio.fail_after(30):
+            await failed.wait()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on_and_the_old_one_too(tmp_path: Path) -> None:
