@@ -186,7 +186,7 @@ async def test_a_key_that_is_set_while_the_agent_runs(tmp_path):
         path.write_text(f"# mine\n{path.read_text()}")
         now = await daemon.command("config", "set", "log.level", "debug")
         assert (now.code, now.out.splitlines()[-1]) == (0, "In effect now.")
-        later = await daemon.command("config", "set", "gateway.max_frame_bytes", "2000000")
+        later = await daemon.command("config", "set", "agent.scope", "chat")
         assert (later.code, later.out.splitlines()[-1]) == (0, "In effect after a restart of the agent.")
         assert path.read_text().startswith("# mine\n")
         assert (await daemon.command("config", "set", "models.default", "nobody/x")).code == 78
