@@ -172,6 +172,23 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     # From a model that was talked into something
     (
+        "A PDF is read by a process of its own, which can write no file, has bounds of memory, time and pages,"
+        " and is killed when it exceeds them."
+    ): (
+        "tests/pegasus/media/test_pdf_text.py::test_a_page_that_inflates_without_end_is_given_up",
+        "tests/pegasus/media/test_pdf_text.py::test_a_reader_that_takes_too_long_is_killed",
+    ),
+    (
+        "A voice message has the rights of whoever sent it, as its text would have."
+        " One that was forwarded, and any other recording, is a file: text from outside."
+    ): (
+        "tests/pegasus/main_agent/test_attachments.py::test_a_voice_message_is_what_its_sender_says",
+        "tests/pegasus/main_agent/test_attachments.py::test_the_voice_of_a_guest_is_a_guests",
+        "tests/pegasus/main_agent/test_attachments.py::test_any_other_recording_is_a_file_that_may_hold_anybodys_words",
+        "tests/pegasus/channels/telegram/test_conversation.py::"
+        "test_a_voice_message_is_its_writers_own_unless_it_was_forwarded",
+    ),
+    (
         "Work that has read text from outside sends nothing out before an owner has agreed, be the text a web"
         " page, a file, the output of a command, a note in memory, the result of a task, of an MCP server, or attached to a message."
     ): (

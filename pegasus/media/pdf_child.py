@@ -1,7 +1,7 @@
 """Program that reads a PDF on its standard input and writes its text, one JSON line a page. Run by `pdf_text`, never imported.
 
 A PDF comes from a stranger, and reading one means inflating streams and following references as it wishes. So it is done in a process
-of its own that has nothing to lose: it opens no file, may not start a program, has bounds of memory and CPU time, and is killed when
+of its own that has nothing to lose: it can write no file, has bounds of memory, CPU time and processes, and is killed when
 its time is up. It imports nothing of Pegasus, so that it starts fast. What it has read before it is ended counts.
 
     {"pages": 12}                          first, when the file can be read at all

@@ -29,6 +29,10 @@ from pegasus.settings import MODEL_ROLES
 if TYPE_CHECKING:
     from pegasus.settings import ModelSettings, ProviderSettings, RouteSettings
 
+AUDIO_ROLES: Final = ("transcribe", "speech")
+"""Settings of [models] that name a model which is no conversation."""
+AUDIO_PROVIDERS: Final = ("openai", "llamacpp", "lmstudio")
+"""Types of providers that may have endpoints for speech."""
 OFFLINE: Final = "offline/stand-in"
 """Name of the stand-in."""
 _LONGEST_NAME: Final = 200
@@ -217,7 +221,24 @@ def problems(settings: ModelSettings, configured: Mapping[str, ProviderSettings]
             split_spec(spec, providers, path)
         except ModelConfigError as error:
             found.append(str(error))
+    for role in AUDIO_ROLES:
+        try:
+            if spec := getattr(settings, role):
+                audio_account(spec, providers, f"models.{role}")
+        except ModelConfigError as error:
+            found.append(str(error))
     return found
+
+
+def audio_account(spec: str, providers: Mapping[str, ProviderAccount], path: str) -> tuple[ProviderAccount, str]:
+    """Return provider and model id of what hears or speaks. path: the settings key that names it. Raises ModelConfigError."""
+    provider, model_id = split_spec(spec, providers, path)
+    if provider.type not in AUDIO_PROVIDERS:
+        kinds = ", ".join(AUDIO_PROVIDERS)
+        raise ModelConfigError(
+            f'{path}: found "{spec}"; allowed: a provider with OpenAI\'s endpoints for speech, of type {kinds}'
+        )
+    return provider, model_id
 
 
 def _named_models(settings: ModelSettings, providers: Mapping[str, ProviderAccount]) -> Iterator[tuple[str, str]]:

@@ -44,7 +44,15 @@ from pegasus.models.providers import (
     is_local_address,
     split_spec,
 )
-from pegasus.models.roles import OFFLINE, check_choice, describe_rules, list_choices, role_spec
+from pegasus.models.roles import (
+    AUDIO_ROLES,
+    OFFLINE,
+    audio_account,
+    check_choice,
+    describe_rules,
+    list_choices,
+    role_spec,
+)
 from pegasus.models.stand_in import StandIn
 from pegasus.models.tokens import ExactCount, TokenCounter
 from pegasus.models.traits import TraitStore
@@ -58,10 +66,6 @@ if TYPE_CHECKING:
 
 _log = get_logger("models")
 
-AUDIO_ROLES: Final = ("transcribe", "speech")
-"""Settings of [models] that name a model which is no conversation."""
-AUDIO_PROVIDERS: Final = ("openai", "llamacpp", "lmstudio")
-"""Types of providers that may have endpoints for speech."""
 SEARCH_PAUSE: Final = 3.0
 """Seconds between two searches for local models, as long as the stand-in answers for want of one."""
 READING: Final = 5.0
@@ -426,13 +430,12 @@ class _Setup:
         spec, path = getattr(self.settings, role), f"models.{role}"
         if not spec:
             return None
-        provider, model_id = split_spec(spec, self.providers, path)
-        if provider.type not in AUDIO_PROVIDERS or provider.kind.connect is None:
-            raise ModelConfigError(
-                f'{path}: found "{spec}"; allowed: a provider with OpenAI\'s audio endpoints, of type {", ".join(AUDIO_PROVIDERS)}'
-            )
+        provider, model_id = audio_account(spec, self.providers, path)
+        connect = provider.kind.connect
+        if connect is None:
+            return None
         if provider.name not in self._clients:
-            self._clients[provider.name] = provider.kind.connect(provider)
+            self._clients[provider.name] = connect(provider)
         client = self._clients[provider.name]
         client.hide((*provider.headers.values(), *provider.query.values()))
         return AudioModel(

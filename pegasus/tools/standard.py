@@ -115,6 +115,7 @@ not needed."""
 MAIN_AGENT_TOOLS: Final = (
     *("current_time", *MEMORY_TOOLS, "task_list", "task_status", "task_replay", "session_archive_read"),
     *("spawn_subagent", "resume_task", "reply", "use_skill", "cron", "propose_persona_change"),
+    *("send_file", "speak"),
 )
 """Tools of the Main Agent. It has none for files, commands or the web: tasks do such work, so that
 it can always answer."""

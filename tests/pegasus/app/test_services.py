@@ -1,12 +1,15 @@
 """The services of a tree fit what other packages say about them."""
 
-from pegasus.main_agent import REPLY
+from pegasus.main_agent import REPLY, SEND_FILE
+from pegasus.settings import ModelSettings, Settings
 from pegasus.testing.scripted import ScriptedModel
 from pegasus.testing.world import open_world
 from pegasus.tools import MAIN_AGENT_TOOLS
 
 
 async def test_the_list_of_the_main_agents_tools_is_what_it_has(autojump_clock):
-    async with open_world(ScriptedModel([])) as world:
+    async with open_world(ScriptedModel([]), settings=Settings(models=ModelSettings(speech="test/tts"))) as world:
         toolset = world.tree.services.agent.toolset
-    assert {REPLY.name, *(tool.name for tool in toolset.executor.all())} - toolset.aliases == set(MAIN_AGENT_TOOLS)
+    assert {REPLY.name, SEND_FILE.name, *(tool.name for tool in toolset.executor.all())} - toolset.aliases == set(
+        MAIN_AGENT_TOOLS
+    )

@@ -38,6 +38,15 @@ def test_models_and_persona_are_checked_too(pegasus):
     ]
 
 
+@pytest.mark.parametrize("spec", ["nobody/whisper", "whisper", "anthropic/claude-sonnet-5-5"])
+@pytest.mark.parametrize("role", ["transcribe", "speech"])
+def test_what_hears_and_speaks_is_checked_too(pegasus, monkeypatch, role, spec):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-x")
+    code, _, err = pegasus("config", "check", "--set", f"models.{role}={spec}")
+    assert code == 78
+    assert f'models.{role}: found "{spec}"' in err
+
+
 def test_show_is_toml_without_secrets(pegasus, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-hidden")
     code, out, err = pegasus("config", "show", "--set", "gateway.token=hidden-0123456789")
