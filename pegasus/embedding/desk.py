@@ -129,13 +129,18 @@ class ReplyDesk:
 
     def opened(self, turn: EmbeddedTurn) -> None:
         """Note the number of a message that was accepted."""
-        self._submitting[turn.address] -= 1
+        self._submitted(turn.address)
         self._turns[turn.item] = turn
 
     def refused(self, turn: EmbeddedTurn) -> None:
         """Note that a message was not accepted."""
-        self._submitting[turn.address] -= 1
+        self._submitted(turn.address)
         self._wake()
+
+    def _submitted(self, address: Address) -> None:
+        self._submitting[address] -= 1
+        if not self._submitting[address]:
+            del self._submitting[address]
 
     def close(self, turn: EmbeddedTurn) -> None:
         """Forget a turn. What of it was not taken is for `next_message` from now on."""
@@ -186,8 +191,9 @@ class ReplyDesk:
             raise
 
     def _is_for_anybody(self, found: OpenReply) -> bool:
-        is_known = found.seq in self._given[found.address] or found.seq in self._taken[found.address]
-        is_of_turn = item_of_key(found.key) in self._turns or self._submitting[found.address]
+        address, seq = found.address, found.seq
+        is_known = seq in self._given.get(address, ()) or seq in self._taken.get(address, ())
+        is_of_turn = item_of_key(found.key) in self._turns or address in self._submitting
         return not is_known and not is_of_turn
 
     def give_back(self, reply: OutboundMessage) -> None:
@@ -209,8 +215,8 @@ class ReplyDesk:
                 continue
             with suppress(ActorError):  # it is being restarted; the next acknowledgement makes up for it
                 await self._journal.tell(Acknowledge(address, last))
-                self._taken[address] = {seq for seq in taken if seq > last}
-                self._given[address] = {seq for seq in self._given[address] if seq > last}
+                _forget(self._taken, address, last)
+                _forget(self._given, address, last)
 
     # ---------------------------------------------------------------- both
 
@@ -234,3 +240,12 @@ class ReplyDesk:
 
     def _wake(self) -> None:
         self._news.set()
+
+
+def _forget(numbers: dict[Address, set[int]], address: Address, last: int) -> None:
+    """Forget the numbers of a chat up to the last that is acknowledged, and the chat if none is left."""
+    left = {seq for seq in numbers.get(address, ()) if seq > last}
+    if left:
+        numbers[address] = left
+    else:
+        numbers.pop(address, None)

@@ -19,12 +19,12 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
-from pegasus.embedding.desk import EmbeddedTurn, ReplyDesk
+from pegasus.embedding.desk import RETRY, EmbeddedTurn, ReplyDesk
 from pegasus.embedding.errors import AgentClosed, MessageRefused
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import MainAgentMessage, Withdraw
 from pegasus.messages import InboundMessage, OutboundMessage
-from pegasus.storage import ItemDone, Overloaded, StorageError
+from pegasus.storage import Accepted, ItemDone, Overloaded, StorageError
 
 
 class GrowingText:
@@ -84,7 +84,7 @@ class TurnServices:
             raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {most} (media.max_bytes)")
         self.desk.begin(turn.address)
         try:
-            answer = await (await self.intake.send(message)).get(JOURNAL_TIMEOUT)
+            answer = await self._send(message)
         except InvalidMessage as error:
             raise MessageRefused("invalid", str(error)) from None
         except Denied as error:
@@ -93,10 +93,6 @@ class TurnServices:
             raise MessageRefused("overloaded", str(error)) from None
         except StorageError as error:
             raise MessageRefused("overloaded", f"the disk refuses to keep it: {error}") from None
-        except ActorError as error:
-            if self.desk.is_closed:
-                raise AgentClosed from None
-            raise MessageRefused("overloaded", f"the agent is being restarted: {error}") from None
         else:
             if isinstance(answer, Overloaded):
                 raise MessageRefused(
@@ -109,6 +105,20 @@ class TurnServices:
             else:
                 self.desk.refused(turn)
         self.nursery.start_soon(self._follow, turn)
+
+    async def _send(self, message: InboundMessage) -> Accepted | Overloaded:
+        """Return the answer of the journal. One that is being restarted is asked again: the id makes it the same message."""
+        deadline, is_repeated = trio.current_time() + JOURNAL_TIMEOUT, False
+        while True:
+            try:
+                return await (await self.intake.send(message, is_repeated=is_repeated)).get(JOURNAL_TIMEOUT)
+            except ActorError as error:
+                if self.desk.is_closed:
+                    raise AgentClosed("the agent was stopped") from None
+                if trio.current_time() > deadline:
+                    raise MessageRefused("overloaded", f"the agent is being restarted: {error}") from None
+            is_repeated = True
+            await trio.sleep(RETRY)
 
     async def _follow(self, turn: EmbeddedTurn) -> None:
         """Wait for the end of a turn, and gather its replies."""

@@ -58,6 +58,27 @@ async def test_a_crash_of_the_journal_costs_a_turn_nothing(autojump_clock, nurse
         nursery.cancel_scope.cancel()
 
 
+async def test_a_message_is_taken_also_while_the_journal_is_being_restarted(autojump_clock, journal_crashes):
+    async with open_agent(ScriptedModel(lambda request: say("", reply("Here")))) as agent:
+        journal_crashes.append(1)
+        with trio.move_on_after(1), suppress(ActorError):
+            await agent._tree.journal.ask(Waiting)
+        assert (await final(agent, "Hello")).content == "Here"
+        assert journal_crashes == []
+
+
+async def test_nothing_is_remembered_of_chats_that_are_quiet(autojump_clock):
+    def voice(request):
+        chat = request.turns[-1].text.partition("id: ")[2].partition("]")[0]
+        return say("", reply("Hi", chat))
+
+    async with open_agent(ScriptedModel(voice)) as agent:
+        for n in range(20):
+            await final(agent, "Hello", f"chat-{n}")
+        desk = agent._turns.desk
+        assert not any((desk._turns, desk._given, desk._taken, desk._submitting, desk._backlog))
+
+
 async def test_a_part_that_crashes_for_ever_ends_the_agent_with_an_error(autojump_clock, journal_crashes):
     async def live():
         async with open_agent(ScriptedModel([])) as agent:
