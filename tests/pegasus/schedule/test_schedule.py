@@ -2,12 +2,14 @@
 
 import json
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 import pytest
 import trio
 
 from actors import Child
 from pegasus.events import EventType, Subscribe
+from pegasus.formatting import format_time
 from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
 from pegasus.messages import ChannelInfo
 from pegasus.models import ModelError
@@ -490,3 +492,30 @@ async def test_a_reminder_comes_into_the_chat_that_asked_with_the_rights_of_who_
         assert files == ["sessions/slack%3A%23general.jsonl"], "nowhere but in the chat that asked"
         line = next(json.loads(line) for line in disk.content(files[0]).splitlines() if b"scheduled" in line)
         assert line["metadata"]["outside"] == ["guest"]
+
+
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [
+        # The clock leaps from 2:00 to 3:00: the run comes when the gap is over. The day after it is 2:30 again.
+        ("2026-03-28T12:00:00+00:00", ["2026-03-29 01:00", "2026-03-30 00:30"]),
+        # The hour from 2:00 to 3:00 comes twice: one run.
+        ("2026-10-24T12:00:00+00:00", ["2026-10-25 00:30", "2026-10-26 01:30"]),
+    ],
+    ids=["an hour that does not exist", "an hour that occurs twice"],
+)
+async def test_a_job_runs_once_a_day_also_when_the_clocks_are_set(autojump_clock, day, expected):
+    clock = Clock()
+    clock.ahead = round(datetime.fromisoformat(day).timestamp() * 1000) - START
+    async with running(clock=clock) as (world, jobs):
+        draft = draft_job(
+            {"schedule": {"cron": "30 2 * * *", "tz": "Europe/Berlin"}, "prompt": "stretch"},
+            clock(),
+            Principal(Role.OWNER, CLI),
+            CLI,
+        )
+        await jobs.ask(AddJob, draft)
+        await trio.sleep(45 * 3600)
+        await world.idle()
+        lines = [line for line in world.session() if line.get("metadata", {}).get("type") == "scheduled"]
+        assert [format_time(line["ts"], "%Y-%m-%d %H:%M") for line in lines] == expected
