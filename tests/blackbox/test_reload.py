@@ -303,6 +303,13 @@ async def test_a_persona_whose_file_has_changed_is_taken_up_and_one_with_a_mista
             file.write_text(json.dumps(PERSONA | {"name": "Grace"}))
             assert (await client.call("config.reload"))["changed"] == ["agent.persona"]
             assert (await client.call("status"))["agent"] == "Grace"
+            accepted = daemon.home / "data" / "identity" / "persona.json"  # what an owner has accepted
+            accepted.parent.mkdir(exist_ok=True)
+            accepted.write_text(json.dumps({"name": "Hopper"}))
+            assert (await client.call("config.reload"))["changed"] == ["agent.persona"]
+            assert (await client.call("status"))["agent"] == "Hopper"
+            accepted.unlink()
+            await client.call("config.reload")
             file.write_text("{")
             await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
             assert "not JSON" in (await client.get("error", id="r"))["message"]
