@@ -39,7 +39,9 @@ from pegasus.storage import Disk, StorageError, Volume
 NOTES_FOLDER: Final = "memory"
 """Folder of the notes, below the workspace."""
 LONGEST_NOTES: Final = 6_000
-"""Characters that MEMORY.md may have to be rewritten: so much of it is in a prompt."""
+"""Characters of `own_notes` up to which MEMORY.md is rewritten: so much of it is in a prompt."""
+LONGEST_FILE: Final = 20_000
+"""Bytes of MEMORY.md up to which it is rewritten, lines that are not shown included."""
 SHORTEST_SHARE: Final = 0.5
 """Part of the notes that must be left after a rewrite. A model that returns less has forgotten something, or was cut off."""
 SMALL_NOTES: Final = 400
@@ -119,6 +121,11 @@ def problem_of_update(text: str, update: str) -> str:
     if len(own) > SMALL_NOTES and len(update.strip()) < SHORTEST_SHARE * len(own):
         return "memoryUpdate leaves out most of the notes; it must hold all that is still true"
     return ""
+
+
+def may_rewrite(text: str) -> bool:
+    """Return whether notes are short enough to be rewritten, or, after a rewrite, to be written."""
+    return len(own_notes(text)) <= LONGEST_NOTES and len(text.encode("utf-8", "replace")) <= LONGEST_FILE
 
 
 def _is_hidden(line: str) -> bool:

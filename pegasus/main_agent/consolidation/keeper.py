@@ -50,14 +50,15 @@ from pegasus.main_agent.pending_notes import (
 )
 from pegasus.main_agent.session import NextStep, Session
 from pegasus.memory import (
-    LONGEST_NOTES,
     Author,
     HistoryEntry,
     HistoryFiles,
     Memory,
     added_lines,
     is_wrong_kind,
+    may_rewrite,
     merged_notes,
+    own_notes,
     rewritten_notes,
 )
 from pegasus.messages import Address, ChannelInfo
@@ -146,7 +147,7 @@ class Consolidator:
             if now == wanted:
                 return now
             merged = merged_notes(notes.seen, wanted, now)
-            return merged if merged is None or len(merged) <= max(LONGEST_NOTES, len(now)) else None
+            return merged if merged is not None and may_rewrite(merged) else None
 
         write = partial(self.memory.write_notes, by=Author("consolidation", channel=chat))
         problem = "somebody has changed it meanwhile, or it cannot be rewritten"
@@ -231,7 +232,7 @@ class WindowKeeper:
         session, shared = self._session, self._shared
         seen = await shared.notes()
         outside = join_outside(*(entry.outside for entry in plan.summarised))
-        may_change = shared.files is not None and Outside.GUEST not in outside and len(seen) <= LONGEST_NOTES
+        may_change = shared.files is not None and Outside.GUEST not in outside and may_rewrite(seen)
         self._plan = plan
         try:
             with trio.CancelScope() as self._asking:
@@ -258,7 +259,7 @@ class WindowKeeper:
         shared = self._shared
         window = shared.context_window("compact")
         room = max(1_000, min(LONGEST_TRANSCRIPT, int(TRANSCRIPT_SHARE * window)))
-        if notes is not None and len(notes) > room:  # a window so small has no room for them
+        if notes is not None and len(own_notes(notes)) > room:  # a window so small has no room for them
             notes = None
         guest = str(self._chat) if any(Outside.GUEST in entry.outside for entry in plan.summarised) else ""
         label = Label("compact", ChannelInfo(self._chat.type, self._chat.channel_id), guest=guest)

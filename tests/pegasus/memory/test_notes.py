@@ -5,7 +5,15 @@ import re
 
 import pytest
 
-from pegasus.memory import HistoryEntry, HistoryFiles, merged_notes, own_notes, problem_of_update, rewritten_notes
+from pegasus.memory import (
+    HistoryEntry,
+    HistoryFiles,
+    may_rewrite,
+    merged_notes,
+    own_notes,
+    problem_of_update,
+    rewritten_notes,
+)
 from pegasus.outside import Outside
 from pegasus.storage import FileDisk, GuardedFiles, StorageError
 
@@ -60,6 +68,13 @@ def test_an_update_that_forgets_most_is_refused():
     assert "leaves out most" in problem_of_update(text, text[:300])
     assert not problem_of_update(text, text[: len(text) * 2 // 3])
     assert not problem_of_update("- Likes tea", "- x")
+
+
+def test_lines_that_are_not_shown_take_no_room_from_the_others():
+    hidden = "\n".join(f"- fact {number} of a page [source: web]" for number in range(300))
+    assert may_rewrite(f"- Likes tea\n{hidden}")
+    assert not may_rewrite(f"- Likes tea\n{hidden}\n{hidden}")
+    assert not may_rewrite("x" * 6_001)
 
 
 # ------------------------------------------------------------------ files
