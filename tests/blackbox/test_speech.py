@@ -13,6 +13,7 @@ from pegasus.testing.telegram_server import TelegramServer
 from tests.blackbox.support import Book, Call, Thought, reply, say, serving, until
 from tests.blackbox.test_telegram import OWNER, settings_for
 from tests.pegasus.media.pdfs import bomb, pdf
+from tests.pegasus.models.formats.pictures import png
 
 OPUS = b"OggS\0\2" + bytes(20) + b"OpusHead" + bytes(range(200))
 HEARS = {"models.transcribe": "test/whisper", "models.speech": "test/tts"}
@@ -37,7 +38,7 @@ async def test_a_voice_message_is_written_down_once_although_the_process_is_kill
         await daemon.start()
         with trio.fail_after(30):
             assert (await telegram.next_message()).text == "noted"
-        assert "untrusted" not in book.asked[-1].user
+        assert book.asked[-1].user.endswith("\nbuy milk")
         telegram.say(OWNER, None, voice=voice)
         with trio.fail_after(30):
             assert (await telegram.next_message()).text == "noted"
@@ -80,3 +81,18 @@ async def test_a_pdf_is_read_out_and_one_that_cannot_be_is_named(tmp_path, wire)
             assert await client.ask("read it", f"m-{number}", media=[file]) == "read"
             assert words in book.asked[-1].user
             assert "[File: media/" in book.asked[-1].user
+
+
+async def test_a_client_marks_a_voice_message_and_a_picture_with_huge_sides_is_named(tmp_path):
+    book = Book(otherwise=say("ok"))
+    async with serving(tmp_path, book, HEARS) as daemon, daemon.client() as client:
+        book.server.audio = lambda call: heard("buy milk")
+        voice = {"name": "clip.webm", "mime": "audio/webm", "data": b64encode(b"\x1a\x45\xdf\xa3 clip").decode()}
+        assert await client.ask("", "m-1", media=[{**voice, "voice": True}]) == "ok"
+        assert book.asked[-1].user.endswith("\nbuy milk")
+        assert await client.ask("", "m-2", media=[voice]) == "ok"
+        assert "written down by a machine; it reads:)\nbuy milk\n(end of clip.webm)" in book.asked[-1].user
+        assert (book.server.audio_calls[0].mime, len(book.server.audio_calls)) == ("audio/webm", 1)
+        huge = {"name": "x.png", "mime": "image/png", "data": b64encode(png(60_000, 60_000)).decode()}
+        assert await client.ask("look", "m-3", media=[huge]) == "ok"
+        assert "60000 x 60000 pixels, and models take up to 8000 x 8000" in book.asked[-1].user
