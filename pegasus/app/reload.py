@@ -30,10 +30,10 @@ from pegasus.host import Home
 from pegasus.identity import PersonaError
 from pegasus.mcp import TOKENS_FOLDER, StoredSecrets
 from pegasus.messages import Json
-from pegasus.models import ModelConfigError, ModelService, PriceList
+from pegasus.models import ModelConfigError, ModelService, PriceList, problems
 from pegasus.observe import configure_logging, forward_logging, get_logger
 from pegasus.sandbox import SandboxError
-from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, secrets_of
+from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, located, secrets_of
 from pegasus.storage import JournalMessage, ReplaceFile, StorageError
 from pegasus.tools import secrets_in_environment
 from pegasus.wire import decode_object, encode_line
@@ -165,7 +165,7 @@ class Reloader:
             return await self._apply(new)
 
     async def _apply(self, new: Settings) -> TakenUp:
-        files = await trio.to_thread.run_sync(self.find_changed_files, new)
+        files = await trio.to_thread.run_sync(self._check_in_use, new)
         self._secrets |= frozenset(secrets_of(new))
         self._dropped = ""
         taken_up = await self.in_force.replace(new, files)
@@ -176,6 +176,17 @@ class Reloader:
             _log.info(_NEWER, dropped=self._dropped)
             await self._write_choice("")
         return taken_up
+
+    def _check_in_use(self, new: Settings) -> frozenset[str]:
+        """Return what `find_changed_files` does. Raises SettingsError with the mistakes that these judge."""
+        lines, files = problems(new.models, new.providers), frozenset[str]()
+        try:
+            files = self.find_changed_files(new)
+        except PersonaError as error:
+            lines += [f"agent.persona: {line}" for line in str(error).splitlines()]
+        if lines:
+            raise SettingsError(located(new, lines))
+        return files
 
     def _drop_choice(self, changed: frozenset[str]) -> None:
         """Use the default model of the settings, which is newer than the one that was chosen."""

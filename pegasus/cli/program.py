@@ -19,7 +19,6 @@ to stderr where there is no log.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ from pegasus.host import (
     silence_stream,
 )
 from pegasus.observe import get_logger, stop_logging
-from pegasus.settings import Settings, SettingsError
+from pegasus.settings import Settings, SettingsError, located
 
 
 @pegasus.declare(
@@ -91,7 +90,7 @@ def check_settings_in_use(home: Home, settings: Settings) -> None:
     except PersonaError as error:
         lines += [f"agent.persona: {line}" for line in str(error).splitlines()]
     if lines:
-        raise SettingsError(f"{settings.origins.get(re.split(r'[:[]', line)[0], 'defaults')}: {line}" for line in lines)
+        raise SettingsError(located(settings, lines))
 
 
 # ------------------------------------------------------------------ errors and exit codes

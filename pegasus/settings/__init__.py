@@ -20,7 +20,7 @@ from pegasus.settings.channel_sections import (
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
 from pegasus.settings.in_force import RESTART_KEYS, SettingsInForce, TakenUp, as_in_force, present
 from pegasus.settings.keys import Key, SettingsError
-from pegasus.settings.load import changed_keys, load_settings, secrets_of
+from pegasus.settings.load import changed_keys, load_settings, located, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
 from pegasus.settings.sections import (
     EFFORTS,
@@ -96,6 +96,7 @@ __all__ = [
     "effective_view",
     "find_key",
     "load_settings",
+    "located",
     "parse_key",
     "parse_value",
     "present",

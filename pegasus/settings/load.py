@@ -15,7 +15,8 @@ which is expensive for a budget and dangerous for `allow_from`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -104,6 +105,14 @@ def changed_keys(old: Settings, new: Settings) -> tuple[str, ...]:
 def leaves(settings: Settings) -> dict[str, Any]:
     """Return the value of every key path of the settings, in the order of definition."""
     return {".".join(path): value for path, _, value in walk(settings)}
+
+
+def located(settings: Settings, lines: Iterable[str]) -> list[str]:
+    """Return lines about keys ("models.default: found …") with the file, variable or option in front that has set the key.
+
+    For mistakes that only other packages can judge, such as a model that does not exist.
+    """
+    return [f"{settings.origins.get(re.split(r'[:[]', line)[0], 'defaults')}: {line}" for line in lines]
 
 
 def secrets_of(settings: Settings) -> tuple[str, ...]:

@@ -292,6 +292,18 @@ async def test_a_file_with_mistakes_changes_nothing_and_each_is_said_as_config_c
         assert await client.ask("hello") == "echo: hello"
 
 
+async def test_mistakes_that_only_models_and_persona_can_judge_are_all_said_as_config_check_says_them(tmp_path):
+    async with serving(tmp_path, Book()) as daemon, daemon.client() as client:
+        daemon.configure(models__default="azure/x", agent__persona="missing.json")
+        await client.send({"type": "call", "id": "r", "method": "config.reload", "params": {}})
+        error = await client.get("error", id="r")
+        checked = await daemon.command("config", "check")
+        lines = [line.removeprefix("pegasus: ") for line in checked.err.splitlines() if line]
+        assert len(lines) == 2
+        assert error["message"].splitlines() == lines
+        assert await client.ask("hello") == "echo: hello"
+
+
 async def test_a_persona_whose_file_has_changed_is_taken_up_and_one_with_a_mistake_is_not(tmp_path):
     async with serving(tmp_path, Book(), {"agent.persona": "ada.json"}, start=False) as daemon:
         daemon.home.mkdir()
