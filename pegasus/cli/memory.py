@@ -128,7 +128,7 @@ def run_list(home: Home, settings: Settings) -> Answer:
     refusals=(MemoryRefused,),
 )
 def run_show(home: Home, settings: Settings, *, path: str) -> Answer:
-    """Show one file: facts/user.md, MEMORY.md."""
+    """Show one file of memory, by its name in the list."""
 
     async def read() -> Answer:
         if path == NOTES:
