@@ -2,7 +2,7 @@
 
 The model is asked in the background, while turns go on, for at most `session.consolidation_timeout` seconds; then the call ends, and
 an excerpt takes the place of its answer. What changes the session comes between two turns, under a lock that the main lane holds
-during each: it takes some milliseconds. So nobody waits for a model. An answer whose part of the session is gone by then (/new, a
+during each: a few writes to disk. So nobody waits for a model. An answer whose part of the session is gone by then (/new, a
 compaction) is dropped.
 
 The steps, in this order, and what a crash between them leaves:
@@ -252,7 +252,7 @@ class WindowKeeper:
             before = last_notes(session.entries)
             count = (before.messages if before is not None else 0) + count_messages(plan.summarised)
             await self._replace_session(fitting, PendingNotes("", shared.clock(), text, outside, seen, wanted, count))
-            await self._write_pending_held(again=False)
+        await self._write_pending(again=False)
 
     async def _ask(self, plan: CompactionPlan, notes: str | None) -> ModelNotes:
         """Return what the model says, within the time limit; an excerpt if it gives no answer that can be used."""
@@ -295,14 +295,7 @@ class WindowKeeper:
     # ------------------------------------------------------------------ the notes
 
     async def _write_pending(self, *, again: bool) -> bool:
-        """Write what is pending, between two turns. Return whether nothing is pending any more."""
-        if pending_notes(self._session.entries) is None:
-            return True
-        async with self.turn:
-            return await self._write_pending_held(again=again)
-
-    async def _write_pending_held(self, *, again: bool) -> bool:
-        """Do the same while the lock of turns is held."""
+        """Write what is pending, beside the turns, and note it in the session. Return whether nothing is pending any more."""
         session, notes = self._session, pending_notes(self._session.entries)
         if notes is None:
             return True
@@ -311,7 +304,8 @@ class WindowKeeper:
         except StorageError as error:
             _log.error("the notes of a conversation cannot be written, trying again", error=str(error), seconds=RETRY)
             return False
-        await session.add(done_entry(notes, self._shared.clock()))
+        async with self.turn:
+            await session.add(done_entry(notes, self._shared.clock()))
         return True
 
 
