@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import expect
@@ -223,6 +225,27 @@ def test_texts_of_others_stay_texts(site):
         Exception, match="TrustedHTML"
     ):  # not even a script of the page's own can put a text into it as HTML
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
+
+
+def test_sessions_of_many_chats_are_listed_in_parts_and_found_by_name(site):
+    folder = site.daemon.home / "data" / "sessions"
+    folder.mkdir(exist_ok=True)
+    for number in range(150):
+        line = {"ts": number, "role": "user", "content": f"the words of {number}"}
+        (folder / f"web%3Ac%2F{number}.jsonl").write_text(json.dumps(line) + "\n")
+    page = site.open()
+    go(page, "sessions")
+    rows = page.locator(".rows.select li")
+    expect(rows).to_have_count(100)
+    page.get_by_role("button", name="Show more").first.click()
+    expect(page.get_by_text("web:c/0", exact=True)).to_be_attached()
+    page.get_by_role("searchbox", name="Find a chat").fill("C/149")
+    expect(rows).to_have_count(1)
+    rows.first.get_by_role("link").click()
+    expect(page.locator(".detail h2")).to_have_text("web:c/149")
+    expect(page.locator(".detail .words")).to_have_text("the words of 149")
+    assert page.problems == []
+    shutil.rmtree(folder)
 
 
 def test_ten_thousand_messages(site):
