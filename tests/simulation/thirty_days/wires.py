@@ -70,12 +70,21 @@ class Wires:
     def _conversation(self, request):
         """The conversation that a request belongs to, whose prompt and tools stay the same.
 
-        With one for each chat it is what the chat has had since its session began anew: the prompt names chat and day.
+        With one for each chat it is what the chat has had since its session began anew: the prompt names chat and day. Once an owner's
+        session has read the words of a guest, its prompt leaves out what only owners are shown.
         """
-        return (request.label.channel.address, request.turns[0].text) if self.per_chat else ""
+        is_for_owner = "- Workspace, where tasks work" in request.system
+        return (request.label.channel.address, request.turns[0].text, is_for_owner) if self.per_chat else ""
 
     def _same_head(self, request):
         self.prompts.add(request.system)
         head = (request.system, request.tools)
-        if head != self._heads.setdefault(self._conversation(request), head):
-            self._wrong.append("the prompt or the tools changed while the process ran")
+        conversation, length = self._conversation(request), len(request.turns)
+        before, longest = self._heads.get(conversation, (head, 0))
+        if self.per_chat and length < longest:  # /new, and again the same job says the first word
+            before = head
+        self._heads[conversation] = before, length
+        if head != before:
+            lines = zip(before[0].splitlines(), head[0].splitlines(), strict=False)
+            changed = next((pair for pair in lines if pair[0] != pair[1]), "the tools")
+            self._wrong.append(f"the prompt or the tools changed while the process ran: {changed}")
