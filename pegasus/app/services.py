@@ -34,7 +34,7 @@ from pegasus.app.model_source import ConversationModels
 from pegasus.app.task_signs import TaskSigns
 from pegasus.channels import AdapterMessage
 from pegasus.events import BusMessage, EventMaker
-from pegasus.identity import ChannelNote, Evolution, MainPrompts
+from pegasus.identity import SHARED_FILES, WORKSPACE_FILES, ChannelNote, Evolution, MainPrompts
 from pegasus.main_agent import (
     GLOBAL,
     NO_CHAT,
@@ -366,6 +366,7 @@ def _toolset(
         skills=format_listing(callable_skills, environment.models.context_window("default")),
         skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
         files=environment.files,
+        file_names=SHARED_FILES if environment.settings.agent.scope == "chat" else WORKSPACE_FILES,
     )
     aliases, sends_files = frozenset({SPAWN_ALIAS}), is_wanted(SEND_FILE.name)
     return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)

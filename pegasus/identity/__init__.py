@@ -21,9 +21,13 @@ from pegasus.identity.profiles import MainPrompts
 from pegasus.identity.prompt import SILENCE, ChannelNote, main_prompt, task_prompt
 from pegasus.identity.proposals import ProposalRefused
 from pegasus.identity.workspace_files import (
+    ABOUT_OWNER,
     HEARTBEAT_FILE,
+    MAX_LEAN_TEXT,
+    MAX_TEXT,
     NOTES_FILE,
     OWNER_FILES,
+    SHARED_FILES,
     TASK_FILES,
     WORKSPACE_FILES,
     OwnerFile,
@@ -32,12 +36,16 @@ from pegasus.identity.workspace_files import (
 )
 
 __all__ = [
+    "ABOUT_OWNER",
     "BUILT_IN",
     "FIELDS",
     "HEARTBEAT_FILE",
     "LISTS",
+    "MAX_LEAN_TEXT",
+    "MAX_TEXT",
     "NOTES_FILE",
     "OWNER_FILES",
+    "SHARED_FILES",
     "SILENCE",
     "SMALL_WINDOW",
     "TASK_FILES",

@@ -36,6 +36,8 @@ class MainPrompts:
     """Names of the skills that the model may call, for the lean prompt."""
     files: WorkspaceFiles | None = None
     """The owner's files in the workspace; None: there are none."""
+    file_names: tuple[str, ...] = WORKSPACE_FILES
+    """Names of those that are part of this prompt."""
 
     def text(self, *, direct: bool, lean: bool, tools: tuple[str, ...]) -> str:
         """Return the prompt for a model that is offered these tools.
@@ -54,5 +56,5 @@ class MainPrompts:
                 skills=self.skills,
                 direct=direct,
             )
-        notes = self.files.section(WORKSPACE_FILES, lean=lean) if self.files is not None else ""
+        notes = self.files.section(self.file_names, lean=lean) if self.files is not None else ""
         return f"{text}\n\n{notes}" if notes else text

@@ -40,6 +40,10 @@ from pegasus.observe import get_logger
 
 WORKSPACE_FILES: Final = ("IDENTITY.md", "SOUL.md", "USER.md", "AGENTS.md")
 """Names of the files, in their order in the prompt: who the agent is, its character, its user, its rules of work."""
+ABOUT_OWNER: Final = "USER.md"
+"""File about the owner. Where each chat has a conversation of its own, no guest's chat is told what it says."""
+SHARED_FILES: Final = tuple(name for name in WORKSPACE_FILES if name != ABOUT_OWNER)
+"""Files that are part of the prompt of guests' chats, too."""
 TASK_FILES: Final = ("AGENTS.md",)
 """Files that are part of the prompt of tasks, too. A task speaks to nobody, so character and user do not matter to it."""
 HEARTBEAT_FILE: Final = "HEARTBEAT.md"

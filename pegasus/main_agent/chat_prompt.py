@@ -1,12 +1,12 @@
-"""The end of the prompt for the agent of one chat: what every chat of an owner should know (MEMORY.md), and which chat this is.
+"""The end of the prompt for the agent of one chat: what each chat of an owner should know, and which chat this is.
 
-It stands behind the prompt that all chats share, in the order in which its parts change: where the agent runs (never), MEMORY.md
-(when it is rewritten or edited), the chat (each has its own). So a provider finds as much as possible of it in its cache. Nothing here
-depends on the time of day; the date is that of the conversation's beginning, and `current_time` knows the rest. Within the work on a
-message it stays the same.
+It stands behind the prompt that all chats share, in the order in which its parts change: where the agent runs (never), USER.md (when
+the owner edits it), MEMORY.md (when it is rewritten or edited), the chat (each has its own). So a provider finds as much as possible
+of it in its cache. Nothing here depends on the time of day; the date is that of the conversation's beginning, and `current_time` knows
+the rest. Within the work on a message it stays the same.
 
-Work for a guest gets neither MEMORY.md nor the place of the workspace, and nor does a chat in which a guest has written: the notes are
-made of what owners have said in other chats. The rest of memory is for tools, which the policy decides about.
+Work for a guest gets neither of the two files, nor the place of the workspace, and nor does a chat in which a guest has written: they
+say who the owner is and what owners have said in other chats. The rest of memory is for tools, which the policy decides about.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import attrs
 from pegasus import __version__
 from pegasus.conversation import Entry
 from pegasus.formatting import cut_text, format_time
-from pegasus.identity import NOTES_FILE, WorkspaceFiles
+from pegasus.identity import ABOUT_OWNER, MAX_LEAN_TEXT, MAX_TEXT, NOTES_FILE, WorkspaceFiles
 from pegasus.memory import LONGEST_NOTES, own_notes
 from pegasus.messages import Address
 from pegasus.outside import Outside
@@ -29,6 +29,10 @@ from pegasus.outside import Outside
 LONGEST_LEAN_NOTES: Final = 600
 """Characters of MEMORY.md in a lean prompt: about 150 tokens."""
 
+_OWNER: Final = """\
+## Your Owner
+
+Your owner wrote this (USER.md in the workspace) for you."""
 _NOTES: Final = """\
 ## What You Know from Other Conversations
 
@@ -43,9 +47,11 @@ _HIDDEN: Final = "(Notes with words from outside are not shown here; a task can 
 
 @attrs.frozen
 class ChatPrompt:
-    """End of the prompt during the work on a message: `ChatPrompt("## Where You Run …", "- Likes tea", "## This Conversation …")`."""
+    """End of the prompt during the work on a message: `ChatPrompt("## Where You Run …", "My name is Ada.", "- Likes tea")`."""
 
     place: str = ""
+    owner: str = ""
+    """USER.md."""
     notes: str = ""
     """MEMORY.md as a model may see it."""
     has_hidden: bool = False
@@ -57,7 +63,8 @@ class ChatPrompt:
         notes = cut_text(self.notes, LONGEST_LEAN_NOTES if lean else LONGEST_NOTES)
         hidden = f"\n\n{_HIDDEN}" if self.has_hidden and not lean else ""
         memory = f"{_NOTES}\n\n{notes}{hidden}" if notes or hidden else ""
-        return "\n\n".join(part for part in (prompt, "" if lean else self.place, memory, self.chat) if part)
+        owner = f"{_OWNER}\n\n{cut_text(self.owner, MAX_LEAN_TEXT if lean else MAX_TEXT)}" if self.owner else ""
+        return "\n\n".join(part for part in (prompt, "" if lean else self.place, owner, memory, self.chat) if part)
 
 
 NO_CHAT: Final = ChatPrompt()
@@ -74,7 +81,7 @@ class ChatPrompts:
     workspace: Path
     """The folder that tasks work in."""
     files: WorkspaceFiles | None = None
-    """Has MEMORY.md as it counts."""
+    """Has USER.md and MEMORY.md as they count."""
 
     def of(self, chat: Address, entries: Sequence[Entry], outside: Sequence[Outside], *, is_owner: bool) -> ChatPrompt:
         """Return what stands in a prompt from now on.
@@ -90,6 +97,8 @@ class ChatPrompts:
         if not is_owner or Outside.GUEST in outside:
             return ChatPrompt(f"## Where You Run\n\n{runtime}", chat=this_chat)
         place = f"## Where You Run\n\n{runtime}\n- Workspace, where tasks work: {self.workspace}\n{_HISTORY}"
-        text = self.files.text(NOTES_FILE) if self.files is not None else ""
+        if self.files is None:
+            return ChatPrompt(place, chat=this_chat)
+        text = self.files.text(NOTES_FILE)
         notes = own_notes(text)
-        return ChatPrompt(place, notes, len(notes) < len(text.strip()), this_chat)
+        return ChatPrompt(place, self.files.text(ABOUT_OWNER), notes, len(notes) < len(text.strip()), this_chat)

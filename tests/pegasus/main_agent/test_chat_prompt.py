@@ -62,6 +62,17 @@ async def test_a_guest_s_chat_has_neither_notes_nor_the_place_of_the_workspace(a
     assert "- Chat: a" in prompts[0]
 
 
+async def test_what_the_owner_wrote_about_themselves_is_in_the_chats_of_owners_only(autojump_clock, prompts):
+    disk = MemoryDisk()
+    disk.put("workspace/USER.md", b"My name is Ada.\n")
+    disk.put("workspace/AGENTS.md", b"Answer in English.\n")
+    async with open_chats(prompts, disk, owners=("web:ann",)) as world:
+        for user, place in (("ann", "a"), ("eve", "b"), ("eve", "group"), ("ann", "group")):
+            await say(world, f"hello from {user}", chat(place, user))
+    assert [prompt.count("My name is Ada.") for prompt in prompts] == [1, 0, 0, 0]
+    assert all("Answer in English." in prompt for prompt in prompts)
+
+
 async def test_nor_has_a_chat_in_which_a_guest_has_written(autojump_clock, prompts):
     disk = MemoryDisk()
     disk.put(NOTES, MARKED.encode())
