@@ -34,7 +34,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
     `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees what is in force.
     """
     environment, owners = services.environment, services.environment.owners
-    per_chat = environment.settings.agent.scope == "chat"
+    per_chat = environment.has_chats
 
     async def usage(message: InboundMessage) -> str:
         return await environment.models.usage_text(message.channel)

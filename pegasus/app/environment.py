@@ -120,3 +120,8 @@ class Environment:
     def settings(self) -> Settings:
         """Return the settings in force."""
         return self.in_force.now
+
+    @property
+    def has_chats(self) -> bool:
+        """Return whether each chat has a conversation of its own. A reload does not change it."""
+        return self.settings.agent.scope == "chat"

@@ -242,9 +242,7 @@ def _agent_services(
         work=TaskDelegation(task_agent),
         compactor=compactor,
         consolidator=_consolidator(environment, memory),
-        chat_prompts=ChatPrompts(environment.workspace, environment.files)
-        if environment.settings.agent.scope == "chat"
-        else None,
+        chat_prompts=ChatPrompts(environment.workspace, environment.files) if environment.has_chats else None,
         traits=models.traits,
         usage_of=models.usage.item_view if models.usage is not None else None,
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.warning])), *SANDBOX_KEYS),
@@ -366,7 +364,7 @@ def _toolset(
         skills=format_listing(callable_skills, environment.models.context_window("default")),
         skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
         files=environment.files,
-        file_names=SHARED_FILES if environment.settings.agent.scope == "chat" else WORKSPACE_FILES,
+        file_names=SHARED_FILES if environment.has_chats else WORKSPACE_FILES,
     )
     aliases, sends_files = frozenset({SPAWN_ALIAS}), is_wanted(SEND_FILE.name)
     return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)

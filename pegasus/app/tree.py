@@ -131,7 +131,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
         keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
         await root.start_child(Child("usage", supervisor([keeper], intensity=CHILD_INTENSITY)))
     await environment.models.traits.load(journal, environment.clock)
-    if environment.settings.agent.scope == "chat":
+    if environment.has_chats:
         await environment.models.chat_choices.load(journal)
     media = environment.in_force.follow(lambda settings: settings.media, "media.keep_days")
     sweep = partial(sweep_media, clock=environment.clock, keep_days=lambda: media.keep_days)
