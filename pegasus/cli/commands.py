@@ -27,6 +27,7 @@ with a broken home or a settings file with mistakes.
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -88,9 +89,12 @@ class Number(click.types.FloatParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number. Raises BadParameter, which says what is allowed."""
         try:
-            return super().convert(value, param, ctx)
+            number = super().convert(value, param, ctx)
         except click.BadParameter:
+            number = math.nan
+        if not math.isfinite(number):
             self.fail(f"found {value!r}; allowed: a number", param, ctx)
+        return number
 
 
 _HELP: Final = {"help_option_names": ["-h", "--help"]}

@@ -23,7 +23,9 @@ MCP = pegasus.subgroup("mcp", "List and check MCP servers, whose tools the agent
 
 _NAME = click.Argument(["name"], required=False, metavar="[NAME]")
 """Name of a server in the settings."""
-_NONE: Final = "No MCP servers. A section [mcp.servers.NAME] of the settings makes one, from the next start on."
+_NONE: Final = (
+    "No MCP servers. A section [mcp.servers.NAME] of the settings makes one, from the next start or reload on."
+)
 
 
 def servers_text(answer: Answer) -> str:

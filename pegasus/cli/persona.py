@@ -50,7 +50,7 @@ def run_list(home: Home, settings: Settings) -> Answer:
 
 @query(PERSONA, "accept", _NUMBER, method="persona.accept", text=format_decision, refusals=_REFUSALS)
 def run_accept(home: Home, settings: Settings, *, n: int) -> Answer:
-    """Accept proposal N, from the next start on."""
+    """Accept proposal N, from the next start or reload on."""
     return _decide(home, settings, n, accept=True)
 
 

@@ -59,8 +59,8 @@ SHOWN_DECISIONS: Final = 5
 _STATE_WORDS: Final = {ACCEPTED: "accepted", REJECTED: "rejected", WITHDRAWN: "accepted, and taken back later"}
 """States of decided proposals, for the list."""
 _DECISION_WORDS: Final = {
-    ACCEPTED: "Accepted; it takes effect at the next start",
-    WITHDRAWN: "Taken back; it takes effect at the next start",
+    ACCEPTED: "Accepted; it takes effect at the next start or reload of the settings",
+    WITHDRAWN: "Taken back; it takes effect at the next start or reload of the settings",
 }
 """Consequences of decisions; all others are rejections."""
 
@@ -282,7 +282,7 @@ def format_decision(proposal: Mapping[str, Any]) -> str:
 def _mark(view: Mapping[str, Any], field: str) -> str:
     """Return a remark behind a field that a proposal has changed."""
     if field in view["atNextStart"]:
-        return "  (from the next start on)"
+        return "  (from the next start or reload on)"
     return "  (changed by a proposal)" if field in view["evolved"] else ""
 
 

@@ -17,7 +17,7 @@ import attrs
 
 from actors import Ref
 from pegasus.conversation import encode
-from pegasus.formatting import format_time, truncate
+from pegasus.formatting import format_time, plural, truncate
 from pegasus.importing.findings import Findings, FoundJob, FoundNote, FoundSession, ImportLine
 from pegasus.main_agent import GLOBAL, SessionFiles, files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
@@ -188,7 +188,7 @@ def _note_line(note: FoundNote, is_there: bool) -> ImportLine:
 def _session_line(session: FoundSession) -> ImportLine:
     if not session.entries:
         return _left_out("session", session.origin, "there is nothing in it that was said")
-    left = f"without {session.left_out} parts that are no text or cannot be read" if session.left_out else ""
+    left = f"without {plural(session.left_out, 'part')} without text that can be read" if session.left_out else ""
     return ImportLine("imported", "session", session.origin, reason=left)
 
 

@@ -42,7 +42,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.intake import CONTROL_COMMANDS, command_of, describe_unknown, find_unknown
+from pegasus.intake import CONTROL_COMMANDS, Priority, command_of, describe_unknown, find_unknown
 from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
     AgentStatus,
@@ -347,7 +347,9 @@ class _MainAgent:
                 person, turn = sender_of(message, self._services.config.owners), self._running
                 others_go_on = turn is not None and not self._may_stop(person, turn)
                 ended, still_ending = await self._stop(by, person, item.n, deadline)
-                return stop_text(ended, await self._count_waiting(), still_ending, others_go_on=others_go_on)
+                return stop_text(
+                    ended, await self._count_waiting(Priority.PERSON), still_ending, others_go_on=others_go_on
+                )
             case "/status":
                 waiting, now = await self._count_waiting(), self._services.clock()
                 facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
@@ -367,9 +369,9 @@ class _MainAgent:
                 except StorageError as error:
                     return f"{command} did not work: {error}. Send it again when the problem is solved."
 
-    async def _count_waiting(self) -> int:
-        """Return how many messages of this agent are not done, without the command that is being answered."""
-        return max(0, await self._journal.ask(Waiting, self._chat) - 1)
+    async def _count_waiting(self, priority: Priority | None = None) -> int:
+        """Return how many messages of this agent wait, of this priority or more urgent, without the command that is being answered."""
+        return max(0, await self._journal.ask(Waiting, self._chat, None, priority) - 1)
 
     # ------------------------------------------------------------------ stop and status
 

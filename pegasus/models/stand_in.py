@@ -67,8 +67,24 @@ _ABILITIES: Final = (
     '"what do you remember?", "forget that", "remind me in 10 minutes to drink tea". "demo" shows me at work.'
 )
 """Part of the reply where no rule matches a message. It must name only what the rules below can do."""
-_REMIND: Final = r"(?i)(?:please )?remind me in (?P<number>\d{1,6}) (?P<unit>seconds?|minutes?|hours?)[: ](?:to |that )?(?P<what>\S.*)"
+_REMIND: Final = (
+    r"(?i)(?:please )?remind me in (?P<number>\d{1,6}|[a-z]+) (?P<unit>seconds?|minutes?|hours?)[: ]"
+    r"(?:to |that )?(?P<what>\S.*)"
+)
 """Message that asks for a reminder."""
+_NUMBERS: Final = {
+    "a": 1,
+    "an": 1,
+    "one": 1,
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "ten": 10,
+    "twenty": 20,
+    "thirty": 30,
+}
+"""Numbers that people write as words. Others are beyond the rules."""
 _ACKNOWLEDGEMENTS: Final = ("", "ok", "okay", "thanks", "thank you", "got it")
 """Messages that are not answered, without signs and emoji (nothing is left of a thumbs-up): a reply to each of them could start an
 endless exchange of politeness."""
@@ -202,8 +218,11 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
         text = due[1].strip()
         if not find_job(text):
             return "A job is due; I remind of it.", [_reply(f"Reminder: {text}")]
-    if "cron" in tools and (wish := re.fullmatch(_REMIND, text.partition("\n")[0])):
-        seconds = int(wish["number"]) * {"s": 1, "m": 60, "h": 3600}[wish["unit"][0].lower()]
+    if "cron" in tools and (wish := _wished_reminder(text)):
+        seconds = (
+            int(_NUMBERS.get(wish["number"].lower(), wish["number"]))
+            * {"s": 1, "m": 60, "h": 3600}[wish["unit"][0].lower()]
+        )
         return "I schedule that.", [("cron", {"action": "add", "prompt": wish["what"], "delay": seconds})]
     if " ".join(re.sub(r"[^\w\s]", " ", text).lower().split()) in _ACKNOWLEDGEMENTS:
         return "An acknowledgement; it needs no answer.", []
@@ -362,6 +381,12 @@ def _work(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]) ->
     if call[0] not in tools:
         return f"A task of this type may not use {call[0]}.", []
     return f"I {line.partition(':')[0]} what was asked.", [call]
+
+
+def _wished_reminder(text: str) -> re.Match[str] | None:
+    """Return the match of a message that asks for a reminder in so many seconds, minutes or hours."""
+    wish = re.fullmatch(_REMIND, text.partition("\n")[0])
+    return wish if wish and (wish["number"].isdigit() or wish["number"].lower() in _NUMBERS) else None
 
 
 def _demo_step(number: int, tools: set[str]) -> Decision:

@@ -194,7 +194,7 @@ def _seconds(values: Metadata) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not value:
-        raise ScheduleError(f"every: found {value!r}, allowed: seconds above 0")
+        raise ScheduleError(f"every: found {value!r}, allowed: a number of seconds")
     return float(min(value, 1e300))
 
 

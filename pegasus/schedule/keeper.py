@@ -53,7 +53,7 @@ from pegasus.schedule.messages import (
     job_item,
     job_key,
 )
-from pegasus.schedule.times import ScheduleError, next_run
+from pegasus.schedule.times import ScheduleError, interval_ms, next_run
 from pegasus.storage import Accept, JournalMessage, Overloaded, ReadFile, ReplaceFile, StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
@@ -347,7 +347,7 @@ class _JobKeeper:
         """
         begin = now
         if job.schedule.every and job.next is not None:
-            step = max(1, round(job.schedule.every * 1000))
+            step = interval_ms(job.schedule)
             begin = job.next + step * ((now - job.next) // step)
         next = next_run(job.schedule, begin)
         return attrs.evolve(job, next=next, enabled=next is not None)

@@ -22,6 +22,8 @@ from tzlocal import get_localzone_name
 
 LATEST: Final = 253_370_764_800_000
 """1 January 9999, ms. Calendars of Python end soon after it."""
+SHORTEST_INTERVAL: Final = 1.0
+"""Seconds of an interval at least: what a cron expression can say, too."""
 LONGEST_INTERVAL: Final = 10 * 366 * 24 * 3600.0
 """Seconds of an interval at most: ten years."""
 
@@ -57,8 +59,10 @@ def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "",
     given = Schedule(" ".join(cron.split()), tz.strip(), every, at.strip())
     require_one_kind(given)
     if every:
-        if not (math.isfinite(every) and 0 < every <= LONGEST_INTERVAL):
-            raise ScheduleError(f"every: found {every!r}, allowed: seconds above 0, at most {LONGEST_INTERVAL:g}")
+        if not (math.isfinite(every) and SHORTEST_INTERVAL <= every <= LONGEST_INTERVAL):
+            raise ScheduleError(
+                f"every: found {every!r}, allowed: {SHORTEST_INTERVAL:g} to {LONGEST_INTERVAL:.0f} seconds"
+            )
         return Schedule(every=every)
     zone = given.tz or local_zone()
     if given.at:
@@ -81,7 +85,7 @@ def next_run(schedule: Schedule, after: int) -> int | None:
     An interval is counted from `after`. Raises ScheduleError for a schedule that makes no sense, as an edited file may have.
     """
     if schedule.every:
-        return min(after + max(1, round(schedule.every * 1000)), LATEST)
+        return min(after + interval_ms(schedule), LATEST)
     if schedule.at:
         moment = _moment(schedule.at)
         return moment if moment > after else None
@@ -93,6 +97,11 @@ def next_run(schedule: Schedule, after: int) -> int | None:
     except (CronSimError, ValueError, OverflowError) as error:
         raise ScheduleError(f"cron: found {schedule.cron!r}: {error}; allowed: minute hour day month weekday") from None
     return round(found.timestamp() * 1000)
+
+
+def interval_ms(schedule: Schedule) -> int:
+    """Return the time between two runs of an interval. One that is too short, as an edited file may have, counts as the shortest."""
+    return round(max(SHORTEST_INTERVAL, schedule.every) * 1000)
 
 
 def local_zone() -> str:
@@ -130,8 +139,11 @@ def _parse_at(text: str, zone: str, now: int) -> str:
         moment = moment.replace(tzinfo=_zone(zone))
         # A time that the clock leaps over becomes the same moment on the other side of the leap.
         moment = moment.astimezone(UTC).astimezone(_zone(zone))
-    if not now < round(moment.timestamp() * 1000) < LATEST:
+    time = round(moment.timestamp() * 1000)
+    if time <= now:
         raise ScheduleError(f"at: found {text!r}, which is not in the future")
+    if time >= LATEST:
+        raise ScheduleError(f"at: found {text!r}, allowed: a time before the year 9999")
     return moment.isoformat()
 
 

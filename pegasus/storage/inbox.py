@@ -282,9 +282,17 @@ class InboxLog(RecordLog[QueuedItem]):
 
     # ------------------------------------------------------------------ handing out
 
-    def count_waiting(self, address: Address | None = None, lane: str | None = None) -> int:
-        """Return the number of items that are not done. address, lane: only those of this one; None = of all."""
-        return sum(len(self._of(name, address)) for name in (self._lanes if lane is None else [lane]))
+    def count_waiting(
+        self, address: Address | None = None, lane: str | None = None, priority: int | None = None
+    ) -> int:
+        """Return the number of items that are not done.
+
+        address, lane: only those of this one; None = of all. priority: only those that are as urgent as that, or more; None = all.
+        """
+        lanes = [self._of(name, address) for name in (self._lanes if lane is None else [lane])]
+        if priority is None:
+            return sum(map(len, lanes))
+        return sum(item.priority <= priority for items in lanes for item in items)
 
     def due(self, lane: str, address: Address | None = None) -> QueuedItem | None:
         """Return the item that is to be handed out now, by the order of the lane; of this address only, None = of any."""

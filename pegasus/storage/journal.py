@@ -324,8 +324,8 @@ class _Journal:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
         try:
             match query:
-                case Waiting(reply, address, lane):
-                    reply.send(self._inbox.count_waiting(address, lane))
+                case Waiting(reply, address, lane, priority):
+                    reply.send(self._inbox.count_waiting(address, lane, priority))
                 case KnownAddresses(reply):
                     reply.send(self._directory.newest())
                 case _:

@@ -180,6 +180,8 @@ class Waiting:
     """Count only those of this address; None = all."""
     lane: str | None = None
     """Count only those of this lane; None = all."""
+    priority: int | None = None
+    """Count only those of this priority and of more urgent ones; None = all."""
 
 
 # ------------------------------------------------------------------ addresses

@@ -226,7 +226,11 @@ def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it():
         (["send"], "Missing argument 'TEXT'"),
         (["send", " "], "found nothing to send"),
         (["send", "x", "--wait", "-1"], "found -1.0; allowed: 0 to 86400 seconds"),
-        (["send", "x", "--wait", "nan"], "found nan; allowed: 0 to 86400 seconds"),
+        (["send", "x", "--wait", "nan"], "found 'nan'; allowed: a number (see"),
+        (
+            ["cron", "add", "--every", "inf", "--prompt", "x", "--channel", "cli:main"],
+            "found 'inf'; allowed: a number (see",
+        ),
         (["send", "x", "--wait", "soon"], "found 'soon'; allowed: a number (see"),
         (["memory", "undo", "x"], "found 'x'; allowed: a whole number from 1 (see"),
         (["memory", "log", "--limit", "0"], "found '0'; allowed: a whole number from 1 to 200 (see"),

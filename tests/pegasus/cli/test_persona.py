@@ -42,7 +42,11 @@ def test_without_a_home_there_is_the_persona_of_the_settings(pegasus, user):
 
 
 def test_the_owner_decides(pegasus, home):
-    assert pegasus("persona", "accept", "1") == (0, "Accepted; it takes effect at the next start: style: “warm”\n", "")
+    assert pegasus("persona", "accept", "1") == (
+        0,
+        "Accepted; it takes effect at the next start or reload of the settings: style: “warm”\n",
+        "",
+    )
     assert pegasus("persona", "reject", "2") == (0, "Rejected: values: “truth; patience”\n", "")
     assert json.loads((home.data / CHANGES).read_text()) == {"style": "warm"}
     assert json.loads(pegasus("persona", "list", "--json")[1])["evolved"] == ["style"]

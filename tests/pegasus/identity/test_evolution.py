@@ -352,7 +352,7 @@ async def test_people_see_what_is_what_is_proposed_and_what_was_decided(evolutio
     await evolution.decide(3, accept=False, by="cli:main")
     text = format_persona(persona_view(await evolution.read_state(), BASE), "/persona")
     assert text == (
-        "name: Ada\nrole: a helper\npersonality: kind\nstyle: warm  (from the next start on)\nvalues: truth; care\n\n"
+        "name: Ada\nrole: a helper\npersonality: kind\nstyle: warm  (from the next start or reload on)\nvalues: truth; care\n\n"
         "Proposed (/persona accept N, or /persona reject N):\n"
         "2. values: “truth; patience”\n   now: “truth; care”\n   why: They wait (2026-02-25)\n\n"
         "Decided lately:\n"

@@ -51,9 +51,15 @@ WARM = {"field": "style", "value": "warm", "why": "People smile"}
 async def test_what_the_agent_proposes_the_owner_sees_and_accepts(say, propose, evolution):
     assert '"proposal":1,"status":"open"' in (await propose(**WARM)).content
     assert "1. style: “warm”" in await say("/persona", TELEGRAM)
-    assert await say("/persona accept 1") == "Accepted; it takes effect at the next start: style: “warm”"
+    assert (
+        await say("/persona accept 1")
+        == "Accepted; it takes effect at the next start or reload of the settings: style: “warm”"
+    )
     assert (await evolution.read_state()).persona.style == "warm"
-    assert await say("/persona reject 1") == "Taken back; it takes effect at the next start: style: “warm”"
+    assert (
+        await say("/persona reject 1")
+        == "Taken back; it takes effect at the next start or reload of the settings: style: “warm”"
+    )
 
 
 async def test_the_owner_rejects(say, propose):

@@ -252,6 +252,18 @@ async def test_a_failure_comes_back_and_can_be_tried_otherwise(autojump_clock):
     assert " completed]\n" in completed["content"]
 
 
+async def test_stop_does_not_count_the_report_of_a_task_among_the_messages_that_wait(autojump_clock):
+    steps = ScriptedModel([say("", call("notify", "a", message="half")), Hang()])
+    model = ScriptedModel([say("", spawn("x")), Hang(), Hang()])
+    async with open_world(model, task_model=steps) as world:
+        await world.say("x")
+        await trio.sleep(5)
+        await world.say("/stop")
+        said = (await world.next_reply()).text
+    assert "Stopped:" in said
+    assert "waiting" not in said
+
+
 async def test_every_notification_triggers_a_thought_at_once_and_in_order(autojump_clock):
     """Steps and states are the task's own business."""
     steps = [

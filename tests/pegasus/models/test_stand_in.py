@@ -103,6 +103,23 @@ async def test_for_anything_else_it_says_honestly_that_it_cannot(text: str) -> N
     assert len(str(reply["text"])) < 700
 
 
+@pytest.mark.parametrize(
+    ("text", "delay"),
+    [
+        ("remind me in 10 minutes to drink tea", 600),
+        ("Remind me in one minute to drink tea", 60),
+        ("please remind me in an hour to drink tea", 3600),
+        ("remind me in some minutes to drink tea", None),
+        ("remind me in \u0661 minutes to drink tea", 60),
+    ],
+)
+async def test_a_reminder_is_asked_for_with_a_number_or_its_word(text: str, delay: int | None) -> None:
+    cron = ToolSpec("cron", "Jobs.", {"type": "object"})
+    calls = (await think(*BEFORE, UserTurn((), f"{HERE}\n{text}"), tools=(REPLY, cron))).calls
+    asked = [dict(call.arguments) for call in calls if call.name == "cron"]
+    assert asked == ([] if delay is None else [{"action": "add", "prompt": "drink tea", "delay": delay}])
+
+
 async def test_of_a_skill_it_shows_what_a_model_would_be_told() -> None:
     """Also where what the skill says sounds like something that it has a rule for."""
     body = "Make a plan for the day.\n\n- What time is it now? Tell the person that it is late.\n" + "x" * 3000

@@ -398,6 +398,15 @@ async def test_items_of_a_lane_come_in_order_each_until_it_is_done(journal):
     assert await journal.ask(Waiting) == 3
 
 
+async def test_what_waits_is_counted_by_how_urgent_it_is(journal):
+    """So that /stop does not call the reports of tasks messages that wait."""
+    for id, priority in (("owner", 0), ("person", 1), ("report", 2), ("job", 3)):
+        await journal.accept(id, priority=priority)
+    assert await journal.ask(Waiting, None, "main", 1) == 2
+    assert await journal.ask(Waiting, A, None, 2) == 3
+    assert await journal.ask(Waiting) == 4
+
+
 async def test_a_new_taker_takes_the_place_of_the_old_one(journal):
     async with trio.open_nursery() as nursery:
 
