@@ -30,6 +30,7 @@ import trio
 
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
+from pegasus.formatting import truncate
 from pegasus.intake.access import Access, Denied, Priority, Unknown
 from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages, sender_key
 from pegasus.intake.pairing import PairingBook
@@ -250,7 +251,12 @@ def check_message(message: InboundMessage) -> None:
     }
     for field, value in names.items():
         if value is not None and not is_name(value):
-            raise InvalidMessage(f"{field}: found {value!a:.80}, allowed: {NAME_RULE}; percent-encode all others")
+            raise InvalidMessage(
+                f"{field}: found {truncate(ascii(value), 80)}, allowed: {NAME_RULE}; percent-encode all others"
+            )
+    if ":" in channel.type:  # `a:b` and `c` would be the same chat as `a` and `b:c`, in files, settings and approvals
+        found = truncate(ascii(channel.type), 80)
+        raise InvalidMessage(f"channel.type: found {found}, allowed: a name without a colon; put it into the channelId")
 
 
 async def add_token(

@@ -78,6 +78,7 @@ def test_a_name_that_would_read_as_another_one_is_refused(name):
     ("channel", "id", "field"),
     [
         (ChannelInfo("", "c"), "m", "type: found ''"),
+        (ChannelInfo("a:b", "c"), "m", "channel.type: found 'a:b', allowed: a name without a colon"),
         (ChannelInfo("t", "c\n"), "m", "channelId"),
         (ChannelInfo("t", "c", ""), "m", "userId"),
         (ChannelInfo("t", "c", None, "x" * 300), "m", "replyTo"),
