@@ -147,5 +147,13 @@ _EXTENSIONS: Final = {
     "video/webm": "webm",
     "text/plain": "txt",
     "application/zip": "zip",
+    "application/gzip": "gz",
+    "application/x-7z-compressed": "7z",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "pptx",
+    "application/epub+zip": "epub",
+    "application/vnd.oasis.opendocument.text": "odt",
+    "application/vnd.oasis.opendocument.spreadsheet": "ods",
     **{mime: name[1:] for name, mime in reversed(_TEXT_NAMES.items())},
 }

@@ -217,6 +217,15 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/pegasus/tools/test_download.py::test_a_page_does_not_become_a_part_of_every_prompt",
         "tests/pegasus/tools/test_download.py::test_nor_does_a_server_choose_such_a_name",
     ),
+    "A task gets an attached file only by its exact name, which is its hash, as a new file of the workspace, and counts as having "
+    "read a file from outside then.": (
+        "tests/pegasus/tools/test_save_attachment.py::test_an_attached_file_becomes_a_file_of_the_workspace",
+        "tests/pegasus/tools/test_save_attachment.py::test_nothing_but_the_exact_name_of_an_attached_file_is_taken",
+        "tests/pegasus/tools/test_save_attachment.py::test_a_link_or_a_damaged_file_in_its_place_is_not_copied",
+        "tests/pegasus/tools/test_save_attachment.py::test_outside_of_the_workspace_nothing_is_saved",
+        "tests/pegasus/tools/test_save_attachment.py::test_an_existing_file_stays",
+        "tests/pegasus/tools/test_save_attachment.py::test_it_becomes_no_part_of_every_prompt",
+    ),
     (
         "The result of a task that has read text from outside makes the agent say nothing in another conversa"
         "tion, unless it is an owner's."

@@ -93,6 +93,7 @@ from pegasus.tools import (
     current_time,
     memory_tools,
     persona_tool,
+    save_attachment_tool,
     speak_tool,
 )
 
@@ -467,9 +468,8 @@ def _task_deps(
         return frozenset()
 
     def make_toolbox(_: Settings) -> ToolExecutor:
-        return _executor(
-            environment, gate, (*environment.make_tools(memory), *task_tools(task_agent), *_speak_tools(environment))
-        )
+        kept = (save_attachment_tool(journal), *_speak_tools(environment))
+        return _executor(environment, gate, (*environment.make_tools(memory), *task_tools(task_agent), *kept))
 
     def make_context(settings: Settings) -> ToolContext:
         window = environment.models.context_window("subagent")

@@ -55,6 +55,8 @@ LONGEST_TEXT: Final = 20_000
 LONGEST_TEXTS: Final = 40_000
 """Characters of all text files of one message that are read out."""
 
+_BY_TASK: Final = "a task can, with save_attachment and this path"
+"""What the model can do with a file that it is only told about. The path follows in the next line."""
 _MIMES: Final = {extension: mime for mime, extension in EXTENSIONS.items()}
 """By extension of a stored picture. Entries name only such files, so an edited session cannot make the agent read another file."""
 _FILE: Final = re.compile(rf"{MEDIA_FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")
@@ -171,9 +173,9 @@ def _examine(media: Sequence[Media], readings: Mapping[int, Reading]) -> tuple[l
         if reading is not None:
             label = _reading_label(description, name, reading)
         elif text is None:
-            label = f"(attached: {description}; you cannot open this kind of file)"
+            label = f"(attached: {description}; you cannot open this kind of file; {_BY_TASK})"
         elif len(text) > min(LONGEST_TEXT, text_room):
-            label = f"(attached: {description}; it is too long to be shown here)"
+            label = f"(attached: {description}; it is too long to be shown here; {_BY_TASK})"
         else:
             text_room -= len(text)
             label = f"(attached: {description}; it reads:)\n{text}\n(end of {name})"

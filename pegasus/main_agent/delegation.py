@@ -73,7 +73,8 @@ def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tupl
     """
     description = _text_parameter("What it is about, in a few words")
     task = _text_parameter(
-        "The whole task, with everything the subagent must know: it sees nothing of this conversation"
+        "The whole task, with everything the subagent must know, also paths of attached files (media/…): it sees nothing "
+        "of this conversation"
     )
     task_id = _text_parameter("Its id")
     kind: Metadata = {

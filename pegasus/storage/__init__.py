@@ -33,7 +33,7 @@ does.
 from pegasus.storage.files import Files
 from pegasus.storage.guarded_files import GuardedFiles
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
-from pegasus.storage.media_files import MEDIA_FOLDER, keep_file, load_files
+from pegasus.storage.media_files import MEDIA_FOLDER, is_kept_name, keep_file, load_files, read_kept
 from pegasus.storage.media_sweep import TRANSCRIPTS, sweep_media
 from pegasus.storage.messages import (
     Accept,
@@ -126,8 +126,10 @@ __all__ = [
     "Unroutable",
     "Volume",
     "Waiting",
+    "is_kept_name",
     "keep_file",
     "load_files",
+    "read_kept",
     "run_journal",
     "sweep_media",
     "undelivered_item",

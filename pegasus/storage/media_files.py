@@ -20,7 +20,7 @@ import trio
 from actors import Ref
 from pegasus.messages import Media, OutboundMessage, StoredFile
 from pegasus.observe import get_logger
-from pegasus.storage.messages import JournalMessage, ReadFiles, ReplaceFile, StorageError
+from pegasus.storage.messages import JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
 
 MEDIA_FOLDER: Final = "media"
 """Folder of the files, below data/. Sessions and the outbox name files in it, so it must not change."""
@@ -38,6 +38,21 @@ async def keep_file(journal: Ref[JournalMessage], content: bytes, extension: str
     path = f"{MEDIA_FOLDER}/{digest}.{extension}"
     await journal.ask(ReplaceFile, path, content)
     return path
+
+
+def is_kept_name(name: str) -> bool:
+    """Return whether this is the name of a kept file, as messages have it: `media/<sha256>.<ext>`, and nothing around it."""
+    return _FILE.fullmatch(name) is not None
+
+
+async def read_kept(journal: Ref[JournalMessage], name: str) -> bytes | None:
+    """Return the content of a kept file; None if it is gone or damaged. name: one that `is_kept_name` accepts.
+
+    Raises StorageError and ActorError.
+    """
+    content = await journal.ask(ReadFile, name)
+    is_whole = await trio.to_thread.run_sync(lambda: hashlib.sha256(content).hexdigest() in name)
+    return content if is_whole else None
 
 
 async def load_files(reply: OutboundMessage, journal: Ref[JournalMessage]) -> OutboundMessage:

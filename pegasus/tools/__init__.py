@@ -3,7 +3,7 @@
 `base` defines what a tool is. `executor` holds the tools by name and runs them: there arguments are
 checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands and their environment; `pegasus.sandbox`
 runs them), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and
-`addresses`), `basic`, `memory` and `persona`. `standard` puts together what an installation
+`addresses`), `basic`, `memory`, `persona` and `attachments`. `standard` puts together what an installation
 has. `gate` asks the policy before each call; `questions` lets a call ask an owner while it runs.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
@@ -16,6 +16,7 @@ ToolError is a result that the model can read; anything else is a defect.
 """
 
 from pegasus.tools.addresses import AddressGuard, guarded_dial
+from pegasus.tools.attachments import save_attachment_tool
 from pegasus.tools.base import (
     Effect,
     Illustrated,
@@ -82,6 +83,7 @@ __all__ = [
     "read_content",
     "result_limit",
     "run_tool",
+    "save_attachment_tool",
     "save_file",
     "secrets_in_environment",
     "speak_tool",

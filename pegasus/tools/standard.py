@@ -98,7 +98,7 @@ MEMORY_TOOLS: Final = (
 ALL_TASK_TOOLS: Final = (
     *("current_time", "sleep", "get_env", "set_env"),
     *("read_file", "write_file", "list_files", "delete_file"),
-    *("move_file", "get_file_info", "edit_file", "grep_files"),
+    *("move_file", "get_file_info", "edit_file", "grep_files", "save_attachment"),
     *("web_fetch", "http_get", "http_post", "http_request", "download", "web_search"),
     *("shell_exec", "run_python"),
     *("command_start", "command_output", "command_input", "command_stop", "command_list"),

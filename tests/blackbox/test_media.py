@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import zipfile
 from base64 import b64decode, b64encode
 
 import httpx
@@ -250,3 +253,51 @@ async def test_a_file_whose_name_is_a_path_is_kept_under_its_hash(stage, name, n
         kept = [path.name for path in (daemon.home / "data" / "media").iterdir()]
         assert all(len(name.partition(".")[0]) == 64 for name in kept)
         assert (daemon.home / "token").read_text().strip() == token
+
+
+async def test_an_attached_archive_is_worked_on_by_a_task_within_the_walls_and_the_chart_comes_back(tmp_path):
+    """No tool opens data/media, so the task has the file copied; its commands see the workspace alone."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("data.csv", "tea,3\ncoffee,4\n")
+    work = "make the sum"
+    add = (
+        "import csv, io, zipfile, pathlib\n"
+        "rows = csv.reader(io.StringIO(zipfile.ZipFile('in/data.zip').read('data.csv').decode()))\n"
+        "pathlib.Path('sum.txt').write_text(str(sum(int(row[1]) for row in rows)))"
+    )
+
+    def delegate(view):
+        if view.done("spawn_subagent"):
+            return SILENCE
+        file = re.search(r"\[File: (media/\S+)\]", view.question.text)
+        assert "a task can, with save_attachment and this path" in view.question.text
+        return Thought(calls=(Call("spawn_subagent", {"description": "sum", "input": f"{work}\n{file[1]}"}),))
+
+    def copy(view):
+        file = view.request.turns[0].text.splitlines()[1]
+        peek = Call("shell_exec", {"command": f"cat ../data/{file}"})
+        return act(peek, Call("save_attachment", {"file": file, "path": "in/data.zip"}))
+
+    def agent(view):
+        if not view.question.text.startswith("[Task "):
+            return delegate(view)
+        return SILENCE if view.replied else send("sum.txt", text="the sum")
+
+    peeked = []
+
+    def calculate(view):
+        peeked.extend(result.content for result in view.request.turns[-1].results)
+        return act(Call("run_python", {"code": add}))
+
+    book = Office({work: [copy, calculate, answer("The sum is in sum.txt")]}, otherwise=agent)
+    settings = {"sandbox.mode": "auto", "sandbox.network": "none", "policy.rules": []}
+    async with serving(tmp_path, book, settings) as daemon, daemon.client() as client:
+        if (await client.call("status"))["sandbox"]["kind"] == "none":
+            pytest.skip("this machine has no walls")
+        data = b64encode(packed.getvalue()).decode()
+        await client.say("add it up", media=[{"name": "data.csv.zip", "mime": "application/zip", "data": data}])
+        got = await client.reply()
+        assert (got["text"], files_of(got)) == ("the sum", [("sum.txt", "text/plain", b"7")])
+    assert json.loads(peeked[0])["exitCode"] != 0
+    assert json.loads(peeked[1]) == {"path": "in/data.zip", "size": len(packed.getvalue())}

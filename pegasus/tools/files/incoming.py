@@ -171,7 +171,7 @@ def _remove_old_remains(folder: int) -> None:
 
 def _exists(path: str) -> ToolError:
     """Return the error for a file that is there already."""
-    return ToolError(f"{path} exists already; choose another path, or set overwrite")
+    return ToolError(f"{path} exists already; choose another path, or with download set overwrite")
 
 
 def _numbered(name: str, number: int) -> str:

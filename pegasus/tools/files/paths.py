@@ -152,6 +152,8 @@ def real_path(context: ToolContext, path: str) -> str:
 
 def is_prompt_file(context: ToolContext, path: str) -> bool:
     """Return whether a path leads to a file of the workspace that is part of every prompt, such as AGENTS.md."""
+    if not path:  # it leads nowhere, and `locate` refuses it
+        return False
     inner = os.path.relpath(real_path(context, path), context.workspace)
     return inner.casefold() in _PROMPT_FILES
 

@@ -10,14 +10,16 @@ import pytest
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.settings import ToolSettings
 from pegasus.tasks import BUILT_IN_TYPES, load_task_types
-from pegasus.tools import executor, standard
+from pegasus.tools import executor, save_attachment_tool, standard
 from pegasus.tools.base import MAX_RESULT
 from pegasus.tools.files import changing, searching
 from pegasus.tools.http_client import MAX_PARTS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "tools.md").read_text("utf-8")
-TOOLS = {tool.name: tool for tool in standard.standard_tools(ToolSettings(), None, lambda: 0)}
+TOOLS = {
+    tool.name: tool for tool in (*standard.standard_tools(ToolSettings(), None, lambda: 0), save_attachment_tool(None))
+}
 ROWS = {row[0]: row for row in re.findall(r"^\| `(\w+)` \| (.*) \| (.*) \| (\w+) \| (\w+) \|$", PAGE, re.MULTILINE)}
 
 

@@ -238,6 +238,14 @@ def test_a_file_that_prompts_repeat_is_more_than_a_file_of_the_workspace(context
     assert deeper.stays_inside
 
 
+async def test_an_empty_path_is_refused_with_the_reason(context):
+    for file_tool in file_tools():
+        given = dict.fromkeys(file_tool.spec.parameters["required"] if file_tool.name != "list_files" else ["path"], "")
+        outcome = await executor(Policy(), file_tool).run(file_tool, given, context)
+        assert outcome.failed
+        assert "cannot be used as a path" in outcome.content or file_tool.name in ("edit_file", "grep_files")
+
+
 def test_both_ends_of_a_move_count(context, tmp_path):
     call = describe_call(tool("move_file", "file"), {"from": "a", "to": str(tmp_path / "b")}, context)
     assert (call.reaches_out, call.stays_inside) == (True, False)
