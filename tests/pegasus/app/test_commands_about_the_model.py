@@ -20,7 +20,13 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
         accounts = {**elsewhere, "ollama": ProviderSettings(base_url=server.url)}
         models = ModelService(ModelSettings(), accounts, rng=random.Random(1))
         environment = SimpleNamespace(
-            models=models, settings=Settings(), owners=("cli:*",), switch=None, clock=lambda: 0, persona=None
+            models=models,
+            settings=Settings(),
+            owners=("cli:*",),
+            switch=None,
+            clock=lambda: 0,
+            persona=None,
+            has_chats=False,
         )
         agent = SimpleNamespace(model=models.client("default", "conversation"), work=None)
         answers = chat_commands(
