@@ -63,8 +63,8 @@ def no_leftovers():
 def pytest_runtest_makereport(item, call):
     report = yield
     if report.when == "call" and report.failed:
-        standing = [getattr(item.funcargs.get(one), "daemon", None) for one in ("stage", "hasty_stage")]
-        for daemon in [*STARTED, *filter(None, [*standing, item.funcargs.get("shared")])]:
+        shared = [getattr(value, "daemon", value) for value in item.funcargs.values()]
+        for daemon in [*STARTED, *(value for value in shared if isinstance(value, Daemon) and value not in STARTED)]:
             report.sections.append((f"log of {daemon.home}", daemon.stderr[-4000:]))
     return report
 
