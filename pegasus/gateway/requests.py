@@ -257,6 +257,10 @@ def read_hello(text: str) -> HelloFrame:
         raise BadFrame("unauthorized", "the first frame must be a hello; found another type")
     channel = frame.channel
     _check_name("hello.channel.type", channel.type)
+    if ":" in channel.type:
+        raise BadFrame(
+            "bad_frame", f"hello.channel.type: found {describe(channel.type)}, allowed: a name without a colon"
+        )
     _check_name("hello.channel.channelId", channel.channel_id)
     _check_name("hello.channel.userId", channel.user_id)
     _check_name("hello.channel.replyTo", channel.reply_to)

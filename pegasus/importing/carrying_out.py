@@ -188,7 +188,7 @@ def _note_line(note: FoundNote, is_there: bool) -> ImportLine:
 def _session_line(session: FoundSession) -> ImportLine:
     if not session.entries:
         return _left_out("session", session.origin, "there is nothing in it that was said")
-    left = f"without {plural(session.left_out, 'part')} without text that can be read" if session.left_out else ""
+    left = f"{plural(session.left_out, 'part')} left out: no text that can be read" if session.left_out else ""
     return ImportLine("imported", "session", session.origin, reason=left)
 
 

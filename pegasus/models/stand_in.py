@@ -303,7 +303,7 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
             planned.append(_reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}"))
         elif call is not None and call.name == "spawn_subagent" and result.is_error:
             if '"cancelled"' not in result.content:
-                planned.append(_reply(f"That did not work: {_shorten(result.content)}"))
+                planned.append(_reply(_failure_text(result)))
         elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:
             planned.append((call.name, call.arguments))
     return "I go on with the results." if planned else "That is done.", planned
@@ -313,7 +313,7 @@ def _after_memory(call: ToolCall, result: ToolResult) -> PlannedCall:
     """Return the call behind a call of a memory tool: a reply that says what came of it, or the next step of the demo."""
     if result.is_error:
         missing = call.name == "memory_read" and "there is no" in result.content.lower()
-        return _reply("Nothing so far." if missing else f"That did not work: {_shorten(result.content)}")
+        return _reply("Nothing so far." if missing else _failure_text(result))
     if call.arguments.get("path") == demo.FACT_PATH and call.name in ("memory_append", "memory_write"):
         return demo.on_memory(call.name)
     value: Mapping[str, Any] = _parse_object(result.content) or {}
@@ -406,7 +406,7 @@ def _has_failed(tool: str, result: ToolResult) -> bool:
 def _describe(tool: str, result: ToolResult) -> str:
     """Return a tool's result as text for a person."""
     if result.is_error:
-        return f"That did not work: {_shorten(result.content)}"
+        return _failure_text(result)
     value = _parse_object(result.content)
     return _shorten(result.content if value is None else _DESCRIPTIONS.get(tool, str)(value))
 
@@ -446,6 +446,11 @@ def _parse_object(content: str) -> dict[str, Json] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _failure_text(result: ToolResult) -> str:
+    """Return what is said of a call that has failed, without the mark that is meant for models."""
+    return f"That did not work: {_shorten(result.content.removeprefix('Error: '))}"
 
 
 def _shorten(text: str) -> str:

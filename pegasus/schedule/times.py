@@ -117,7 +117,7 @@ def schedule_text(schedule: Schedule) -> str:
     if schedule.cron:
         return f"{schedule.cron} ({schedule.tz or 'UTC'})"
     if schedule.every:
-        return f"every {schedule.every:g} s"
+        return f"every {max(SHORTEST_INTERVAL, schedule.every):g} s"
     with suppress(ScheduleError):  # of a file that somebody has edited
         return f"at {_datetime(schedule.at).isoformat(' ', 'seconds')}"
     return f"at {schedule.at}"

@@ -214,6 +214,7 @@ def test_a_first_frame_that_is_no_hello_is_unauthorized(frame):
         ({"channel": []}, "hello.channel: found a list"),
         ({"channel": {}}, "hello.channel.type: missing"),
         ({"channel": {"type": "a\tb"}}, "hello.channel.type"),
+        ({"channel": {"type": "a:b"}}, "hello.channel.type: found 'a:b', allowed: a name without a colon"),
         ({"channel": {"type": "web", "channelId": 5}}, "hello.channel.channelId"),
         ({"channel": {"type": "web", "channelId": "c", "replyTo": {}}}, "hello.channel.replyTo"),
         ({"token": 5}, "hello.token"),

@@ -265,7 +265,7 @@ async def test_a_task_that_was_refused_is_told():
         return await think(*turns, UserTurn((result,)), tools=(REPLY, SPAWN))
 
     (reply,) = said(await after_spawn("Error: 9 tasks are waiting already"))
-    assert reply["text"] == "That did not work: Error: 9 tasks are waiting already"
+    assert reply["text"] == "That did not work: 9 tasks are waiting already"
     assert not (await after_spawn('{"cancelled":true}')).calls, "whoever has stopped it knows"
 
 
@@ -300,7 +300,7 @@ async def test_it_reports_what_came_of_the_call(name, content, words):
 
 
 async def test_it_reports_a_failure_as_one_and_cuts_what_is_long():
-    with pytest.raises(ModelError, match=r"^That did not work: Error: no$"):
+    with pytest.raises(ModelError, match=r"^That did not work: no$"):
         await after("shell_exec", "Error: no", is_error=True)
     with pytest.raises(ModelError, match=r"^no\n\(exit code 3\)$"):  # the task ends as failed
         await after("shell_exec", {"exitCode": 3, "stdout": "", "stderr": "no"})

@@ -64,6 +64,7 @@ def test_a_point_in_time_in_a_gap_is_the_moment_behind_it():
 def test_an_interval_is_counted_from_the_run_before():
     assert next_run(make_schedule(NOW, every=900), NOW) == NOW + 900_000
     assert next_run(Schedule(every=0.0001), NOW) == NOW + 1000, "of an edited file: no flood of runs"
+    assert schedule_text(Schedule(every=0.0001)) == "every 1 s"
 
 
 @pytest.mark.parametrize(
