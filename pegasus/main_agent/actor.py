@@ -299,7 +299,7 @@ class _MainAgent:
             return
         if not is_begun_by(self._session.entries, item.n, item.message.id):
             archive = await self._session.restart(lambda archive: (opening_entry(now, item, archive),), now)
-            answer += f" The one before is kept in {archive}."
+            answer += f" The one before is kept in {self._session.files.file(archive)}."
         await self._session.commit((), (reply_to_sender(item, answer, "new"),))
 
     # ------------------------------------------------------------------ control lane

@@ -67,7 +67,7 @@ class ListedSession:
     """Time of the first line in ms, None if it has none; `ended` likewise of the last one."""
     ended: int | None
     previous: str | None
-    """Archive that it continues."""
+    """File name of the archive that it continues."""
     is_summary: bool
     """It begins with a summary of that."""
 
@@ -174,7 +174,7 @@ def _summarise(data: str, place: SessionPlace, changed: int) -> ListedSession:
         lines,
         _time(first),
         _time(_object(last)),
-        previous if isinstance(previous, str) else None,
+        place.files.file(previous) if isinstance(previous, str) else None,
         metadata.get("type") == "compact",
     )
 

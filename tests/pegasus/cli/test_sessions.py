@@ -112,6 +112,9 @@ def test_the_session_of_a_chat_is_listed_and_shown_by_the_chat(pegasus, folder):
     for name in ("web:ann", "web%3Aann.jsonl"):
         assert pegasus("sessions", "show", name)[1] == "1. [2026-02-25 14:30:00] user: from ann\n"
     assert pegasus("sessions", "show", "web:bob")[0] == 1
+    opening = Entry(TS, "user", "goes on", metadata={"type": "compact", "previousSession": NAME})
+    put(folder.parent / "sessions", "web%3Aann.jsonl", opening)
+    assert f"; goes on from web%3Aann.{NAME}; chat web:ann" in pegasus("sessions", "list", "--chat", "ann")[1]
     _, out, _ = pegasus("sessions", "list", "--limit", "1", "--offset", "1")
     assert out.splitlines()[0] == "… 3 sessions; --offset 2 shows those before these"
 

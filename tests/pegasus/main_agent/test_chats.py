@@ -117,12 +117,14 @@ async def test_new_begins_a_conversation_in_its_own_chat_only_also_for_a_guest(a
             await web.next_reply()
         await world.say("/new", chat("a", "a"))
         text = (await web.next_reply()).text
-        assert text.startswith("This is a fresh conversation. The one before is kept in 2026-02-25-")
+        assert text.startswith("This is a fresh conversation. The one before is kept in web%3Aa.2026-02-25-"), (
+            "as `sessions show` takes it"
+        )
         for name in "ab":
             await world.say("again", chat(name, name))
         assert {(await web.next_reply()).text for _ in "ab"} == {"1: again", "2: again"}
         archive = text.split()[-1].rstrip(".")
-        assert b"hello" in world.disk.content(f"sessions/web%3Aa.{archive}")
+        assert b"hello" in world.disk.content(f"sessions/{archive}")
 
 
 async def test_a_chat_reads_its_own_archives_only(autojump_clock):
