@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 
-from tests.blackbox.support import HANG, Book, say, serving
+import pytest
+import trio
+
+from tests.blackbox.support import HANG, Book, Call, Thought, reply, say, serving
 from tests.blackbox.support.waiting import until
 
 
@@ -88,3 +92,41 @@ async def test_a_run_during_which_the_process_is_killed_is_finished_once(tmp_pat
             assert await client.ask("hello") == "done: hello"
         [job] = json.loads((await daemon.command("cron", "list", "--json")).out)["jobs"]
         assert (job["runs"], job["over"]) == (1, True)
+
+
+@pytest.mark.deadline(60)
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_each_run_and_its_file_come_once_however_often_the_process_is_killed(tmp_path, seed):
+    """kill -9 at random moments, also while it starts, while ten jobs are due one after another. Each sends a file."""
+    choices, kills = random.Random(seed), 0
+
+    def work(view):
+        call = reply(view.question.text.splitlines()[-1])
+        return Thought(calls=(Call("reply", {**call.arguments, "media": ["notes.txt"]}),))
+
+    async def jobs():
+        return json.loads((await daemon.command("cron", "list", "--json")).out)["jobs"]
+
+    async with serving(tmp_path, Book(otherwise=work)) as daemon:
+        file = daemon.home / "workspace" / "notes.txt"
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"hello")
+        async with daemon.client() as client:
+            begin = time.time() + 1
+            for number in range(10):
+                at = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(begin + number / 2))}
+                job = {"schedule": at, "prompt": f"job {number}", "channel": "web:c1", "missed": "once"}
+                await client.call("cron.add", **job)
+        while kills < 8:
+            await trio.sleep(choices.choice([0, 0.05, 0.3, 0.6, 0.9]) * choices.random())
+            daemon.kill()
+            kills += 1
+            await daemon.start()
+        async with daemon.client("web", "c1", lastSeq=0) as client:
+            replies = await client.replies(10, timeout=20)
+            await client.say("job 10")
+            replies.append(await client.reply())
+        assert [frame["seq"] for frame in replies] == list(range(1, 12))
+        assert sorted(frame["text"] for frame in replies) == sorted(f"job {number}" for number in range(11))
+        assert {tuple(file["name"] for file in frame["media"]) for frame in replies} == {("notes.txt",)}
+        assert {(job["runs"], job["over"]) for job in await jobs()} == {(1, True)}
