@@ -37,6 +37,7 @@ import trio
 
 from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import Media, Metadata
+from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
 from pegasus.redaction import Redactor
 from pegasus.tools.base import NO_CONTEXT, Illustrated, Labelled, Tool, ToolContext, ToolError, ToolOutcome
@@ -46,6 +47,8 @@ from pegasus.wire import encode_json, kind
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
+
+_log = get_logger("tools")
 
 DEFAULT_TIMEOUT: Final = 60.0
 """Seconds for one call, unless the settings say otherwise."""
@@ -208,7 +211,11 @@ class ToolExecutor:
             timeout = self._timeouts.get(tool.name, tool.timeout or self._timeout)
             outcome = await _run_prepared(tool, arguments, timeout, context)
         content = cut_result(self._redactor().apply(outcome.content), context.max_result, tool.more)
-        return attrs.evolve(outcome, content=content, duration_ms=round((trio.current_time() - start) * 1000))
+        milliseconds = round((trio.current_time() - start) * 1000)
+        _log.debug(
+            "tool call", tool=tool.name, failed=outcome.failed, ms=milliseconds
+        )  # arguments may hold what is private
+        return attrs.evolve(outcome, content=content, duration_ms=milliseconds)
 
     def _redactor(self) -> Redactor:
         """Return what masks the secrets of this moment. It is made anew only when they have changed."""

@@ -6,6 +6,7 @@ import pytest
 import trio
 
 from pegasus.models.base import ToolSpec
+from pegasus.observe import configure_logging, stop_logging
 from pegasus.tools import Tool, ToolContext, ToolError, ToolExecutor, cut_result, parameters
 
 
@@ -140,3 +141,18 @@ async def test_a_secret_is_masked_before_the_result_is_cut():
 
 async def test_what_is_too_short_to_be_a_secret_does_not_take_words_apart():
     assert await run_for_content(executor_for("a and b", "a", "", "and")) == '"a and b"'
+
+
+async def test_each_call_is_a_line_of_the_log_without_its_arguments(tmp_path):
+    async def run(arguments, context):
+        raise ToolError("no such place")
+
+    executor = ToolExecutor([tool("refuser", run)])
+    configure_logging(tmp_path / "log", level="debug")
+    try:
+        await executor.run(executor.get("refuser"), {"path": "private"}, ToolContext())
+    finally:
+        stop_logging()
+    [line] = [line for line in (tmp_path / "log").read_text().splitlines() if "refuser" in line]
+    assert line.split(" ", 1)[1].startswith("debug   tools: tool call tool=refuser failed=True ms=")
+    assert "private" not in line
