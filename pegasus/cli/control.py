@@ -103,7 +103,8 @@ def describe_refusal(error: Exception, method: str, params: Collection[str] = ()
     """Return what went wrong in a call, for a person: without the codes, method and parameter names of the protocol.
 
     A refused frame reads `bad_frame: tasks.show: taskId: there is no task 'x'`; of that only the last part is of use.
-    params: names of the parameters that were sent; a message may begin with one of them.
+    params: names of the parameters that were sent; a message may begin with one of them. It stays where the text says no more than
+    what was found: people know it as the option of that name.
     """
     if not isinstance(error, Refused):
         return str(error)
@@ -111,7 +112,7 @@ def describe_refusal(error: Exception, method: str, params: Collection[str] = ()
         return "the running daemon is of another version and does not know this command; restart it"
     message = error.message.removeprefix(f"{method}: ")
     name, colon, rest = message.partition(": ")
-    return rest if colon and name in params else message
+    return rest if colon and name in params and not rest.startswith("found") else message
 
 
 def query(

@@ -18,10 +18,11 @@ import trio.testing
 from actors import Child, Reply, open_supervisor, supervisor
 from actors.text import TreeView
 from pegasus.app import actor_json
-from pegasus.cli.control import show
+from pegasus.cli.control import describe_refusal, show
 from pegasus.cli.send import run_send
 from pegasus.cli.status import _write, actor_info, run_status, run_tree, status_text, tree_text
 from pegasus.cli.tasks import run_show
+from pegasus.client import Refused
 from pegasus.gateway import BadParams
 from pegasus.host import Home
 from pegasus.messages import ChannelInfo
@@ -417,3 +418,19 @@ async def test_watching_the_tree_goes_on_until_ctrl_c(home):
             err = b"".join([chunk async for chunk in process.stderr])
             assert (await process.wait(), err) == (0, b"")
     assert [json.loads(line) for line in seen.splitlines()[:2]] == [TREE, TREE]
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("tasks.show: taskId: there is no task 'x'", "there is no task 'x'"),
+        (
+            "cron.add: prompt: found nothing, allowed: what is to be done",
+            "prompt: found nothing, allowed: what is to be done",
+        ),
+        ("cron.add: at: found 'x', which is not in the future", "at: found 'x', which is not in the future"),
+    ],
+)
+def test_a_refusal_names_the_value_that_it_is_about_unless_its_text_does(message, told):
+    method = message.partition(": ")[0]
+    assert describe_refusal(Refused("bad_frame", message), method, ("taskId", "prompt")) == told
