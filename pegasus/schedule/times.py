@@ -23,7 +23,7 @@ from tzlocal import get_localzone_name
 LATEST: Final = 253_370_764_800_000
 """1 January 9999, ms. Calendars of Python end soon after it."""
 SHORTEST_INTERVAL: Final = 1.0
-"""Seconds of an interval at least: what a cron expression can say, too."""
+"""Seconds between two runs at least, as a cron expression can say too. A shorter interval is taken, and counts as this one."""
 LONGEST_INTERVAL: Final = 10 * 366 * 24 * 3600.0
 """Seconds of an interval at most: ten years."""
 
@@ -59,10 +59,8 @@ def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "",
     given = Schedule(" ".join(cron.split()), tz.strip(), every, at.strip())
     require_one_kind(given)
     if every:
-        if not (math.isfinite(every) and SHORTEST_INTERVAL <= every <= LONGEST_INTERVAL):
-            raise ScheduleError(
-                f"every: found {every!r}, allowed: {SHORTEST_INTERVAL:g} to {LONGEST_INTERVAL:.0f} seconds"
-            )
+        if not (math.isfinite(every) and 0 < every <= LONGEST_INTERVAL):
+            raise ScheduleError(f"every: found {every!r}, allowed: seconds above 0, at most {LONGEST_INTERVAL:.0f}")
         return Schedule(every=every)
     zone = given.tz or local_zone()
     if given.at:
@@ -100,7 +98,7 @@ def next_run(schedule: Schedule, after: int) -> int | None:
 
 
 def interval_ms(schedule: Schedule) -> int:
-    """Return the time between two runs of an interval. One that is too short, as an edited file may have, counts as the shortest."""
+    """Return the time between two runs of an interval, ms."""
     return round(max(SHORTEST_INTERVAL, schedule.every) * 1000)
 
 

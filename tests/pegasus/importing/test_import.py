@@ -212,7 +212,6 @@ REFUSED = [
     ("openclaw", openclaw_job("x", {"kind": "cron", "expr": "nonsense"}), "cron"),
     ("openclaw", openclaw_job("x", {"kind": "cron", "expr": "0 9 * * *", "tz": "Mars/Base"}), "IANA"),
     ("openclaw", openclaw_job("x", {"kind": "moon"}), "makes no sense"),
-    ("openclaw", openclaw_job("x", {"kind": "every", "everyMs": 1}), "every: found 0.001, allowed: 1 to"),
     ("openclaw", openclaw_job("x", CRON, payload={}), "no prompt"),
     ("nanobot", nanobot_job("x", CRON, kind="system_event"), "of the program itself"),
     ("hermes", hermes_job("x", CRON, script="evil.sh"), "runs a program"),

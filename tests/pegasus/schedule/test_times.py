@@ -63,7 +63,7 @@ def test_a_point_in_time_in_a_gap_is_the_moment_behind_it():
 
 def test_an_interval_is_counted_from_the_run_before():
     assert next_run(make_schedule(NOW, every=900), NOW) == NOW + 900_000
-    assert next_run(Schedule(every=0.0001), NOW) == NOW + 1000, "of an edited file: no flood of runs"
+    assert next_run(make_schedule(NOW, every=0.0001), NOW) == NOW + 1000, "no flood of runs"
     assert schedule_text(Schedule(every=0.0001)) == "every 1 s"
 
 
@@ -78,7 +78,6 @@ def test_an_interval_is_counted_from_the_run_before():
         ({"cron": "* * * * *", "tz": "Mars/Olympus"}, "tz"),
         ({"cron": "* * * * *", "tz": "../../etc/passwd"}, "tz"),
         ({"every": -1}, "every"),
-        ({"every": 0.001}, "every: found 0.001, allowed: 1 to"),
         ({"every": float("nan")}, "every"),
         ({"every": 1e12}, "every"),
         ({"at": "tomorrow"}, "at"),
