@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from pegasus.importing.findings import Findings, FoundJob, FoundSession
 from pegasus.importing.reading import CannotRead, ForeignFolder
-from pegasus.importing.shared import add_note, add_persona, add_settings, each_job, known_channels
+from pegasus.importing.shared import add_note, add_persona, add_settings, each_job, known_channels, prompt_of
 from pegasus.importing.texts import address_of, entry_of, shown_name, time_of
 from pegasus.messages import ChannelInfo, Metadata
 
@@ -133,12 +133,10 @@ def _decoded_calls(calls: object) -> object:
 
 
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
-    prompt = job.get("prompt")
     if job.get("script") or job.get("no_agent"):
         found.skip("job", origin, "it runs a program of that home")
         return
-    if not isinstance(prompt, str) or not prompt.strip():
-        found.skip("job", origin, "it has no prompt")
+    if not (prompt := prompt_of(found, origin, job.get("prompt"))):
         return
     schedule = _schedule(job["schedule"])
     if schedule is None:

@@ -23,6 +23,7 @@ from pegasus.importing.shared import (
     cron_values,
     each_job,
     known_channels,
+    prompt_of,
 )
 from pegasus.importing.texts import address_of, entry_of, json_lines, time_of
 from pegasus.messages import ChannelInfo, Metadata
@@ -99,12 +100,10 @@ def _session(origin: str, text: str) -> FoundSession:
 
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     payload: Any = job.get("payload") if isinstance(job.get("payload"), dict) else {}
-    prompt = payload.get("message")
     if payload.get("kind") == "system_event":
         found.skip("job", origin, "it is a job of the program itself")
         return
-    if not isinstance(prompt, str) or not prompt.strip():
-        found.skip("job", origin, "it has no prompt")
+    if not (prompt := prompt_of(found, origin, payload.get("message"))):
         return
     schedule, paused = cron_values(job.get("schedule"))
     if schedule is None:

@@ -23,6 +23,7 @@ from pegasus.importing.shared import (
     cron_values,
     each_job,
     known_channels,
+    prompt_of,
 )
 from pegasus.importing.texts import address_of, entry_of, json_lines, json_object, time_of
 from pegasus.messages import ChannelInfo, Metadata
@@ -107,9 +108,7 @@ def _is_call(block: object) -> bool:
 
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     payload: Any = job.get("payload") if isinstance(job.get("payload"), dict) else {}
-    prompt = payload.get("text") or payload.get("message")
-    if not isinstance(prompt, str) or not prompt.strip():
-        found.skip("job", origin, "it has no prompt")
+    if not (prompt := prompt_of(found, origin, payload.get("text") or payload.get("message"))):
         return
     schedule, paused = cron_values(job.get("schedule"))
     if schedule is None:

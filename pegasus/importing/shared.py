@@ -82,6 +82,14 @@ def each_job(found: Findings, folder: ForeignFolder, name: str) -> Iterator[tupl
             yield f"{name}: {number}", job
 
 
+def prompt_of(found: Findings, origin: str, prompt: object) -> str:
+    """Return what a job is to do; "" and a line of the report if it says nothing."""
+    if isinstance(prompt, str) and prompt.strip():
+        return prompt
+    found.skip("job", origin, "it has no prompt")
+    return ""
+
+
 def cron_values(schedule: Any) -> tuple[Metadata | None, list[str]]:
     """Return a schedule `{"kind": "at" | "every" | "cron", …}` as `draft_job` takes it, and what of it cannot be kept.
 
