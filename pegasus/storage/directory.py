@@ -23,6 +23,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 
+import attrs
+
 from pegasus.messages import Address, ChannelInfo, escape_field
 from pegasus.storage.messages import Post, Unroutable
 
@@ -110,7 +112,7 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
     if not post.channel_id:
         return Unroutable("channelId is missing", directory.newest())
     source = post.source
-    has_source_id = escape_field(source.channel_id) == escape_field(post.channel_id)
+    has_source_id = _is_alike(source.channel_id, post.channel_id)
     if has_source_id and _type_fits(source.type, post.channel_type):
         return _channel(source.address, post)  # most replies; looking through all addresses may take milliseconds
     alike = directory.with_id(post.channel_id)
@@ -134,7 +136,12 @@ def resolve(directory: Directory, post: Post) -> ChannelInfo | Unroutable:
 
 def _type_fits(type: str, given: str | None) -> bool:
     """Return whether the type is the given one, as it is or escaped; no given type fits all."""
-    return not given or type == given or escape_field(type) == escape_field(given)
+    return not given or _is_alike(type, given)
+
+
+def _is_alike(known: str, given: str) -> bool:
+    """Return whether both are the same, as they are or escaped."""
+    return known == given or escape_field(known) == escape_field(given)
 
 
 def _choose(fitting: list[Address], post: Post) -> Address | None:
@@ -153,12 +160,12 @@ def _choose(fitting: list[Address], post: Post) -> Address | None:
 
 def _channel(address: Address, post: Post) -> ChannelInfo:
     """Return the channel of a reply. User and thread of the source belong to the source's address only."""
-    if address != post.source.address:
-        return ChannelInfo(address.type, address.channel_id, None, post.reply_to or None)
-    thread = post.reply_to or None
-    if thread and post.source.reply_to and thread == escape_field(post.source.reply_to):
-        thread = post.source.reply_to
-    return ChannelInfo(address.type, address.channel_id, post.source.user_id, thread)
+    source, thread = post.source, post.reply_to or None
+    if address != source.address:
+        return ChannelInfo(address.type, address.channel_id, None, thread)
+    if thread == source.reply_to or (thread and source.reply_to and thread == escape_field(source.reply_to)):
+        return source
+    return attrs.evolve(source, reply_to=thread)
 
 
 def _reason(post: Post) -> str:

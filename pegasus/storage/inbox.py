@@ -15,39 +15,27 @@ A sender that did not get its answer sends the message again. So ids are remembe
 by address and id. A digest of 8 bytes stands for an id: it keeps 50,000 of them in about a megabyte, and among so many
 a new id is taken for an old one once in 10^14 times.
 
-**Order of a lane.** Due first is what was handed out already: its taker has crashed, or takes several items at a time.
-After those come the items of owners, then those of others, so that nobody can keep an owner from an answer, however much they
-send. While both wait, every OWNERS_IN_A_ROW + 1st item is one of the others, so that a busy owner keeps nobody out either.
-Each side has room of its own for `max_waiting` items: nobody else can fill an owner's.
-
-Within a side comes the item with the lowest *turn*, which is `n + priority × AGEING`:
-
-* among items of the same priority the oldest comes first;
-* an item that is one priority more urgent goes ahead of up to AGEING older ones;
-* no item waits for ever, since at most `priority × AGEING` younger ones can pass it, however many come.
-
-The rule needs no clock. In other lanes than "main" the priority does not count. A lane holds 2,000 items at most, so looking
-through all of them is quick enough to find the one that is due.
+Owners and others have room of their own in a lane: nobody else can fill an owner's. Which item is next is decided by the queue
+(`item_queue`).
 """
 
 from __future__ import annotations
 
 import base64
-import math
 import struct
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from itertools import chain, count, islice
-from typing import ClassVar, Final
+from itertools import chain, islice
+from typing import ClassVar
 
 import attrs
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
 from pegasus.storage.directory import Directory
+from pegasus.storage.item_queue import MAIN, ItemQueue, QueuedItem
 from pegasus.storage.messages import MAX_PRIORITY, Accepted, Overloaded
-from pegasus.storage.record_log import RecordLog, Staged, count_field, in_pieces
-from pegasus.storage.volume import Span
+from pegasus.storage.record_log import RecordLog, Report, Staged, count_field, in_pieces
+from pegasus.storage.volume import Disk, Span, Volume
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
 MAX_WAITING = 1_000
@@ -58,12 +46,6 @@ REMEMBERED_IDS = 50_000
 KEPT_LINE = 16 << 10
 """Bytes of the largest record whose message is held in memory; a larger one is read back from the file when it is due. A
 full lane takes 17 MiB at most."""
-OWNERS_IN_A_ROW: Final = 4
-"""Items of owners that are handed out one after the other while others wait."""
-AGEING: Final = 100
-"""Number of older items that one goes ahead of for each step of priority."""
-MAIN: Final = "main"
-"""The lane whose items the Main Agent thinks about, and the only one in which priorities count."""
 
 
 # ------------------------------------------------------------------ records, as far as they are needed at a start
@@ -131,35 +113,6 @@ class AddressesRecord:
     known: tuple[tuple[str, str], ...]
 
 
-@attrs.define(eq=False, repr=False)
-class QueuedItem:
-    """An accepted message that is not done."""
-
-    n: int
-    lane: str
-    priority: int
-    address: Address
-    digest: int
-    """Stands for the sender's id."""
-    span: Span
-    """Place of its record."""
-    message: InboundMessage | None = None
-    """None if it is to be read back from `span`."""
-    attempts: int = 0
-    """The number of times that it was handed out by this process."""
-    handed_out: float = math.inf
-    """Place among the items that were handed out, in the order in which they first were."""
-    is_owners: bool = False
-    """It is an owner's."""
-    sender: str = ""
-    """The sender, as `ChannelInfo.sender` names them."""
-
-    @property
-    def turn(self) -> tuple[float, int]:
-        """Sort key of the order of the lane."""
-        return self.handed_out, self.n + self.priority * AGEING if self.lane == MAIN else self.n
-
-
 class InboxLog(RecordLog[QueuedItem]):
     """The inbox as of its file, with its notes, and what is staged.
 
@@ -167,7 +120,7 @@ class InboxLog(RecordLog[QueuedItem]):
     >>> log.accept(message, "main", at=1_772_029_800_000)
     Accepted(n=1, duplicate=False)
     >>> log.written(offset)                     # after log.unwritten() has reached the disk
-    >>> log.hand_out(log.due("main"))
+    >>> log.queue.hand_out(log.queue.due("main"))
     >>> log.done(1)
     """
 
@@ -194,16 +147,8 @@ class InboxLog(RecordLog[QueuedItem]):
         """The last number that was given."""
         self._ids: dict[int, int] = {}
         """Number of the item by the digest of its id, oldest first."""
-        self._lanes: dict[str, dict[int, QueuedItem]] = {}
-        """The items of each lane by number, oldest first."""
-        self._by_address: dict[tuple[str, Address], dict[int, QueuedItem]] = {}
-        """The same items by lane and address, oldest first."""
-        self._sizes: Counter[tuple[str, bool]] = Counter()
-        """Number of items by lane and by whether they are an owner's."""
-        self._hand_outs = count()
-        """Numbers for `QueuedItem.handed_out`."""
-        self._owners_in_a_row: Counter[str] = Counter()
-        """Items of owners that were handed out since the last one of others, by lane. A restart begins anew."""
+        self.queue = ItemQueue()
+        """The items that are not done."""
 
     # ------------------------------------------------------------------ accepting
 
@@ -231,14 +176,15 @@ class InboxLog(RecordLog[QueuedItem]):
             return Accepted(self._ids[digest], duplicate=True)
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
-        is_owners, sender = owner or not priority, sender or message.channel.sender
+        channel, is_owners = message.channel, owner or not priority
+        sender, address = sender or channel.sender, channel.address
         staged = [
             each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
         ]
-        if (waiting := self._sizes[lane, is_owners] + len(staged)) >= self._max_waiting:
+        if (waiting := self.queue.sizes[lane, is_owners] + len(staged)) >= self._max_waiting:
             return Overloaded(waiting)
         if most:
-            items = chain(self._lanes.get(lane, {}).values(), staged)
+            items = chain(self.queue.of(lane), staged)
             if (waiting := sum(item.sender == sender and item.is_owners == is_owners for item in items)) >= most:
                 return Overloaded(waiting, of_sender=True)
         n = self._last_n + len(self.staged) + 1
@@ -248,7 +194,7 @@ class InboxLog(RecordLog[QueuedItem]):
             n,
             lane,
             priority,
-            message.channel.address,
+            address,
             digest,
             Span(0, len(line)),
             kept,
@@ -271,7 +217,7 @@ class InboxLog(RecordLog[QueuedItem]):
         If a crash loses the note, the item is handed out again, and the Main Agent recognises by its session what it has
         done.
         """
-        if self._remove(n):
+        if self.queue.remove(n):
             self.notes["done", n] = encode_line({"type": "done", "n": n})
 
     def connected(self, type: str, channel_id: str | None) -> None:
@@ -280,54 +226,20 @@ class InboxLog(RecordLog[QueuedItem]):
         if channel_id is not None and self._directory.saw(address := Address(type, channel_id)):
             self.notes[address] = encode_line({"type": "address", "channel": to_wire(address)})
 
-    # ------------------------------------------------------------------ handing out
+    # ------------------------------------------------------------------ reading back
 
-    def count_waiting(
-        self, address: Address | None = None, lane: str | None = None, priority: int | None = None
-    ) -> int:
-        """Return the number of items that are not done.
+    async def read_message(self, disk: Disk, report: Report, item: QueuedItem) -> InboundMessage | None:
+        """Return the message of an item that is not held in memory, None if it is not in the file any more: somebody has edited that.
 
-        address, lane: only those of this one; None = of all. priority: only those that are as urgent as that, or more; None = all.
+        Then it is reported and the item is done, so that it does not stop what comes after it.
         """
-        lanes = [self._of(name, address) for name in (self._lanes if lane is None else [lane])]
-        if priority is None:
-            return sum(map(len, lanes))
-        return sum(item.priority <= priority for items in lanes for item in items)
-
-    def due(self, lane: str, address: Address | None = None) -> QueuedItem | None:
-        """Return the item that is to be handed out now, by the order of the lane; of this address only, None = of any."""
-        items = self._of(lane, address)
-        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
-        if first is None or first.handed_out < math.inf or self._owners_in_a_row[lane] < OWNERS_IN_A_ROW:
-            return first
-        others = (item for item in items if not item.is_owners)
-        return min(others, key=lambda item: item.turn, default=first)
-
-    def due_chat(self, lane: str, except_for: Set[Address]) -> Address | None:
-        """Return the address of the item that would be handed out first if these addresses had none."""
-        items = [item for item in self._of(lane) if item.address not in except_for]
-        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
-        return None if first is None else first.address
-
-    def newer(self, address: Address, after: int) -> QueuedItem | None:
-        """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
-        items = self._of(MAIN, address)
-        return next((item for item in items if item.n > after and item.handed_out == math.inf), None)
-
-    def item(self, n: int) -> QueuedItem | None:
-        """Return the item of lane "main" with this number, if it is not done."""
-        return self._lanes.get(MAIN, {}).get(n)
-
-    def is_waiting(self, n: int) -> bool:
-        """Return whether the item with this number, of any lane, is not done."""
-        return any(n in lane for lane in self._lanes.values())
-
-    def hand_out(self, item: QueuedItem) -> None:
-        """Note that the item has a taker. Until it is done it is due before all that wait."""
-        item.attempts += 1
-        if item.handed_out == math.inf:
-            self._owners_in_a_row[item.lane] = self._owners_in_a_row[item.lane] + 1 if item.is_owners else 0
-        item.handed_out = min(item.handed_out, next(self._hand_outs))
+        [line] = await disk.run(Volume.read_spans, self.path, (item.span,))
+        try:
+            return message_in(line)
+        except (ValueError, KeyError, TypeError) as error:
+            report(f"{self.path}: item {item.n} was accepted but is not in the file any more ({error})")
+            self.done(item.n)
+            return None
 
     # ------------------------------------------------------------------ loading
 
@@ -347,18 +259,18 @@ class InboxLog(RecordLog[QueuedItem]):
         self._ids[digest] = n
         self.begin_above(n)
         self._directory.saw(channel.address)
-        if not any(n in items for items in self._lanes.values()):
+        if not self.queue.is_waiting(n):
             priority = int(min(max(0, record.rank), MAX_PRIORITY))
             is_owners, sender = record.owner or not priority, channel.sender
             item = QueuedItem(
                 n, record.lane, priority, channel.address, digest, span, is_owners=is_owners, sender=sender
             )
-            self._add(item)
+            self.queue.add(item)
 
     def _replay_done(self, record: DoneRecord, _: Span) -> None:
         """Remove an item. One without its message is no error: the message may have been in a line that was damaged."""
         self.begin_above(record.n)  # the number was given, even if the line of its message is damaged
-        self._remove(record.n)
+        self.queue.remove(record.n)
 
     def _replay_addresses(self, record: AddressesRecord, _: Span) -> None:
         """Take over the addresses of a rewrite, in their order."""
@@ -371,19 +283,20 @@ class InboxLog(RecordLog[QueuedItem]):
     def live_bytes(self) -> int:
         """About how many bytes the file would have after a rewrite."""
         addresses = sum(len(address.type) + len(address.channel_id) + 8 for address in self._directory)
-        items = sum(item.span.length for lane in self._lanes.values() for item in lane.values())
+        items = sum(item.span.length for item in self.queue)
         return items + 22 * len(self._ids) + addresses
 
     def _add_written(self, values: list[QueuedItem]) -> None:
         for item in values:
             self._last_n = item.n
             self._ids[item.digest] = item.n
-            self._add(item)
-            self._directory.saw(item.address)
         self._forget_old_ids()
+        for item in values:
+            self._directory.saw(item.address)
+            self.queue.add(item)
 
     def _kept(self) -> list[QueuedItem]:
-        return sorted(chain.from_iterable(map(dict.values, self._lanes.values())), key=lambda item: item.span)
+        return sorted(self.queue, key=lambda item: item.span)
 
     def _summary(self) -> list[bytes]:
         ids = (encode_line({"type": "ids", "packed": _pack(piece)}) for piece in in_pieces(self._ids.items()))
@@ -400,29 +313,6 @@ class InboxLog(RecordLog[QueuedItem]):
         ]
 
     # ------------------------------------------------------------------ inside
-
-    def _of(self, lane: str, address: Address | None = None) -> Collection[QueuedItem]:
-        """Return the items of a lane; of this address only, None = of all."""
-        if address is None:
-            return self._lanes.get(lane, {}).values()
-        return self._by_address.get((lane, address), {}).values()
-
-    def _add(self, item: QueuedItem) -> None:
-        self._lanes.setdefault(item.lane, {})[item.n] = item
-        self._by_address.setdefault((item.lane, item.address), {})[item.n] = item
-        self._sizes[item.lane, item.is_owners] += 1
-
-    def _remove(self, n: int) -> bool:
-        """Remove an item everywhere but from the ids, which are remembered for longer. Return whether there was one."""
-        for items in self._lanes.values():
-            if (item := items.pop(n, None)) is not None:
-                self._sizes[item.lane, item.is_owners] -= 1
-                of_address = self._by_address[item.lane, item.address]
-                del of_address[n]
-                if not of_address:
-                    del self._by_address[item.lane, item.address]
-                return True
-        return False
 
     def _forget_old_ids(self) -> None:
         """Forget ids in batches: a dict is slow to find its first key once many before it are gone."""

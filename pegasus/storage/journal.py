@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import trio
@@ -51,8 +52,8 @@ from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
-from pegasus.storage.inbox import MAIN, MAX_WAITING, InboxLog
-from pegasus.storage.item_queries import ItemQueries
+from pegasus.storage.inbox import MAX_WAITING, InboxLog
+from pegasus.storage.item_queue import MAIN, ItemQueries
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -72,8 +73,6 @@ from pegasus.storage.messages import (
     NextChat,
     NextItem,
     NextReplies,
-    Post,
-    PostResult,
     ReadFile,
     ReadFiles,
     RemoveOldFiles,
@@ -81,7 +80,6 @@ from pegasus.storage.messages import (
     StorageError,
     Take,
     TakeLease,
-    Unroutable,
     Waiting,
     WholeFile,
 )
@@ -200,14 +198,14 @@ class _Journal:
         """Known addresses: they come from accepted messages and connections, and replies go to them."""
         self._inbox = InboxLog(self._directory, max_waiting)
         self._outbox = OutboxLog()
-        self._items = ItemQueries(disk, self._inbox, report)
+        self._items = ItemQueries(self._inbox.queue, partial(self._inbox.read_message, disk, report))
         self._replies = ReplyQueries(disk, self._outbox, report)
         self._leases: dict[str, int] = {}
         """Fencing token of the newest lease of each file."""
         self._refusal = ""
         """The error of the last write, "" if it succeeded."""
-        self._has_grown = False
-        """Inbox or outbox was written to since rewriting them was last considered."""
+        self._may_rewrite = False
+        """A log was written to that has grown enough to be rewritten, if most of it is dead."""
         self._flush_at = math.inf
         """Time at which the notes are to be flushed; infinite if there are none."""
 
@@ -263,7 +261,7 @@ class _Journal:
         if self._flush_at <= trio.current_time():
             await self.flush()
             self._flush_at = math.inf
-        if self._has_grown:
+        if self._may_rewrite:
             await self._rewrite()
         if self._items.is_due:
             await self._items.answer()
@@ -325,7 +323,7 @@ class _Journal:
         try:
             match query:
                 case Waiting(reply, address, lane, priority):
-                    reply.send(self._inbox.count_waiting(address, lane, priority))
+                    reply.send(self._inbox.queue.count_waiting(address, lane, priority))
                 case KnownAddresses(reply):
                     reply.send(self._directory.newest())
                 case _:
@@ -395,12 +393,12 @@ class _Journal:
                 self._refusal = str(error)
                 return error
             self._refusal = ""
-            self._has_grown |= has_inbox or has_outbox
             if has_inbox:
                 inbox.written(offsets[0])
                 self._items.is_due = True
             if has_outbox:
                 self._replies.add(outbox.written(offsets[-1]))
+            self._may_rewrite = inbox.size > inbox.rewrite_above or outbox.size > outbox.rewrite_above
         for request, answer in answers:
             reply: Reply[Any] = request.reply
             if isinstance(answer, Exception):
@@ -416,34 +414,29 @@ class _Journal:
 
     def _stage(self, request: Request, batch: Batch) -> object:
         """Return the answer to be given after the write, or an error. With an error nothing of the request is staged."""
-        staged_replies = len(self._outbox.staged)
+        outbox = self._outbox
+        staged_replies = len(outbox.staged)
         try:
             if isinstance(request, Accept):
                 limits = request.owner, request.sender, request.most
                 return self._inbox.accept(request.message, request.lane, self._clock(), request.priority, *limits)
             check_paths(path for path, _ in request.appends)
             self._check_lease(request.lease)
-            results = tuple(map(self._stage_post, request.posts))
+            results = [outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts]
             batch.add(request.appends)
-            return results
+            return tuple(results)
         except (TypeError, ValueError) as error:
-            self._outbox.drop_staged(keep=staged_replies)
+            outbox.drop_staged(keep=staged_replies)
             return ValueError(f"cannot be written: {error}")
         except LeaseLost as error:
             return error
-
-    def _stage_post(self, post: Post) -> PostResult:
-        """Stage a reply. A key that is known gets its reply also when the address could not be resolved any more."""
-        known = self._outbox.find(post.key)
-        channel = resolve(self._directory, post) if known is None else known.channel
-        return channel if isinstance(channel, Unroutable) else self._outbox.post(post, channel, self._clock())
 
     # ------------------------------------------------------------------ rewriting
 
     async def _rewrite(self, damaged: Sequence[RecordLog[Any]] = ()) -> None:
         """Rewrite the logs that are mostly dead, and those with damage. A refusal is reported and leaves the file."""
         logs: tuple[RecordLog[Any], ...] = (self._outbox, self._inbox)
-        self._has_grown = False
+        self._may_rewrite = False
         for log in logs:
             if not log.should_rewrite() and log not in damaged:
                 continue

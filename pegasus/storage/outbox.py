@@ -38,7 +38,7 @@ import attrs
 from pegasus.formatting import truncate
 from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, OutboundMessage
 from pegasus.storage.carried_lines import NOTHING_CARRIED, SETTLED, CarriedLines, CarriedRuns
-from pegasus.storage.messages import Post
+from pegasus.storage.messages import Post, PostResult, Unroutable
 from pegasus.storage.record_log import RecordLog, Rewrite, Staged, count_field, in_pieces
 from pegasus.storage.volume import Span
 from pegasus.wire import encode_line, require_number, to_wire
@@ -182,8 +182,10 @@ class OutboxLog(RecordLog[StoredReply]):
 
     # ------------------------------------------------------------------ posting
 
-    def post(self, post: Post, channel: ChannelInfo, at: int) -> OutboundMessage:
+    def post(self, post: Post, channel: ChannelInfo | Unroutable, at: int) -> PostResult:
         """Stage a reply to `channel`, or return the one that its key was given before. at: wall clock, ms.
+
+        An Unroutable is the answer, unless the key is known: its reply may go to an address that could not be resolved any more.
 
         Raises TypeError or ValueError if it cannot be written as JSON. Then nothing has changed.
         """
@@ -191,6 +193,8 @@ class OutboxLog(RecordLog[StoredReply]):
         known = self.find(post.key)
         if known is not None:
             return OutboundMessage(post.text, known.channel, known.seq, post.metadata, files=post.files)
+        if isinstance(channel, Unroutable):
+            return channel
         address = channel.address
         staged = (reply for reply, _ in reversed(self.staged.values()) if reply.channel.address == address)
         latest = next(staged, None)

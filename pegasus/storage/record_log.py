@@ -111,8 +111,8 @@ class RecordLog(ABC, Generic[V]):
         """Records that may be written later. One takes the place of another with the same key."""
         self._replays = replays
         """How to apply a record, by its type."""
-        self._considered_size = 0
-        """Size of the file when rewriting it was last considered."""
+        self.rewrite_above = SMALL
+        """Size above which rewriting the file is considered."""
 
     # ------------------------------------------------------------------ writing
 
@@ -190,11 +190,11 @@ class RecordLog(ABC, Generic[V]):
 
     def should_rewrite(self) -> bool:
         """Return whether more than half of the file is dead and it has grown enough since the last time."""
-        return self.size - self._considered_size > SMALL and self.size > 2 * self.live_bytes
+        return self.size > self.rewrite_above and self.size > 2 * self.live_bytes
 
     def considered(self) -> None:
         """Note that a rewrite was done or has failed, so that it is not tried again at once."""
-        self._considered_size = self.size
+        self.rewrite_above = self.size + SMALL
 
     def plan_rewrite(self) -> Rewrite[V]:
         """Return what the file is to hold instead. Only while nothing is staged."""

@@ -168,13 +168,13 @@ async def test_a_reply_that_was_cut_short_carries_nothing(start):
 
 async def test_a_rewritten_outbox_does_not_carry_them_again(start, monkeypatch):
     """A reply that nobody has acknowledged is copied with what it carried, which may be out of date by then."""
+    monkeypatch.setattr(record_log, "SMALL", 100)
     disk = old_disk(CARRYING)
     async with start(disk) as journal:
         await journal.ask(ReplaceFile, SESSION, b"mine\n")
         for n in range(40):
             await journal.post(f"other{n}", WEB)
         await journal.tell(Acknowledge(WEB.address, 40))
-        monkeypatch.setattr(record_log, "SMALL", 100)
         await journal.post("last")
         assert await journal.ask(Posted, ("none",)) == (None,)  # it is rewritten by then
         assert b'"key":"other1"' not in disk.content(OUTBOX)

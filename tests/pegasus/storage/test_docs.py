@@ -33,8 +33,8 @@ def replayed(log, data):
 def test_the_inbox_as_shown():
     directory = Directory()
     log = replayed(InboxLog(directory), block("inbox"))
-    assert log.due("control").n == 43
-    assert (log.due("main").n, log.due("main").priority) == (44, 2)
+    assert log.queue.due("control").n == 43
+    assert (log.queue.due("main").n, log.queue.due("main").priority) == (44, 2)
     assert list(directory) == [Address("slack", "#general"), Address("cli", "main"), Address("web", "c1")]
     assert log._ids[1] == 41
 

@@ -32,7 +32,7 @@ class File(LogFile):
 
     def texts(self, lane="main"):
         """What is waiting in the lane, read from the file."""
-        return [self.read(pending) for pending in self.log._lanes.get(lane, {}).values()]
+        return [self.read(pending) for pending in self.log.queue.of(lane)]
 
     def read(self, pending):
         return message_in(self.part(pending.span)).id
@@ -46,7 +46,7 @@ def state(file):
         list(log._ids.items()),
         {
             name: [(p.n, p.priority, p.span, p.turn) for p in items.values()]
-            for name, items in log._lanes.items()
+            for name, items in log.queue._lanes.items()
             if items
         },
         dict(log.notes),
@@ -60,10 +60,10 @@ def state(file):
 def test_items_are_numbered_and_taken_in_order():
     file = File()
     assert [file.accept(id) for id in "abc"] == [Accepted(n, duplicate=False) for n in (1, 2, 3)]
-    assert file.log.due("main").message == message("a")
+    assert file.log.queue.due("main").message == message("a")
     file.log.done(1)
-    assert file.log.due("main").message == message("b")
-    assert file.log.count_waiting() == 2
+    assert file.log.queue.due("main").message == message("b")
+    assert file.log.queue.count_waiting() == 2
 
 
 def test_the_same_id_again_is_the_same_message():
@@ -72,7 +72,7 @@ def test_the_same_id_again_is_the_same_message():
     assert file.accept("a") == Accepted(1, duplicate=True)
     file.log.done(1)
     assert file.accept("a", text="other words") == Accepted(1, duplicate=True)
-    assert file.log.count_waiting() == 0
+    assert file.log.queue.count_waiting() == 0
 
 
 def test_the_same_id_twice_in_one_batch_is_one_message():
@@ -80,7 +80,7 @@ def test_the_same_id_twice_in_one_batch_is_one_message():
     assert not file.log.accept(message("a"), "main", AT).duplicate
     assert file.log.accept(message("a"), "main", AT).duplicate
     file.write()
-    assert file.log.count_waiting() == 1
+    assert file.log.queue.count_waiting() == 1
 
 
 @pytest.mark.parametrize("other", [("web", "c2"), ("cli", "c1"), ("we", "bc1"), ("web1", "c")])
@@ -101,9 +101,9 @@ def test_lanes_are_apart():
     file = File()
     file.accept("a")
     file.accept("/stop", "control")
-    assert file.log.due("control").n == 2
-    assert file.log.due("main").n == 1
-    assert file.log.due("elsewhere") is None
+    assert file.log.queue.due("control").n == 2
+    assert file.log.queue.due("main").n == 1
+    assert file.log.queue.due("elsewhere") is None
 
 
 def test_beyond_max_waiting_a_lane_is_overloaded_but_knows_what_it_has():
@@ -141,7 +141,7 @@ def test_the_priority_survives_a_reload_and_a_compaction():
     file.write()
     for again in (file.reload(), (file.compact(), file.reload())[1]):
         order = []
-        while pending := again.log.due("main"):
+        while pending := again.log.queue.due("main"):
             order.append((again.read(pending), pending.priority))
             again.log.done(pending.n)
         assert order == [("d", 1), ("b", 2), ("a", 9)]
@@ -155,7 +155,7 @@ def test_a_priority_of_another_version_is_brought_within_limits():
     )
     file = File(data)
     assert file.problems == []
-    assert [file.log.item(n).priority for n in (1, 2, 3)] == [0, 9, 9]
+    assert [file.log.queue.item(n).priority for n in (1, 2, 3)] == [0, 9, 9]
 
 
 def test_only_so_many_ids_are_recognised():
@@ -185,7 +185,7 @@ def test_large_messages_are_not_held_in_memory():
     file = File()
     for id, size in (("a", 3_000), ("b", 30_000), ("c", 3_000)):
         file.accept(id, text="x" * size)
-    assert [file.log.item(n).message is not None for n in (1, 2, 3)] == [True, False, True]
+    assert [file.log.queue.item(n).message is not None for n in (1, 2, 3)] == [True, False, True]
     assert file.texts() == list("abc")
 
 
@@ -287,8 +287,8 @@ def test_attempts_begin_anew_in_a_new_process():
     file = File()
     file.accept("a")
     for _ in range(2):
-        file.log.hand_out(file.log.due("main"))
-    assert file.reload().log.due("main").attempts == 0
+        file.log.queue.hand_out(file.log.queue.due("main"))
+    assert file.reload().log.queue.due("main").attempts == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.storage.directory import Directory
-from pegasus.storage.inbox import AGEING, MAIN, OWNERS_IN_A_ROW, InboxLog
+from pegasus.storage.inbox import InboxLog
+from pegasus.storage.item_queue import AGEING, MAIN, OWNERS_IN_A_ROW
 from pegasus.storage.messages import Overloaded
 
 from .conftest import AT
@@ -33,19 +34,19 @@ class Lane:
         return answer
 
     def due(self):
-        return self.log.due(self.name)
+        return self.log.queue.due(self.name)
 
     def get(self, n):
-        return self.log.item(n)
+        return self.log.queue.item(n)
 
     def remove(self, n):
         self.log.done(n)
 
     def hand_out(self, n):
-        self.log.hand_out(self.log.item(n))
+        self.log.queue.hand_out(self.log.queue.item(n))
 
     def oldest_of(self, address, after):
-        return self.log.newer(address, after)
+        return self.log.queue.newer(address, after)
 
 
 def lane_of(*items, name=MAIN):
@@ -216,5 +217,5 @@ def test_a_lane_is_what_sorting_everything_says(script, after):
         assert numbers(lane.due()) == [naive.due()]
         for address in (ANN, BOB):
             assert numbers(lane.oldest_of(address, after)) == [naive.oldest_of(address, after)]
-        assert lane.log.count_waiting() == len(naive.items)
+        assert lane.log.queue.count_waiting() == len(naive.items)
     assert len(drained(lane)) == len(naive.items)

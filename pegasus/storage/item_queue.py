@@ -1,0 +1,258 @@
+"""The queue: items that are not done, which of them is next, and the queries that wait for one.
+
+**Order of a lane.** Due first is what was handed out already: its taker has crashed, or takes several items at a time.
+After those come the items of owners, then those of others, so that nobody can keep an owner from an answer, however much they
+send. While both wait, every OWNERS_IN_A_ROW + 1st item is one of the others, so that a busy owner keeps nobody out either.
+
+Within a side comes the item with the lowest *turn*, which is `n + priority × AGEING`:
+
+* among items of the same priority the oldest comes first;
+* an item that is one priority more urgent goes ahead of up to AGEING older ones;
+* no item waits for ever, since at most `priority × AGEING` younger ones can pass it, however many come.
+
+The rule needs no clock. In other lanes than "main" the priority does not count. A lane holds 2,000 items at most, so looking
+through all of them is quick enough to find the one that is due.
+
+**Handing out.** Nothing is handed out that is not on disk. There is one taker for each lane, or for each lane of an address: a second
+query comes from a new incarnation of that actor, whose predecessor has crashed; it takes over, and the old query fails
+instead of swallowing an item.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Set
+from itertools import chain, count
+from typing import Final, TypeAlias
+
+import attrs
+
+from pegasus.messages import Address, InboundMessage
+from pegasus.storage.messages import Item, ItemDone, Newer, NextChat, NextItem, StorageError, Take
+from pegasus.storage.volume import Span
+
+OWNERS_IN_A_ROW: Final = 4
+"""Items of owners that are handed out one after the other while others wait."""
+AGEING: Final = 100
+"""Number of older items that one goes ahead of for each step of priority."""
+MAIN: Final = "main"
+"""The lane whose items the Main Agent thinks about, and the only one in which priorities count."""
+
+ItemQuery: TypeAlias = NextItem | NextChat | Newer | Take | ItemDone
+
+_ORDER = (Take, NextItem, NextChat, Newer, ItemDone)
+"""Order in which queries are answered. `Take` comes before `NextItem`, so that an item which is asked for by its number is
+not handed to somebody else first. `Newer` comes after both, because it only shows items that nobody has taken."""
+
+
+@attrs.define(eq=False, repr=False)
+class QueuedItem:
+    """An accepted message that is not done."""
+
+    n: int
+    lane: str
+    priority: int
+    address: Address
+    digest: int
+    """Stands for the sender's id."""
+    span: Span
+    """Place of its record."""
+    message: InboundMessage | None = None
+    """None if it is to be read back from `span`."""
+    attempts: int = 0
+    """The number of times that it was handed out by this process."""
+    handed_out: float = math.inf
+    """Place among the items that were handed out, in the order in which they first were."""
+    is_owners: bool = False
+    """It is an owner's."""
+    sender: str = ""
+    """The sender, as `ChannelInfo.sender` names them."""
+
+    @property
+    def turn(self) -> tuple[float, int]:
+        """Sort key of the order of the lane."""
+        return self.handed_out, self.n + self.priority * AGEING if self.lane == MAIN else self.n
+
+
+class ItemQueue:
+    """The items that are not done, by lane and address. The inbox adds and removes them.
+
+    >>> queue = ItemQueue()
+    >>> queue.add(QueuedItem(1, "main", 0, Address("web", "c1"), digest, span))
+    >>> queue.hand_out(queue.due("main"))
+    >>> queue.remove(1)
+    """
+
+    def __init__(self) -> None:
+        self.sizes: Counter[tuple[str, bool]] = Counter()
+        """Number of items by lane and by whether they are an owner's."""
+        self._lanes: dict[str, dict[int, QueuedItem]] = {}
+        """The items of each lane by number, oldest first."""
+        self._by_address: dict[tuple[str, Address], dict[int, QueuedItem]] = {}
+        """The same items by lane and address, oldest first."""
+        self._hand_outs = count()
+        """Numbers for `QueuedItem.handed_out`."""
+        self._owners_in_a_row: Counter[str] = Counter()
+        """Items of owners that were handed out since the last one of others, by lane. A restart begins anew."""
+
+    def __iter__(self) -> Iterator[QueuedItem]:
+        """Iterate over the items of all lanes."""
+        return chain.from_iterable(items.values() for items in self._lanes.values())
+
+    def add(self, item: QueuedItem) -> None:
+        """Add an item, behind those of its lane."""
+        self._lanes.setdefault(item.lane, {})[item.n] = item
+        self._by_address.setdefault((item.lane, item.address), {})[item.n] = item
+        self.sizes[item.lane, item.is_owners] += 1
+
+    def remove(self, n: int) -> bool:
+        """Remove the item with this number. Return whether there was one."""
+        for items in self._lanes.values():
+            if (item := items.pop(n, None)) is not None:
+                self.sizes[item.lane, item.is_owners] -= 1
+                of_address = self._by_address[item.lane, item.address]
+                del of_address[n]
+                if not of_address:
+                    del self._by_address[item.lane, item.address]
+                return True
+        return False
+
+    # ------------------------------------------------------------------ asking
+
+    def of(self, lane: str, address: Address | None = None) -> Collection[QueuedItem]:
+        """Return the items of a lane; of this address only, None = of all."""
+        if address is None:
+            return self._lanes.get(lane, {}).values()
+        return self._by_address.get((lane, address), {}).values()
+
+    def count_waiting(
+        self, address: Address | None = None, lane: str | None = None, priority: int | None = None
+    ) -> int:
+        """Return the number of items that are not done.
+
+        address, lane: only those of this one; None = of all. priority: only those that are as urgent as that, or more; None = all.
+        """
+        lanes = [self.of(name, address) for name in (self._lanes if lane is None else [lane])]
+        if priority is None:
+            return sum(map(len, lanes))
+        return sum(item.priority <= priority for items in lanes for item in items)
+
+    def due(self, lane: str, address: Address | None = None) -> QueuedItem | None:
+        """Return the item that is to be handed out now, by the order of the lane; of this address only, None = of any."""
+        items = self.of(lane, address)
+        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
+        if first is None or first.handed_out < math.inf or self._owners_in_a_row[lane] < OWNERS_IN_A_ROW:
+            return first
+        others = (item for item in items if not item.is_owners)
+        return min(others, key=lambda item: item.turn, default=first)
+
+    def due_chat(self, lane: str, except_for: Set[Address]) -> Address | None:
+        """Return the address of the item that would be handed out first if these addresses had none."""
+        items = [item for item in self.of(lane) if item.address not in except_for]
+        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
+        return None if first is None else first.address
+
+    def newer(self, address: Address, after: int) -> QueuedItem | None:
+        """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
+        items = self.of(MAIN, address)
+        return next((item for item in items if item.n > after and item.handed_out == math.inf), None)
+
+    def item(self, n: int) -> QueuedItem | None:
+        """Return the item of lane "main" with this number, if it is not done."""
+        return self._lanes.get(MAIN, {}).get(n)
+
+    def is_waiting(self, n: int) -> bool:
+        """Return whether the item with this number, of any lane, is not done."""
+        return any(n in lane for lane in self._lanes.values())
+
+    def hand_out(self, item: QueuedItem) -> None:
+        """Note that the item has a taker. Until it is done it is due before all that wait."""
+        item.attempts += 1
+        if item.handed_out == math.inf:
+            self._owners_in_a_row[item.lane] = self._owners_in_a_row[item.lane] + 1 if item.is_owners else 0
+        item.handed_out = min(item.handed_out, next(self._hand_outs))
+
+
+class ItemQueries:
+    """Queries for items that were not answered yet.
+
+    Handing out is not durable. An item counts as handed out until it is done; a taker that crashes gets it again. An
+    asker that has left (its task was cancelled) is skipped, and nothing counts as handed out to it.
+
+    >>> queries.keep(NextItem(reply))
+    >>> await queries.answer()
+    """
+
+    def __init__(self, queue: ItemQueue, read: Callable[[QueuedItem], Awaitable[InboundMessage | None]]) -> None:
+        self._queue = queue
+        """The items; only who has taken an item is changed."""
+        self._read = read
+        """Reads a message back that is not held in memory. None: it is not in its file any more, and the item is done."""
+        self.open: list[ItemQuery] = []
+        """Queries in the order in which they came."""
+        self.is_due = False
+        """A query has come, or the items have changed, since the last `answer`: it may find something."""
+
+    def keep(self, query: ItemQuery) -> None:
+        """Keep a query until the next `answer`. An earlier one that it replaces fails."""
+        for other in self.open:
+            if _is_replaced(other, query):
+                self.open.remove(other)
+                other.reply.fail(StorageError(f"another {type(other).__name__} has taken the place of this one"))
+                break
+        self.open.append(query)
+        self.is_due = True
+
+    async def answer(self) -> None:
+        """Answer the queries that can be answered now, to be called after each batch while `is_due`."""
+        queries, self.open, self.is_due = self.open, [], False
+        for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
+            try:
+                if not query.reply.abandoned and not await self._answer(query):
+                    self.open.append(query)
+            except StorageError as error:
+                query.reply.fail(error)
+
+    async def _answer(self, query: ItemQuery) -> bool:
+        """Answer with the item that is asked for. Return False if there is none, and the asker waits for one."""
+        if isinstance(query, ItemDone):
+            if self._queue.is_waiting(query.n):
+                return False
+            query.reply.send(None)
+            return True
+        if isinstance(query, NextChat):
+            chats = (self._queue.due_chat(lane, query.except_for) for lane in query.lanes)
+            if (address := next(filter(None, chats), None)) is not None:
+                query.reply.send(address)
+            return address is not None
+        while (item := self._find(query)) is not None:
+            message = item.message or await self._read(item)
+            if message is not None:
+                if not isinstance(query, Newer) and not query.reply.abandoned:
+                    self._queue.hand_out(item)
+                query.reply.send(Item(item.n, message, item.attempts, item.priority))
+                return True
+        if isinstance(query, NextItem) or (isinstance(query, Newer) and query.wait):
+            return False
+        query.reply.send(None)
+        return True
+
+    def _find(self, query: NextItem | Newer | Take) -> QueuedItem | None:
+        match query:
+            case NextItem():
+                return self._queue.due(query.lane, query.address)
+            case Take():
+                return self._queue.item(query.n)
+            case Newer():
+                return self._queue.newer(query.address, query.after)
+
+
+def _is_replaced(query: ItemQuery, by: ItemQuery) -> bool:
+    """Return whether a later query of the same kind takes the place of this one."""
+    match query, by:
+        case NextItem(_, lane, address), NextItem(_, by_lane, by_address):
+            return (lane, address) == (by_lane, by_address)
+        case NextChat(), NextChat():
+            return True
+    return False
