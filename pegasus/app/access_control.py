@@ -14,6 +14,7 @@ from pegasus.gateway import Caller, Method, NotAllowed, Params
 from pegasus.intake import PairingBook, PairingRefused, access_view, add_token
 from pegasus.messages import Json
 from pegasus.policy import TokenBook, TokenRefused, tokens_view
+from pegasus.settings import InForce
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -62,13 +63,13 @@ class PairingMethods:
 
     Only owners let people in.
 
-        pairing = PairingMethods(book, owners=("cli:*",))
+        pairing = PairingMethods(book, owners=InForce(("cli:*",)))
         await pairing.approve(caller, {"code": "7KQ2MX4P"})
     """
 
     book: PairingBook
     """The people and the codes."""
-    owners: Collection[str]
+    owners: InForce[Collection[str]]
     """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:
@@ -77,19 +78,19 @@ class PairingMethods:
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return the people who were let in, and the open codes."""
-        require_owner(caller, self.owners, "lets people in")
+        require_owner(caller, self.owners.now, "lets people in")
         return access_view(*self.book.view())
 
     async def approve(self, caller: Caller, params: Params) -> Json:
         """Let in the person who has `code`; return who that is."""
-        require_owner(caller, self.owners, "lets people in")
+        require_owner(caller, self.owners.now, "lets people in")
         code = require_text(params, "code")
         with bad_params_for(PairingRefused):
             return {"who": await self.book.approve(code, f"{caller.type}:{caller.channel_id or ''}")}
 
     async def revoke(self, caller: Caller, params: Params) -> Json:
         """Let in `who` no more."""
-        require_owner(caller, self.owners, "lets people in")
+        require_owner(caller, self.owners.now, "lets people in")
         who = require_text(params, "who")
         with bad_params_for(PairingRefused):
             await self.book.revoke(who)

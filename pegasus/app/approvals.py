@@ -52,7 +52,7 @@ from pegasus.policy import (
     shown_subject,
 )
 from pegasus.redaction import Redactor
-from pegasus.settings import PolicySettings
+from pegasus.settings import InForce, PolicySettings
 from pegasus.storage import Commit, JournalMessage, Post, Unroutable
 from pegasus.tasks import (
     FOR_APPROVAL,
@@ -92,11 +92,11 @@ class ApprovalDesk:
     """Shows approvals to owners who are connected."""
     clock: Callable[[], int]
     """Wall clock, ms."""
-    owners: Collection[str]
+    owners: InForce[Collection[str]]
     """The setting `agent.owners`."""
-    policy: PolicySettings = attrs.field(factory=PolicySettings)
+    policy: InForce[PolicySettings] = attrs.field(factory=lambda: InForce(PolicySettings()))
     """The settings [policy], for `owner_channel`."""
-    adapters: Collection[Ref[AdapterMessage]] = ()
+    adapters: InForce[Collection[Ref[AdapterMessage]]] = attrs.field(factory=lambda: InForce(()))
     """Adapters of chat services, which show answers."""
     secrets: Callable[[], Iterable[str]] = tuple
     """Returns the texts that no service of others may get; a reload may change them."""
@@ -112,7 +112,7 @@ class ApprovalDesk:
         with suppress(ActorError):  # nobody is connected while the gateway does not run
             self.gateway.tell_nowait(notice_of(approval))
         if not approval.is_open:
-            for adapter in self.adapters:  # the message with the buttons shows the answer
+            for adapter in self.adapters.now:  # the message with the buttons shows the answer
                 with suppress(ActorError):
                     adapter.tell_nowait(notice_of(approval))
         if not approval.request.task_id:
@@ -181,9 +181,9 @@ class ApprovalDesk:
     def _channel_of(self, approval: Approval) -> ChannelInfo | None:
         """Return the channel where an owner is asked, None if only those who are connected are."""
         channel = approval.request.channel
-        if channel is not None and approval.request.who is Role.OWNER and is_owner(channel, self.owners):
+        if channel is not None and approval.request.who is Role.OWNER and is_owner(channel, self.owners.now):
             return channel
-        owner = Address.parse(self.policy.owner_channel)
+        owner = Address.parse(self.policy.now.owner_channel)
         return ChannelInfo(owner.type, owner.channel_id) if owner is not None else None
 
     async def open_notices(self) -> Sequence[ApprovalNotice]:
@@ -196,7 +196,7 @@ class ApprovalDesk:
 
     async def answer_command(self, message: InboundMessage) -> str:
         """Return the answer to /approve or /deny. Raises StorageError."""
-        if not sender_of(message, self.owners).is_owner:
+        if not sender_of(message, self.owners.now).is_owner:
             return "Only my owner may decide about that."
         command, *words = sanitize_for_prompt(message.text).split(None, 2)
         if not words:
@@ -256,7 +256,7 @@ class ApprovalDesk:
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Answer `approvals.list`: all calls that wait, for owners only."""
-        require_owner(caller, self.owners, "may see and decide about approvals")
+        require_owner(caller, self.owners.now, "may see and decide about approvals")
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         return {"approvals": [to_wire(notice_of(approval)) for approval in waiting]}
 
@@ -265,7 +265,7 @@ class ApprovalDesk:
 
         A yes has the `scope` "once" or "always", and the `values` of a question's form by name; a no may have a `reason`.
         """
-        require_owner(caller, self.owners, "may see and decide about approvals")
+        require_owner(caller, self.owners.now, "may see and decide about approvals")
         decision, scope = params.get("decision"), params.get("scope") or "once"
         if decision not in ("allow", "deny"):
             raise BadParams(f'decision: found {decision!r:.40}, allowed: "allow" or "deny"')

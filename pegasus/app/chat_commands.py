@@ -61,7 +61,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
         used, switch = await model_of(message), switch_of(message)
         if switch is None:
             return f"I use {used.name}.\n{how_it_speaks(used)}"
-        argument, is_by_owner = argument_of(message), sender_of(message, owners).is_owner
+        argument, is_by_owner = argument_of(message), sender_of(message, owners.now).is_owner
         answer = await model_command(argument, switch, owner=is_by_owner)  # may end with a list: a blank line follows
         return f"{answer}\n\n{how_it_speaks(used)}" if is_by_owner or not argument.strip() else answer
 
@@ -72,7 +72,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
         if not wanted:
             usage = f"/speech {' | '.join(SPEECHES)} changes it for this model."
             return f"{used.name}: {how_it_speaks(used)}\n{usage}"
-        if not sender_of(message, owners).is_owner:
+        if not sender_of(message, owners.now).is_owner:
             return "Only my owner may change how I speak."
         if wanted not in SPEECHES:
             return f"/speech: found {truncate(wanted, 40)!r}; allowed: {', '.join(SPEECHES)}."
@@ -85,12 +85,12 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
 
     async def persona(message: InboundMessage) -> str:
         """Show the persona and its proposals or, for an owner, decide about them."""
-        listed = owners if sender_of(message, owners).is_owner else ()
-        return await persona_answer(services.evolution, environment.persona, listed, message.text, message.channel)
+        listed = owners.now if sender_of(message, owners.now).is_owner else ()
+        return await persona_answer(services.evolution, environment.persona.now, listed, message.text, message.channel)
 
     async def pair(message: InboundMessage) -> str:
         """Show who wants to be let in or, by a code, let somebody in."""
-        if not sender_of(message, owners).is_owner:
+        if not sender_of(message, owners.now).is_owner:
             return "Only my owner lets people in."
         book, by = environment.pairing, f"{message.channel.type}:{message.channel.channel_id}"
         try:
@@ -113,7 +113,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
         "/persona": persona,
         "/pair": pair,
     }
-    answers[SKILLS] = lambda message: skills_answer(environment.skills, owners, environment.clock, message)
+    answers[SKILLS] = lambda message: skills_answer(environment.skills, owners.now, environment.clock, message)
     answers |= dict.fromkeys((APPROVE, DENY), services.approvals.answer_command)
     if services.agent.work is not None:
         answers[TASKS] = TaskCommand(services.agent.work.agent, environment.clock, owners).answer

@@ -35,6 +35,7 @@ from pegasus.memory import view_of as change_view
 from pegasus.messages import Json
 from pegasus.models import ModelService
 from pegasus.sandbox import NO_SANDBOX, Sandbox
+from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, Waiting
 from pegasus.tools import found_json
 from pegasus.wire import camel
@@ -162,22 +163,22 @@ class PersonaMethods:
 
     Only owners may call them (`Caller.is_owner`).
 
-        persona = PersonaMethods(evolution, in_force, owners=("telegram:42",))
+        persona = PersonaMethods(evolution, InForce(persona), owners=InForce(("telegram:42",)))
         await persona.accept(caller, {"n": 3})
     """
 
     evolution: Evolution
     """Proposals and decisions."""
-    in_force: Persona
+    persona: InForce[Persona]
     """The persona of this run; accepted changes count from the next start or reload on."""
-    owners: Collection[str]
+    owners: InForce[Collection[str]]
     """The setting `agent.owners`."""
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return the persona and all proposals."""
-        require_owner(caller, self.owners, "may see and decide about the persona")
+        require_owner(caller, self.owners.now, "may see and decide about the persona")
         with bad_params_for(PersonaError):
-            return persona_view(await self.evolution.read_state(), self.in_force)
+            return persona_view(await self.evolution.read_state(), self.persona.now)
 
     async def accept(self, caller: Caller, params: Params) -> Json:
         """Accept the proposal `n`."""
@@ -188,7 +189,7 @@ class PersonaMethods:
         return await self._decide(caller, params, accept=False)
 
     async def _decide(self, caller: Caller, params: Params, *, accept: bool) -> Json:
-        require_owner(caller, self.owners, "may see and decide about the persona")
+        require_owner(caller, self.owners.now, "may see and decide about the persona")
         n = params.get("n")
         if not isinstance(n, int) or isinstance(n, bool):
             raise BadParams(f"n: found {n!r:.40}, allowed: the number of a proposal")
@@ -234,7 +235,7 @@ class ControlPlane:
     """Methods about events, `events.…` on the wire."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers; none unless given."""
-    sandbox: Sandbox = NO_SANDBOX
+    sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
     """The walls around commands."""
     channels: Callable[[], Iterable[ChannelState]] = tuple
     """Returns the states of the adapters of services."""
@@ -286,7 +287,7 @@ class ControlPlane:
         work = TaskDelegation(self.tasks.agent)
         facts = await gather_status(agent, not_done, work, self.clock(), ANSWER_TIMEOUT)
         return {
-            "agent": self.persona.in_force.name,
+            "agent": self.persona.persona.now.name,
             "version": __version__,
             "startedAt": self.started_at,
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
@@ -294,9 +295,9 @@ class ControlPlane:
             "mcp": servers_json(self.mcp.states()),
             "channels": channels_json(self.channels()),
             "sandbox": {
-                "kind": self.sandbox.kind,
-                "walled": self.sandbox.is_walled,
-                "description": self.sandbox.description,
+                "kind": self.sandbox.now.kind,
+                "walled": self.sandbox.now.is_walled,
+                "description": self.sandbox.now.description,
             },
             "approvals": len(await self.approvals.open_notices()),
             "usage": {key: usage[key] for key in ("today", "budgets") if key in usage},

@@ -79,7 +79,7 @@ from pegasus.models import OFFLINE, ModelConfigError, ModelService
 from pegasus.observe import get_logger, stop_logging
 from pegasus.policy import TokenBook
 from pegasus.sandbox import SandboxError
-from pegasus.settings import Settings
+from pegasus.settings import InForce, Settings
 from pegasus.storage import StorageError
 from pegasus.web import WebServices, WebSessions
 
@@ -136,8 +136,8 @@ async def _daemon(world: RealWorld) -> int:
     models, usage = make_models(settings)
     if models.client().name == OFFLINE and make_samples(world.home):
         _log.info("sample files are in the workspace", folder=str(world.home.workspace))
-    if world.sandbox.warning:
-        _log.warning(world.sandbox.warning)
+    if world.sandbox.now.warning:
+        _log.warning(world.sandbox.now.warning)
     reloader = Reloader(world.home, in_force, world.token, models)
     reloader.find_changed_files = partial(find_changed_files, world)
     environment = make_environment(world, models, reloader)
@@ -240,7 +240,7 @@ def _methods(
         sandbox=world.sandbox,
         channels=lambda: [adapter.state for adapter in adapters.values()],
     )
-    completions = CompletionMethod(chat_commands(services), services.agent.toolset.skills, models.choices)
+    completions = CompletionMethod(chat_commands(services), services.agent.toolset.now.skills, models.choices)
     views = ViewMethods(
         tree.journal,
         world.home.data,
@@ -267,7 +267,7 @@ def _gateway_config(world: RealWorld, tokens: TokenBook, connections: int, setti
         token=world.token,
         tokens=tokens,
         read_methods=READ_METHODS,
-        agent=world.persona.name,
+        agent=world.persona.now.name,
         origins=frozenset(settings.gateway.allowed_origins),
         max_frame_bytes=settings.gateway.max_frame_bytes,
         max_media_bytes=settings.media.max_bytes,
@@ -277,7 +277,7 @@ def _gateway_config(world: RealWorld, tokens: TokenBook, connections: int, setti
 
 def _gateway_child(
     tree: AgentTree,
-    config: GatewayConfig,
+    config: InForce[GatewayConfig],
     intake: Intake,
     listeners: Sequence[trio.SocketListener],
     methods: Methods,
@@ -318,7 +318,7 @@ async def _after_ready(environment: Environment, reloader: Reloader, notifier: N
         _log.info("ready", model=reloader.current)
         environment.may_work.set()
         nursery.start_soon(
-            partial(trio.to_thread.run_sync, abandon_on_cancel=True), environment.sandbox.remove_leftovers
+            partial(trio.to_thread.run_sync, abandon_on_cancel=True), environment.sandbox.now.remove_leftovers
         )
         await reloader.models.warm_up()
 

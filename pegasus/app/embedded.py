@@ -39,7 +39,7 @@ class EmbeddedWorld:
             nursery.start_soon(self.reloader.run)
             self.environment.may_work.set()
             nursery.start_soon(
-                partial(trio.to_thread.run_sync, abandon_on_cancel=True), self.environment.sandbox.remove_leftovers
+                partial(trio.to_thread.run_sync, abandon_on_cancel=True), self.environment.sandbox.now.remove_leftovers
             )
             await self.reloader.models.warm_up()
 

@@ -27,7 +27,7 @@ from pegasus.models import (
 )
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.schedule import ScheduleMessage, ScheduleServices, schedule_keeper
-from pegasus.settings import SessionSettings, Settings, SettingsInForce, as_in_force
+from pegasus.settings import InForce, SessionSettings, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
 from pegasus.tools import (
@@ -47,18 +47,18 @@ class Environment:
     files of the home, the network, the wall clock or randomness by itself.
 
     >>> async with open_supervisor(strategy=Strategy.REST_FOR_ONE, name="pegasus") as root:
-    ...     tree = await start_tree(root, Environment(settings=settings, disk=disk, models=models, …))
+    ...     tree = await start_tree(root, Environment(in_force=SettingsInForce(settings), disk=disk, models=models, …))
     """
 
-    in_force: SettingsInForce = attrs.field(alias="settings", converter=as_in_force)
+    in_force: SettingsInForce
     """The settings; `settings` are those in force at the moment. Everything that is built from them follows them."""
     disk: Disk
     """Where the journal writes."""
     models: ModelSource
     """Models of all roles."""
-    persona: Persona
-    """The persona in force: that of the settings with the changes that its owner accepted."""
-    base_persona: Persona
+    persona: InForce[Persona]
+    """The persona: that of the settings with the changes that its owner accepted."""
+    base_persona: InForce[Persona]
     """The persona of the settings, without changes."""
     clock: Callable[[], int]
     """Returns the wall clock, in ms since the epoch."""
@@ -78,7 +78,7 @@ class Environment:
     """The disk of the workspace, for the notes of consolidation; None: nothing is consolidated."""
     closed_paths: tuple[Path, ...] = ()
     """Files and folders that tools never touch, whatever the settings allow: Pegasus's own home."""
-    sandbox: Sandbox = NO_SANDBOX
+    sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
     """The walls around commands."""
     make_tools: Callable[[Memory], Sequence[Tool]]
     """Makes the tools of tasks, without those about tasks themselves. Called once."""
@@ -102,18 +102,18 @@ class Environment:
     """Channel types whose clients show approvals by themselves. On all others they are replies."""
     may_work: trio.Event = attrs.field(factory=trio.Event)
     """Set when background work may begin; in the daemon, when people can connect. Recovery of tasks is the work of seconds."""
-    owners: Collection[str] = attrs.field(init=False)
-    """The setting `agent.owners`, as it is in force."""
+    owners: InForce[Collection[str]] = attrs.field(init=False)
+    """The setting `agent.owners`."""
 
     @owners.default
-    def _follow_owners(self) -> Collection[str]:
+    def _follow_owners(self) -> InForce[Collection[str]]:
         return self.in_force.follow(lambda settings: settings.agent.owners, "agent.owners")
 
-    session: SessionSettings = attrs.field(init=False)
-    """The settings [session], as they are in force."""
+    session: InForce[SessionSettings] = attrs.field(init=False)
+    """The settings [session]."""
 
     @session.default
-    def _follow_session(self) -> SessionSettings:
+    def _follow_session(self) -> InForce[SessionSettings]:
         return self.in_force.follow(lambda settings: settings.session, "session.")
 
     @property

@@ -29,7 +29,7 @@ from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, PriceList, UsageTracker
 from pegasus.sandbox import Sandbox, probe_sandbox
-from pegasus.settings import Settings, SettingsInForce
+from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk
 from pegasus.tools import AddressGuard, Tool, guarded_dial, standard_tools
@@ -45,11 +45,11 @@ class RealWorld:
     """The settings."""
     token: str
     """The token that clients must present."""
-    base_persona: Persona
+    base_persona: InForce[Persona]
     """The persona of the settings."""
-    persona: Persona
+    persona: InForce[Persona]
     """The same with the changes that its owner has accepted, as they were at the last start or reload."""
-    sandbox: Sandbox
+    sandbox: InForce[Sandbox]
     """The walls around commands."""
     files: WorkspaceFiles
     """The owner's files that are part of the prompt."""
@@ -79,14 +79,14 @@ def look_at_world(home: Home, settings: Settings, token: str) -> RealWorld:
         in_force.follow(partial(_probe, home, files), *SANDBOX_KEYS, in_thread=True),
         files,
     )
-    world.sandbox.set_leftovers_aside()  # the home is locked, so that no command runs
+    world.sandbox.now.set_leftovers_aside()  # the home is locked, so that no command runs
     return world
 
 
 def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
     """Return the keys that name files with another content than the one in force. Raises PersonaError, OSError."""
     base = persona_of_settings(settings.agent.persona, world.home.resolve)
-    is_same = world.base_persona == base and world.persona == persona_at_start(base, world.home.data)
+    is_same = world.base_persona.now == base and world.persona.now == persona_at_start(base, world.home.data)
     return frozenset() if is_same else frozenset({"agent.persona"})
 
 
@@ -118,7 +118,7 @@ def make_environment(world: RealWorld, models: ModelService, reloader: Reloader)
         )
 
     return Environment(
-        settings=in_force,
+        in_force=in_force,
         disk=FileDisk(home.data),
         models=models,
         persona=world.persona,

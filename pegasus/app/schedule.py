@@ -26,6 +26,7 @@ from pegasus.schedule import (
     job_view,
     jobs_view,
 )
+from pegasus.settings import InForce
 
 ANSWER_TIMEOUT = 10.0
 """Seconds that the actor may take to answer."""
@@ -35,7 +36,7 @@ ANSWER_TIMEOUT = 10.0
 class CronMethods:
     """The jobs, for owners.
 
-    cron = CronMethods(keeper, wall_clock, owners=("cli:*",))
+    cron = CronMethods(keeper, wall_clock, owners=InForce(("cli:*",)))
     await cron.add(caller, {"schedule": {"cron": "0 9 * * 1-5"}, "prompt": "What is new?", "channel": "cli:main"})
     """
 
@@ -43,7 +44,7 @@ class CronMethods:
     """The actor that keeps the jobs."""
     clock: Callable[[], int]
     """Wall clock, ms."""
-    owners: Collection[str]
+    owners: InForce[Collection[str]]
     """The setting `agent.owners`."""
 
     def methods(self) -> dict[str, Method]:
@@ -63,7 +64,7 @@ class CronMethods:
 
     async def add(self, caller: Caller, params: Params) -> Json:
         """Make a job and return it. The params are a job as in `draft_job`; the caller's own channel counts if none is named."""
-        require_owner(caller, self.owners, "schedules jobs")
+        require_owner(caller, self.owners.now, "schedules jobs")
         origin = ChannelInfo(caller.type, caller.channel_id, caller.user_id) if caller.channel_id else None
         principal = Principal(Role.OWNER, origin or ChannelInfo(caller.type, ""))
         with bad_params_for(ScheduleError):
@@ -90,7 +91,7 @@ class CronMethods:
         self, caller: Caller, params: Params, make: Callable[..., ScheduleMessage], *args: bool
     ) -> Json:
         """Return the job `id` after the change that the message of the keeper asks for."""
-        require_owner(caller, self.owners, "schedules jobs")
+        require_owner(caller, self.owners.now, "schedules jobs")
         id = require_text(params, "id", "the id of a job, as `pegasus cron list` shows it")
         with bad_params_for(ScheduleError, key="id"):
             return job_view(await self.keeper.ask(make, id, *args, timeout=ANSWER_TIMEOUT), self.clock())

@@ -11,7 +11,7 @@ from pegasus.app.tree import CHILD_BACKOFF, ChannelGroup
 from pegasus.channels import AdapterMessage, ChannelState, ServiceAdapter, ServiceContext, make_adapter
 from pegasus.intake import Access, GuestLimits, Intake, PairingBook, PairingRefused, SenderRates, rules_of
 from pegasus.messages import ChannelInfo, Json
-from pegasus.settings import SERVICE_SECTIONS, Settings, SettingsInForce, as_in_force
+from pegasus.settings import SERVICE_SECTIONS, Settings, SettingsInForce
 from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import to_wire
 
@@ -84,7 +84,7 @@ class ServiceChannels:
 
     def _note_owners(self) -> None:
         environment = self._services.environment
-        environment.pairing.owner_channels = owner_channels(environment.owners, self.adapters)
+        environment.pairing.owner_channels = owner_channels(environment.owners.now, self.adapters)
 
 
 def owner_channels(owners: Iterable[str], adapters: Mapping[str, ServiceAdapter]) -> list[ChannelInfo]:
@@ -113,9 +113,8 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
     )
 
 
-def make_intake(journal: Ref[JournalMessage], settings: Settings | SettingsInForce, pairing: PairingBook) -> Intake:
-    """Return the way in, which the gateway and all adapters share. It follows settings that are a handle."""
-    in_force = as_in_force(settings)
+def make_intake(journal: Ref[JournalMessage], in_force: SettingsInForce, pairing: PairingBook) -> Intake:
+    """Return the way in, which the gateway and all adapters share."""
     return Intake(
         journal,
         in_force.follow(_access_of, "channels."),

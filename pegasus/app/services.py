@@ -246,7 +246,7 @@ def _agent_services(
         chat_prompts=ChatPrompts(environment.workspace, environment.files) if environment.has_chats else None,
         traits=models.traits,
         usage_of=models.usage.item_view if models.usage is not None else None,
-        warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.warning])), *SANDBOX_KEYS),
+        warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.now.warning])), *SANDBOX_KEYS),
         files=in_force.follow(
             lambda settings: FileAccess.within(environment.workspace, settings, environment.closed_paths),
             "tools.allowed_paths",
@@ -359,7 +359,7 @@ def _toolset(
     executor = _executor(environment, gate, filter(lambda tool: is_wanted(tool.name), found), is_wanted)
     callable_skills = environment.skills.all()
     prompts = MainPrompts(
-        environment.persona,
+        environment.persona.now,
         channels=tuple(channels),
         subagents=_descriptions(types),
         skills=format_listing(callable_skills, environment.models.context_window("default")),
@@ -407,9 +407,9 @@ def _gate(environment: Environment, find: Callable[[str], Ref[Any]]) -> Gate:
     in_force, sandbox = environment.in_force, environment.sandbox
     policy = in_force.follow(lambda settings: policy_of(settings.policy), "policy.")
     walls = in_force.follow(
-        lambda _: Confinement(stands=sandbox.is_walled, has_network=sandbox.has_network), *SANDBOX_KEYS
+        lambda _: Confinement(stands=sandbox.now.is_walled, has_network=sandbox.now.has_network), *SANDBOX_KEYS
     )
-    return PolicyGate(lambda: policy, walls, approvals)
+    return PolicyGate(policy, walls, approvals)
 
 
 # ------------------------------------------------------------------ the task system

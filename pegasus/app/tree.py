@@ -134,7 +134,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     if environment.has_chats:
         await environment.models.chat_choices.load(journal)
     media = environment.in_force.follow(lambda settings: settings.media, "media.keep_days")
-    sweep = partial(sweep_media, clock=environment.clock, keep_days=lambda: media.keep_days)
+    sweep = partial(sweep_media, clock=environment.clock, keep_days=lambda: media.now.keep_days)
     await root.start_child(
         Child("media", supervisor([Child("sweep", sweep, journal, backoff=CHILD_BACKOFF)], intensity=CHILD_INTENSITY))
     )

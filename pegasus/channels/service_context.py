@@ -11,6 +11,7 @@ import attrs
 from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo
 from pegasus.policy import is_owner
+from pegasus.settings import InForce
 
 
 @attrs.frozen
@@ -46,7 +47,7 @@ class ServiceContext:
     """Wall clock, ms since the epoch."""
     random: Random = attrs.field(factory=Random)
     """For pauses. No secret comes from it."""
-    owners: Collection[str] = ()
+    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
     """The setting `agent.owners`."""
     public_url: str = ""
     """The setting `http.public_url`: where the outside reaches this machine. "" if it does not."""
@@ -59,4 +60,4 @@ class ServiceContext:
 
     def is_owner(self, channel: ChannelInfo) -> bool:
         """Return whether the person on this channel is an owner."""
-        return is_owner(channel, self.owners)
+        return is_owner(channel, self.owners.now)

@@ -25,7 +25,7 @@ from pegasus.identity import (
     persona_view,
     read_persona_state,
 )
-from pegasus.settings import Settings
+from pegasus.settings import InForce, Settings
 from pegasus.storage import JournalMessage, StorageError
 
 PERSONA = pegasus.subgroup("persona", "Show the persona, and decide about its proposals.")
@@ -64,7 +64,7 @@ def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
     """Record the decision about a proposal where no daemon runs, with the home held; return the proposal."""
 
     async def decide(journal: Ref[JournalMessage]) -> Answer:
-        evolution = Evolution(journal, _base(home, settings), wall_clock)
+        evolution = Evolution(journal, InForce(_base(home, settings)), wall_clock)
         return await evolution.decide_and_show(n, accept=accept, by="the command line")
 
     return change_files(home, decide)

@@ -42,6 +42,7 @@ from pegasus.protocol import (
     WelcomeFrame,
     encode_frame,
 )
+from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.websocket import Headers, ServerSocket
 
@@ -84,7 +85,7 @@ class RefusalLog:
 class GatewayServices:
     """The objects that all connections of one run of the gateway share."""
 
-    config: GatewayConfig
+    config: InForce[GatewayConfig]
     """Bounds, token, and the agent's name."""
     intake: Intake
     """Takes the clients' messages."""
@@ -142,7 +143,7 @@ class Connection:
         self._refusal = refusal
         """Why the client is refused after the handshake; "" if it is not."""
         self._visitor = visitor
-        self._queue = SendQueue(self._config.queue_frames, self._config.queue_bytes)
+        self._queue = SendQueue(self._config.now.queue_frames, self._config.now.queue_bytes)
         self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=HELLO_BYTES)
         self._bearer: str | None = None
         """The token of the handshake's Authorization header."""
@@ -170,7 +171,7 @@ class Connection:
                     self._nursery.start_soon(self._write)
                     await self._wait_for_hello()
                     await self._queue.closed.wait()
-                    self._scope.deadline = trio.current_time() + self._config.close_timeout
+                    self._scope.deadline = trio.current_time() + self._config.now.close_timeout
         finally:
             if self._feed is not None:
                 await self._services.hub.leave(self._feed)
@@ -202,7 +203,7 @@ class Connection:
             if is_gone:
                 continue
             try:
-                with trio.fail_after(self._config.send_timeout):
+                with trio.fail_after(self._config.now.send_timeout):
                     await self._socket.write(frames)
             except ConnectionClosed:
                 is_gone = True
@@ -216,11 +217,11 @@ class Connection:
 
     async def _wait_for_hello(self) -> None:
         """Return when the client has greeted, or when the connection is closing; refuse it if neither happens in time."""
-        with trio.move_on_after(self._config.hello_timeout):
+        with trio.move_on_after(self._config.now.hello_timeout):
             await self._settled.wait()
             return
         if self._is_open:
-            self._refuse("unauthorized", f"no hello within {self._config.hello_timeout:g} s", UNAUTHORIZED)
+            self._refuse("unauthorized", f"no hello within {self._config.now.hello_timeout:g} s", UNAUTHORIZED)
         else:
             self.cut()
 
@@ -230,7 +231,7 @@ class Connection:
         Without it a client whose machine was switched off would be kept until TCP gives up, which may take hours; its replies
         would go to it instead of to a bridge.
         """
-        interval = self._config.keepalive
+        interval = self._config.now.keepalive
         while True:
             if trio.current_time() < self._socket.active_at + interval:
                 await trio.sleep_until(self._socket.active_at + interval)
@@ -259,7 +260,7 @@ class Connection:
             self._bearer = credentials.strip()
         if self._refusal:
             self._refuse("overloaded", self._refusal, TRY_LATER)
-        elif self._visitor is None and origin is not None and origin not in self._config.origins:
+        elif self._visitor is None and origin is not None and origin not in self._config.now.origins:
             message = f"Origin: found {origin[:100]!r}, which is not in gateway.allowed_origins of the settings"
             self._refuse("unauthorized", message, UNAUTHORIZED)
 
@@ -286,7 +287,7 @@ class Connection:
             message = f"the first frame must be a hello in one piece, of at most {HELLO_BYTES} bytes"
             self._refuse("unauthorized", message, UNAUTHORIZED)
         else:
-            limit = self._config.max_frame_bytes
+            limit = self._config.now.max_frame_bytes
             message = f"found a frame of more than {limit} bytes, allowed: gateway.max_frame_bytes = {limit}"
             self._refuse("too_large", message, TOO_LARGE)
 
@@ -322,12 +323,12 @@ class Connection:
             self._queue,
             self._nursery,
             grant=grant,
-            read_methods=self._config.read_methods,
-            max_media_bytes=self._config.max_media_bytes,
+            read_methods=self._config.now.read_methods,
+            max_media_bytes=self._config.now.max_media_bytes,
         )
         self._nursery.start_soon(self._end_when_revoked, grant)
         self._queue.client = str(hello.channel)
-        self._socket.allow(self._config.max_frame_bytes)
+        self._socket.allow(self._config.now.max_frame_bytes)
         self._place.leave()
         self._settled.set()
         try:
@@ -340,7 +341,7 @@ class Connection:
         """Queue the welcome, then start the tasks that a greeted client has. Raises ActorError, StorageError."""
         self._feed = await self._services.hub.join(hello, self._queue, grant)
         seq = await self._feed.look_up_seqs()
-        self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.agent, hello.channel, seq)))
+        self._queue.put(encode_frame(WelcomeFrame(PROTOCOL, self._config.now.agent, hello.channel, seq)))
         if grant.hears:
             self._nursery.start_soon(self._feed.run)
         if grant.hears and not hello.calls_only:
@@ -355,7 +356,7 @@ class Connection:
         token = self._bearer if hello.token is None else hello.token
         if token is None:
             return self._visitor.grant if self._visitor is not None else None
-        return self._config.grant_of(token)
+        return self._config.now.grant_of(token)
 
     def _objection_to(self, hello: HelloFrame) -> str:
         """Return why a hello without a good token is refused."""

@@ -21,6 +21,7 @@ from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProg
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant
 from pegasus.protocol import HelloFrame, encode_frame
+from pegasus.settings import InForce
 from pegasus.storage import Connected, Disconnected, JournalMessage
 
 OpenTasks: TypeAlias = Callable[[], Awaitable[Sequence[TaskProgress]]]
@@ -54,7 +55,7 @@ class Hub:
         journal: Ref[JournalMessage],
         open_tasks: OpenTasks | None = None,
         open_approvals: OpenApprovals | None = None,
-        owners: Collection[str] = (),
+        owners: InForce[Collection[str]] = InForce(()),
         listeners: Listeners | None = None,
     ) -> None:
         """Prepare.
@@ -131,7 +132,7 @@ class Hub:
         frame = encode_frame(notice)
         self._listeners.publish(notice)
         for feed in self._routes.all():
-            if feed.is_owners(self._owners):
+            if feed.is_owners(self._owners.now):
                 feed.show_state(_approval_name(notice), frame)
 
     async def show_what_is_open(self, feed: ReplyFeed) -> None:
@@ -139,7 +140,7 @@ class Hub:
 
         A state that was pushed meanwhile is newer.
         """
-        if feed.is_owners(self._owners):
+        if feed.is_owners(self._owners.now):
             for notice in await self._open_approvals():
                 feed.show_state(_approval_name(notice), encode_frame(notice), is_old=True)
         tasks = await self._open_tasks()

@@ -33,6 +33,7 @@ from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProg
 from pegasus.observe import get_logger
 from pegasus.policy import TokenGrant
 from pegasus.protocol import GOING_AWAY
+from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, StorageError, load_files
 
 GOODBYE_TIME = 2.0
@@ -59,7 +60,7 @@ GatewayMessage: TypeAlias = AdapterMessage | ServeConnection
 
 async def run_gateway(
     inbox: Inbox[GatewayMessage],
-    config: GatewayConfig,
+    config: InForce[GatewayConfig],
     intake: Intake,
     listeners: Sequence[trio.SocketListener],
     methods: Methods,
@@ -169,7 +170,7 @@ class Server:
         """
         self._pending += 1
         try:
-            with trio.move_on_after(self._services.config.hello_timeout) as scope:
+            with trio.move_on_after(self._services.config.now.hello_timeout) as scope:
                 self._silent[scope] = trio.current_time()
                 await trio.lowlevel.wait_readable(stream.socket)
             if not scope.cancelled_caught:
@@ -225,5 +226,5 @@ class Server:
 
     def _refusal(self) -> str:
         """Return why the next connection is refused, "" if there is room. The client gets it as an error frame after its handshake."""
-        limit = self._services.config.max_connections
+        limit = self._services.config.now.max_connections
         return "" if len(self._connections) < limit else f"{limit} clients are connected, which is the limit; try later"

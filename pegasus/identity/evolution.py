@@ -48,6 +48,7 @@ from pegasus.identity.proposals import (
 )
 from pegasus.messages import Json
 from pegasus.observe import get_logger
+from pegasus.settings import InForce
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import encode_json, encode_line
 
@@ -112,7 +113,7 @@ class Evolution:
     at the next start or change.
     """
 
-    def __init__(self, journal: Ref[JournalMessage], base: Persona, clock: Callable[[], int]) -> None:
+    def __init__(self, journal: Ref[JournalMessage], base: InForce[Persona], clock: Callable[[], int]) -> None:
         """base: the persona of the settings. clock: returns the wall clock in ms."""
         self._journal = journal
         self._base = base
@@ -123,7 +124,7 @@ class Evolution:
 
     async def read_state(self) -> PersonaState:
         """Return the current state of the files."""
-        return _state(self._base, *await self._read())
+        return _state(self._base.now, *await self._read())
 
     async def propose(self, field: str, value: str, why: str, *, on: str = "", key: str = "") -> Proposal:
         """Record a proposal and return it. The same wish again returns the same proposal.
@@ -134,7 +135,7 @@ class Evolution:
         """
         async with self._changing:
             changes, log = await self._read()
-            persona = next_persona(self._base, changes, log)
+            persona = next_persona(self._base.now, changes, log)
             wish = Proposal(0, field, parse_value(field, value), parse_reason(why), self._clock(), on, key)
             proposal = make_proposal(log, persona, wish)
             if proposal.number not in log.proposals:

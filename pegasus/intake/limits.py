@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from pegasus.messages import ChannelInfo
+from pegasus.settings import InForce
 
 MOST_SENDERS: Final = 10_000
 """Senders that are counted. The one that has been silent for the longest time is forgotten first."""
@@ -49,19 +50,18 @@ class SenderRates:
 
     Example::
 
-        rates = SenderRates(GuestLimits(per_minute=30))
+        rates = SenderRates(InForce(GuestLimits(per_minute=30)))
         rates.count("slack:U1")     # raises TooManyMessages for the 31st message within a minute
     """
 
-    def __init__(self, limits: GuestLimits) -> None:
+    def __init__(self, limits: InForce[GuestLimits]) -> None:
         self.limits = limits
-        """The limits in force."""
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         """By sender; the one that wrote last is the last one."""
 
     def count(self, sender: str) -> None:
         """Count a message of this sender. Raises TooManyMessages, and then it is not counted."""
-        most, now = self.limits.per_minute, trio.current_time()
+        most, now = self.limits.now.per_minute, trio.current_time()
         if not most:
             return
         bucket = self._buckets.setdefault(sender, _Bucket(most, now))

@@ -36,6 +36,7 @@ from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages, sen
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenRefused, sender_of, with_role
+from pegasus.settings import InForce
 from pegasus.storage import (
     Accept,
     Accepted,
@@ -91,7 +92,7 @@ class Intake:
 
     Example::
 
-        intake = Intake(journal, Access({"sms": ["+8613800138000"]}), owners=("sms:+8613800138000",))
+        intake = Intake(journal, InForce(Access({"sms": ["+8613800138000"]})), InForce(("sms:+8613800138000",)))
         answer = await intake.submit(InboundMessage("hello", ChannelInfo("sms", "+8613800138000"), id="sms-1"))
         if isinstance(answer, Overloaded):
             ...  # not taken; the sender is to try again later
@@ -99,13 +100,13 @@ class Intake:
 
     journal: Ref[JournalMessage]
     """The actor that writes the inbox."""
-    access: Access = attrs.field(factory=Access)
+    access: InForce[Access] = attrs.field(factory=lambda: InForce(Access()))
     """The rules about who may write; open to everybody by default."""
-    owners: Collection[str] = ()
+    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
     """The entries of `agent.owners`: senders whose messages go first."""
     pairing: PairingBook = attrs.field(factory=PairingBook)
     """The people whom the owner has let in."""
-    rates: SenderRates = attrs.field(factory=lambda: SenderRates(GuestLimits()))
+    rates: SenderRates = attrs.field(factory=lambda: SenderRates(InForce(GuestLimits())))
     """Counts what guests send; without limits by default."""
 
     def check_access(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
@@ -126,8 +127,8 @@ class Intake:
 
     def _check(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool) -> None:
         """Raise Denied unless this channel may write, Unknown where somebody may ask to be let in."""
-        owners = self.owners if is_vouched else ()
-        self.access.check(channel, metadata, owners=owners, is_known=self.pairing.knows(channel))
+        owners = self.owners.now if is_vouched else ()
+        self.access.now.check(channel, metadata, owners=owners, is_known=self.pairing.knows(channel))
 
     async def send(
         self, message: InboundMessage, *, is_vouched: bool = True, is_bridge: bool = True, is_repeated: bool = False
@@ -155,13 +156,13 @@ class Intake:
             await self.pairing.request(message.channel)
             raise
         message = with_role(message, Role.OWNER if is_vouched else Role.GUEST)
-        if sender_of(message, self.owners).is_owner:
+        if sender_of(message, self.owners.now).is_owner:
             return await self.journal.request(Accept, message, lane, Priority.OWNER, True)
         sender = sender_key(message.channel, is_bridge=is_bridge)
         if not is_repeated:
             self.rates.count(sender)
         return await self.journal.request(
-            Accept, message, lane, Priority.PERSON, False, sender, self.rates.limits.waiting
+            Accept, message, lane, Priority.PERSON, False, sender, self.rates.limits.now.waiting
         )
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:
@@ -174,7 +175,7 @@ class Intake:
         try:
             answer = await self.send(message)
         except TooManyMessages:
-            return Overloaded(self.rates.limits.per_minute, of_sender=True)
+            return Overloaded(self.rates.limits.now.per_minute, of_sender=True)
         return await answer.get(timeout)
 
 

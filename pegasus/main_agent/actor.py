@@ -247,8 +247,8 @@ class _MainAgent:
             await self._loop.send_gathered(item)
         elif begins_session(item):
             if (
-                self._services.config.scope == "global"
-                and not sender_of(item.message, self._services.config.owners).is_owner
+                self._services.config.now.scope == "global"
+                and not sender_of(item.message, self._services.config.now.owners).is_owner
             ):
                 await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
             else:
@@ -260,7 +260,7 @@ class _MainAgent:
 
     async def _refuse_unknown(self, item: Item) -> str:
         """Return the answer to a command that does not exist, "" for any other message. It does not enter the session."""
-        text, skills = item.message.text, self._services.toolset.skills
+        text, skills = item.message.text, self._services.toolset.now.skills
         if not text.startswith("/") or item.message.is_internal:
             return ""
         known = {*CONTROL_COMMANDS, *describe_commands(self._answers)}
@@ -344,7 +344,7 @@ class _MainAgent:
                 if self._stops_pending:  # others wait behind this lane already: all stops together may hold it so long
                     deadline = min(deadline, self._stop_deadline)
                 self._stop_deadline = deadline
-                person, turn = sender_of(message, self._services.config.owners), self._running
+                person, turn = sender_of(message, self._services.config.now.owners), self._running
                 others_go_on = turn is not None and not self._may_stop(person, turn)
                 ended, still_ending = await self._stop(by, person, item.n, deadline)
                 return stop_text(
@@ -353,12 +353,12 @@ class _MainAgent:
             case "/status":
                 waiting, now = await self._count_waiting(), self._services.clock()
                 facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
-                turn, person = self._running, sender_of(message, self._services.config.owners)
+                turn, person = self._running, sender_of(message, self._services.config.now.owners)
                 facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
-                warnings = self._services.warnings if person.is_owner else ()
+                warnings = self._services.warnings.now if person.is_owner else ()
                 return status_text(facts, trio.current_time() - self._started, warnings)
             case "/help":
-                skills = self._services.toolset.skills
+                skills = self._services.toolset.now.skills
                 return help_text(self._answers, await skills.help() if skills is not None else "")
             case command:
                 answer = self._answers.get(command or "")
@@ -395,7 +395,7 @@ class _MainAgent:
 
         person: None for a program in this process.
         """
-        return person is None or person.is_owner or turn.is_only_for(person, self._services.config.owners)
+        return person is None or person.is_owner or turn.is_only_for(person, self._services.config.now.owners)
 
     async def _stop(
         self, by: str, person: Principal | None = None, item: int | None = None, deadline: float = math.inf

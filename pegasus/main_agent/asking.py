@@ -39,6 +39,7 @@ from pegasus.main_agent.speech import (
     with_nudge,
     without_repetition,
 )
+from pegasus.main_agent.toolset import AgentToolset
 from pegasus.models import (
     Label,
     LanguageModel,
@@ -52,6 +53,7 @@ from pegasus.models import (
 )
 from pegasus.observe import get_logger
 from pegasus.policy import sender_of
+from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, KnownAddresses
 
 _log = get_logger("main_agent")
@@ -112,12 +114,14 @@ class ModelAsker:
     """Asks the model about an item.
 
     Example:
-        asker = ModelAsker(session, services, journal, board)
+        asker = ModelAsker(session, services, services.config.now, services.toolset.now, journal, board)
         answer = await asker.ask(turn, wanted="", max_replies=20)
     """
 
     _session: Session
     _services: AgentServices
+    _config: AgentSettings
+    _toolset: AgentToolset
     _journal: Ref[JournalMessage]
     _board: DraftBoard
     """Drafts that people see now."""
@@ -170,7 +174,7 @@ class ModelAsker:
         """Return how to speak with the model now. Raises ModelError if there is no way."""
         known = self._services.traits.get(thought.name)
         known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
-        manner = manner_of(self._services.config.speech, known)
+        manner = manner_of(self._config.speech, known)
         if not manner.has_tools and not manner.is_direct:
             raise ModelError(f"{thought.name}: {TOOLS_REFUSED}", kind="silent")
         return manner
@@ -184,7 +188,7 @@ class ModelAsker:
         traits = self._services.traits
         if not asked.is_direct and any(call.name in offered and call.error is None for call in response.calls):
             await traits.learn(name, calls_tools=True)
-        known = manner_of(self._services.config.speech, traits.get(name))
+        known = manner_of(self._config.speech, traits.get(name))
         return attrs.evolve(known, is_direct=known.is_direct or asked.is_direct)
 
     async def _decide(
@@ -244,14 +248,14 @@ class ModelAsker:
 
         first: the answer that the model is nudged about. The label counts the usage for the channel and the number of this item.
         """
-        shared, specs = self._services.toolset.profile(manner.speech, is_lean, manner.has_tools)
+        shared, specs = self._toolset.profile(manner.speech, is_lean, manner.has_tools)
         item, prompt = turn.item, turn.prompt.after(shared, lean=is_lean)
         turns = tuple(self._session.projection.turns)
         if not manner.has_tools:
             turns = without_calls(turns)
         if first is not None:
             turns = with_nudge(turns, first, manner)
-        guest = sender_of(item.message, self._services.config.owners).guest
+        guest = sender_of(item.message, self._config.owners).guest
         label = Label("default", item.message.channel, item.n, guest=guest)
         return ModelRequest(prompt, turns, specs, label=label)
 
@@ -271,7 +275,7 @@ class ModelAsker:
 
         With `when_busy = "interrupt"`, return None as soon as a newer message may join the turn.
         """
-        config, turn = self._services.config, thought.turn
+        config, turn = self._config, thought.turn
         thought.offered = frozenset(spec.name for spec in request.tools)
         rules = DraftRules(
             thought.item.message.channel,
@@ -305,7 +309,7 @@ class ModelAsker:
         A message that may not join ends the waiting: those behind it must not overtake it.
         """
         newer = await find_newer(self._journal, turn, wait=True)
-        if newer is not None and may_join(newer, turn, self._services.config.owners):
+        if newer is not None and may_join(newer, turn, self._config.owners):
             scope.cancel()
 
 

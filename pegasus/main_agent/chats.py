@@ -139,7 +139,7 @@ class _Chats:
 
     async def _next(self) -> Address | None:
         """Return a chat that an agent may be started for now; None if that has to be asked again."""
-        most, running = self._services.config.max_active_chats, frozenset(self._chats)
+        most, running = self._services.config.now.max_active_chats, frozenset(self._chats)
         with trio.CancelScope() as self._asking:
             if len(running) < most:
                 return await self._journal.ask(NextChat, running)
@@ -200,7 +200,7 @@ class _Chats:
         chat.working += 1 if is_working else -1
         if not chat.working:
             chat.idle_since = trio.current_time()
-            if len(self._chats) >= self._services.config.max_active_chats:
+            if len(self._chats) >= self._services.config.now.max_active_chats:
                 self._asking.cancel()
 
     async def _end_when_idle(self, address: Address, chat: _ChatAgent) -> None:

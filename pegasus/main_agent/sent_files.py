@@ -74,12 +74,12 @@ class FileSender:
 
         While the disk refuses to write, waits. Cancelled: some may be on disk, and nobody names them.
         """
-        access = self._services.files
+        access = self._services.files.now
         if access is None:
             return "files cannot be sent here"
         if (count := len(before) + len(paths)) > MOST_FILES:
             return f"found {count} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
-        principal = sender_of(item.message, self._services.config.owners)
+        principal = sender_of(item.message, self._services.config.now.owners)
         context = attrs.evolve(
             access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
         )
@@ -99,7 +99,7 @@ class FileSender:
 
     async def _refusal(self, item: Item, reply: Post, context: ToolContext) -> str | None:
         """Return why files may not leave in this reply; None if they may."""
-        message, owners = item.message, self._services.config.owners
+        message, owners = item.message, self._services.config.now.owners
         here = message.channel.address
         target = Address(reply.channel_type or here.type, reply.channel_id)
         is_here = target.escaped == here.escaped
@@ -109,7 +109,7 @@ class FileSender:
         sources = context.outside
         if is_here and not context.principal.is_owner:
             sources = tuple(label for label in sources if label is not Outside.GUEST)
-        outcome = await self._services.toolset.executor.run(_LEAVES, {}, attrs.evolve(context, outside=sources))
+        outcome = await self._services.toolset.now.executor.run(_LEAVES, {}, attrs.evolve(context, outside=sources))
         return outcome.content.removeprefix("Error: ") if outcome.failed else None
 
     async def _read(self, path: str, room: int, context: ToolContext) -> bytes | str:
@@ -121,7 +121,7 @@ class FileSender:
             return None
 
         tool = Tool(_READ_SPEC, read, "file", Effect.PURE, reach=Reach.INSIDE)
-        outcome = await self._services.toolset.executor.run(tool, {"path": path}, context)
+        outcome = await self._services.toolset.now.executor.run(tool, {"path": path}, context)
         return outcome.content.removeprefix("Error: ") if outcome.failed else contents[0]
 
     async def _keep(self, path: str, content: bytes) -> StoredFile:

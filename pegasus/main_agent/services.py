@@ -1,8 +1,7 @@
 """Services: everything the Main Agent works with, built by the composition root and handed over once.
 
-All of it are finished objects. Models, windows and prices may change while the process runs; the objects that are handed over
-follow the settings by themselves (a `LanguageModel` that asks for the present target at each call, for example), so nothing here
-knows about reloading.
+All of it are finished objects. Some depend on the settings, which a reload may replace while the process runs: these are handles
+(`InForce`), whose `now` is what counts at the moment. A `LanguageModel` asks for the present target at each call by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import AttachmentReader
 from pegasus.messages import Address, InboundMessage, Metadata
 from pegasus.models import LanguageModel, TraitStore
-from pegasus.settings import AgentSettings, Settings, present
+from pegasus.settings import AgentSettings, InForce, Settings
 from pegasus.tools import ToolContext, base_context
 from pegasus.wire import to_wire
 
@@ -57,15 +56,15 @@ class FileAccess:
 class AgentServices:
     """Everything that the Main Agent is given when it starts.
 
-    Example: `AgentServices(model=client, toolset=AgentToolset(prompt, executor), clock=wall_clock)`. The rest is optional.
+    Example: `AgentServices(model=client, toolset=InForce(AgentToolset(prompt, executor)), clock=wall_clock)`. The rest is optional.
     """
 
     model: LanguageModel
     """Model that thinks."""
-    toolset: AgentToolset
+    toolset: InForce[AgentToolset]
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
-    config: AgentSettings = attrs.field(factory=AgentSettings)
+    config: InForce[AgentSettings] = attrs.field(factory=lambda: InForce(AgentSettings()))
     """Limits and manners: the settings [agent]."""
     memory_index: Callable[[], Awaitable[str]] | None = None
     """Returns the text about long-term memory for a session that begins; "" for none."""
@@ -83,10 +82,10 @@ class AgentServices:
     """What is known about each model's manners."""
     usage_of: Callable[[int], Metadata] | None = None
     """Returns what the model calls for an item have used so far, for people; None: nothing counts it."""
-    warnings: tuple[str, ...] = ()
+    warnings: InForce[tuple[str, ...]] = attrs.field(factory=lambda: InForce(()))
     """Facts about this installation that /status tells an owner."""
-    files: FileAccess | None = None
-    """Files that replies may send; None: none."""
+    files: InForce[FileAccess | None] = attrs.field(factory=lambda: InForce(None))
+    """Files that replies may send; a handle of None: none."""
     reader: AttachmentReader | None = None
     """Reads PDFs and recordings that people attach; None: they are only named."""
     make_fence: Callable[[], str] = new_fence
@@ -95,10 +94,6 @@ class AgentServices:
     for_chat: Callable[[Address], AgentServices] | None = None
     """Returns the services for the agent of one chat: its model may be another one, and its compactor has the state of its session.
     None: all chats are served alike."""
-
-    def at_present(self) -> AgentServices:
-        """Return the services with the settings of this moment: what a thought sees of them does not change while it lasts."""
-        return attrs.evolve(self, config=present(self.config), toolset=present(self.toolset))
 
     def for_one_chat(self, chat: Address) -> AgentServices:
         """Return the services for the agent of one chat."""

@@ -14,7 +14,7 @@ bounded. A cancel that takes longer goes on behind the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import attrs
@@ -25,6 +25,7 @@ from pegasus.formatting import cut_text, format_duration, format_time, truncate
 from pegasus.main_agent.queue_items import origin_of
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
 from pegasus.policy import ROLE, Principal, Role, sender_of
+from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_APPROVAL,
     LATELY,
@@ -152,12 +153,12 @@ class TaskCommand:
     """Actor of the task system."""
     clock: Callable[[], int]
     """Wall clock, ms."""
-    owners: Iterable[str]
+    owners: InForce[Collection[str]]
     """The setting `agent.owners`."""
 
     async def answer(self, message: InboundMessage) -> str:
         """Return the answer. Raises StorageError if a log cannot be read. Cancelled: a cancel that was asked for goes on."""
-        person = sender_of(message, self.owners)
+        person = sender_of(message, self.owners.now)
         try:
             with trio.move_on_after(PATIENCE):
                 match message.text.split()[1:]:

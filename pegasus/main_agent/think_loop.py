@@ -77,12 +77,14 @@ from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
+from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import Reading
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
 from pegasus.observe import get_logger
 from pegasus.outside import parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
+from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, Post, Take
 from pegasus.tools import Reach, Tool, ToolContext, ToolOutcome, parameters
 from pegasus.wire import encode_json
@@ -127,14 +129,16 @@ class ThinkLoop:
     """Shows a draft of a reply that is being written; never waits, never fails."""
     _board: DraftBoard = attrs.field(init=False)
     """Drafts that people see now."""
-    _now: AgentServices = attrs.field(init=False)
-    """The services with the settings of the thought that is under way; it sees one version of them."""
+    _config: AgentSettings = attrs.field(init=False)
+    """The settings of the thought that is under way; it sees one version of them."""
+    _toolset: AgentToolset = attrs.field(init=False)
+    """Its prompt and tools."""
     _sender: FileSender = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._board = DraftBoard(self._show_draft)
         self._sender = FileSender(self._services, self._journal)
-        self._now = self._services
+        self._take_settings()
 
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do everything that the item of a turn still needs. Items that join it are added to the turn. progress: of the item.
@@ -151,17 +155,21 @@ class ThinkLoop:
         finally:
             self._board.withdraw()
 
+    def _take_settings(self) -> None:
+        """Work with the settings of this moment from now on."""
+        self._config, self._toolset = self._services.config.now, self._services.toolset.now
+
     async def _work_on(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do what `run` says, but leave drafts of a failed or cancelled answer where they are."""
         item, session, clock = turn.item, self._session, self._services.clock
-        self._now = self._services.at_present()
+        self._take_settings()
         if progress.next is not NextStep.RECORD:
             await repeat_replies(item, session)
         if progress.next is NextStep.NOTHING:
             await self.send_gathered(item)
             return
-        await self._now.toolset.refresh()
-        skills, invocation, is_from_person = self._now.toolset.skills, None, not item.message.is_internal
+        await self._toolset.refresh()
+        skills, invocation, is_from_person = self._toolset.skills, None, not item.message.is_internal
         if skills is not None and not progress.thoughts and is_from_person:
             invocation = await skills.resolve(item.message.text)
         if progress.next is NextStep.RECORD:
@@ -172,7 +180,7 @@ class ThinkLoop:
         if progress.next is NextStep.RECORD and invocation is None:
             if not is_from_person:
                 await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
-            await self._take_along(turn, self._now.config.burst_cap, may_join)
+            await self._take_along(turn, self._config.burst_cap, may_join)
         if (prompts := self._services.chat_prompts) is not None:
             is_owner = self._principal(item).is_owner
             turn.prompt = prompts.of(item.message.channel.address, session.entries, session.outside, is_owner=is_owner)
@@ -236,8 +244,9 @@ class ThinkLoop:
         session = self._session
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK:
-            self._now = now = self._services.at_present()
-            config, asker = now.config, ModelAsker(session, now, self._journal, self._board)
+            self._take_settings()
+            config = self._config
+            asker = ModelAsker(session, self._services, config, self._toolset, self._journal, self._board)
             item = turn.item
             entries = session.of_item(item.n)
             if await end_if_stuck(item, session, entries, progress, config.max_thoughts, self._services.clock):
@@ -264,7 +273,7 @@ class ThinkLoop:
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
-        session, config, now = self._session, self._now.config, self._services.clock()
+        session, config, now = self._session, self._config, self._services.clock()
         response = answer.response
         principal = self._principal(item)
         notice = answer.notice if principal.is_owner else ""
@@ -316,10 +325,10 @@ class ThinkLoop:
             return reply
         target = ChannelInfo(reply.channel_type or message.channel.type, reply.channel_id)
         is_here = target.address.escaped == message.channel.address.escaped
-        if is_here or is_owner(target, self._now.config.owners):
+        if is_here or is_owner(target, self._config.owners):
             return reply
         context = ToolContext(key=reply.key, principal=principal, origin=message.channel, outside=self._session.outside)
-        outcome = await self._now.toolset.executor.run(_ELSEWHERE, {}, context)
+        outcome = await self._toolset.executor.run(_ELSEWHERE, {}, context)
         return outcome.content.removeprefix("Error: ") if outcome.failed else reply
 
     async def _with_files(self, reply: Post | str, paths: Sequence[str], item: Item) -> Post | str:
@@ -352,7 +361,7 @@ class ThinkLoop:
                 outcome = _refused(refusal)
             elif call.id in said:
                 outcome = ToolOutcome(*said[call.id])
-            elif call.name == SEND_FILE.name and self._services.files is not None:
+            elif call.name == SEND_FILE.name and self._services.files.now is not None:
                 outcome, facts = await self._gather(call, item)
             else:
                 outcome = await self._run_call(call, item, principal)
@@ -387,7 +396,7 @@ class ThinkLoop:
 
     def _active_skills(self, entries: Sequence[Entry]) -> ActiveSkills:
         """Return the skills that are in force after these entries of an item."""
-        skills = self._now.toolset.skills
+        skills = self._toolset.skills
         return ActiveSkills() if skills is None else active_skills(entries, skills.catalog.get)
 
     async def _run_call(self, call: ToolCall, item: Item, principal: Principal) -> ToolOutcome:
@@ -398,7 +407,7 @@ class ThinkLoop:
         """
         if call.error is not None:
             return _refused(call.error)
-        executor, channel = self._now.toolset.executor, item.message.channel
+        executor, channel = self._toolset.executor, item.message.channel
         tool = executor.get(call.name)
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
@@ -417,7 +426,7 @@ class ThinkLoop:
 
     def _principal(self, item: Item) -> Principal:
         """Return the person that an item is worked on for. All messages of a turn are the same person's."""
-        return sender_of(item.message, self._now.config.owners)
+        return sender_of(item.message, self._config.owners)
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 
@@ -435,7 +444,7 @@ class ThinkLoop:
         before = len(turn.earlier)
         while len(turn.earlier) + 1 < limit:
             newer = await find_newer(self._journal, turn, wait=False)
-            if newer is None or not may_join(newer, turn, self._now.config.owners):
+            if newer is None or not may_join(newer, turn, self._config.owners):
                 break
             taken = await self._journal.ask(Take, newer.n)
             if taken is None:

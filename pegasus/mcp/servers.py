@@ -25,7 +25,7 @@ from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, fenced
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import McpServerSettings, SettingsInForce
+from pegasus.settings import InForce, McpServerSettings, SettingsInForce
 from pegasus.tools import Effect, Reach, Tool, ToolContext, base_context, parameters
 from pegasus.wire import encode_json, to_wire
 
@@ -99,7 +99,7 @@ class McpServers:
         files: ToolContext = ToolContext(),
         tokens: Path = Path(),
         fence: str = "",
-        sandbox: Sandbox = NO_SANDBOX,
+        sandbox: InForce[Sandbox] = InForce(NO_SANDBOX),
     ) -> None:
         """Prepare; nothing is started.
 
@@ -110,7 +110,7 @@ class McpServers:
         self._fence = fence
 
         def make(name: str, server: McpServerSettings) -> McpServer:
-            return McpServer(name, server, files, tokens, sandbox, self._refresh)
+            return McpServer(name, server, files, tokens, sandbox.now, self._refresh)
 
         self._make = make
         self.servers: tuple[McpServer, ...] = tuple(starmap(make, (settings or {}).items()))

@@ -54,6 +54,7 @@ from pegasus.schedule.messages import (
     job_key,
 )
 from pegasus.schedule.times import ScheduleError, interval_ms, next_run
+from pegasus.settings import InForce
 from pegasus.storage import Accept, JournalMessage, Overloaded, ReadFile, ReplaceFile, StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
@@ -94,8 +95,8 @@ class ScheduleServices:
     """Wall clock, ms."""
     random: Random
     """Makes the ids of jobs and events."""
-    heartbeat: Heartbeat = attrs.field(factory=Heartbeat)
-    owner_channel: ChannelInfo = attrs.field(factory=lambda: ChannelInfo("cli", "main"))
+    heartbeat: InForce[Heartbeat] = attrs.field(factory=lambda: InForce(Heartbeat()))
+    owner_channel: InForce[ChannelInfo] = attrs.field(factory=lambda: InForce(ChannelInfo("cli", "main")))
     """Where the heartbeat speaks."""
     wait_changed: Callable[[], Awaitable[None]] = trio.sleep_forever
     """Waits until the heartbeat may be another one."""
@@ -402,23 +403,24 @@ class _JobKeeper:
 
     async def beat(self) -> None:
         """Look at HEARTBEAT.md again and again, until cancelled."""
-        heartbeat, services = self._services.heartbeat, self._services
+        services = self._services
         last = trio.current_time()
         while True:
             # Other settings may have another interval, which counts from the last look.
-            due = last + heartbeat.seconds if heartbeat.seconds else math.inf
+            seconds = services.heartbeat.now.seconds
+            due = last + seconds if seconds else math.inf
             with trio.CancelScope(deadline=due) as scope:
                 await services.wait_changed()
             if not scope.cancelled_caught:
                 continue
-            last = trio.current_time()
+            last, heartbeat = trio.current_time(), services.heartbeat.now
             now = services.clock()
             if not is_active(heartbeat.active_hours, datetime.fromtimestamp(now / 1000, UTC).astimezone()):
                 continue
             text = things_to_do(await heartbeat.read())
             if not text:
                 continue
-            item = heartbeat_item(text, services.owner_channel, now)
+            item = heartbeat_item(text, services.owner_channel.now, now)
             try:
                 await services.journal.ask(Accept, item, "main", Priority.TASK, True, "heartbeat", 1)
             except (StorageError, ActorError) as error:

@@ -7,7 +7,7 @@ docs/user/settings.md is the page for people.
 
 A `Settings` object is immutable. A reload makes a new one (`load_settings` with the `source` of the old one), which takes the
 place of the old one as a whole, so that no reader ever sees one key of the new file beside another one of the old. `in_force` has the
-handle for that, and objects that follow it. What a package needs it is given as its section (`settings.gateway`), not as the whole.
+handle for that. What a package needs it is given as a handle of its section (`InForce[AgentSettings]`), not as the whole.
 """
 
 from pegasus.settings.channel_sections import (
@@ -18,7 +18,7 @@ from pegasus.settings.channel_sections import (
     TelegramSettings,
 )
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
-from pegasus.settings.in_force import RESTART_KEYS, SettingsInForce, TakenUp, as_in_force, present
+from pegasus.settings.in_force import RESTART_KEYS, InForce, SettingsInForce, TakenUp
 from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, located, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
@@ -65,6 +65,7 @@ __all__ = [
     "EditError",
     "HookSettings",
     "HttpSettings",
+    "InForce",
     "Key",
     "LimitSettings",
     "McpServerSettings",
@@ -89,7 +90,6 @@ __all__ = [
     "TelegramSettings",
     "ToolSettings",
     "WebSearchSettings",
-    "as_in_force",
     "changed_keys",
     "commented_file",
     "effective",
@@ -99,7 +99,6 @@ __all__ = [
     "located",
     "parse_key",
     "parse_value",
-    "present",
     "secrets_of",
     "set_key",
     "settings_text",

@@ -1,8 +1,15 @@
-"""The settings in force, as one handle that a reload replaces, and objects that follow them.
+"""The settings in force: one handle, whose object a reload replaces.
 
-Whoever needs a setting is given either this handle or an object that follows it. `follow` makes such an object of a function of
-the settings: it behaves at each moment like what the function has made of the settings in force. So a part of the program that was
-given `in_force.follow(lambda settings: settings.agent, "agent.")` in place of a section needs to know nothing about reloading.
+Whoever needs a setting is given a handle and asks it for what is in force `now`. `SettingsInForce` is the handle of all settings. Most
+parts of the program need one section, or something that is made of the settings, such as the rules about who may write. `follow` makes
+a handle of that, an `InForce`:
+
+    in_force = SettingsInForce(load_settings(source))
+    agent = in_force.follow(lambda settings: settings.agent, "agent.")
+    taken_up = await in_force.replace(load_settings(source))
+    agent.now.max_thoughts  # that of the new settings
+
+Work that must see one version of the settings from its beginning to its end, as a thought of the model does, takes `now` once.
 
 `replace` is the one way to change them. It knows for every key whether somebody follows it:
 
@@ -11,15 +18,15 @@ given `in_force.follow(lambda settings: settings.agent, "agent.")` in place of a
 * a key that nobody follows is reported as one that needs a restart, so that the answer is true whatever is forgotten.
 
 Order of a replacement: first everything that may fail (files that are read in a thread, functions of the settings, guards such as the
-models), and a failure leaves the old settings in force as a whole; then, without a checkpoint, the handle and all followers change;
-then the actions run, which start what takes time (a channel, a server of tools). So nobody sees one key of the new settings beside
-another one of the old, and a cancel never leaves half of a change.
+models), and a failure leaves the old settings in force as a whole; then, without a checkpoint, all handles change; then the actions
+run, which start what takes time (a channel, a server of tools). So nobody sees one key of the new settings beside another one of the
+old, and a cancel never leaves half of a change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
 import trio
@@ -28,10 +35,8 @@ from pegasus.settings.keys import Key, keys_of
 from pegasus.settings.load import changed_keys
 from pegasus.settings.sections import Settings
 
+T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
-
-EVERY_KEY: Final = ""
-"""Prefix of all keys."""
 
 
 def _restart_keys(cls: type[attrs.AttrsInstance], path: str = "") -> Iterator[str]:
@@ -57,90 +62,35 @@ class TakenUp:
     """Key paths whose old values stay in force until the next start."""
 
 
+@attrs.define(eq=False)
+class InForce(Generic[T_co]):
+    """Handle of a value that a reload may replace. `InForce(AgentSettings())` is one of a value that stays."""
+
+    now: T_co
+    """The value in force. Only the `SettingsInForce` that made the handle changes it."""
+
+
 @attrs.define(eq=False, repr=False)
 class _Followed:
-    """A value made of the settings, with the function that makes it."""
+    """A handle with the function that makes its value."""
 
+    handle: InForce[Any]
     make: Callable[[Settings], Any]
     prefixes: tuple[str, ...]
     in_thread: bool
-    value: Any
 
     def follows(self, key: str) -> bool:
         return key.startswith(self.prefixes)
 
 
-class _Follower:
-    """Stands for the present value of a `_Followed`: attributes, calls, operators of collections, and its class are its own.
+class SettingsInForce(InForce[Settings]):
+    """Handle of all settings. Keys that need a restart have the values of the start.
 
-    The class too, so that `isinstance` and `attrs.evolve` take it for what it stands for.
-    """
-
-    __slots__ = ("_followed",)
-
-    def __init__(self, followed: _Followed) -> None:
-        object.__setattr__(self, "_followed", followed)
-
-    def __getattribute__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_followed").value, name)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(_value_of(self), name, value)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return _value_of(self)(*args, **kwargs)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(_value_of(self))
-
-    def __len__(self) -> int:
-        return len(_value_of(self))
-
-    def __bool__(self) -> bool:
-        return bool(_value_of(self))
-
-    def __contains__(self, item: object) -> bool:
-        return item in _value_of(self)
-
-    def __getitem__(self, key: Any) -> Any:
-        return _value_of(self)[key]
-
-    def __eq__(self, other: object) -> bool:
-        return bool(_value_of(self) == (_value_of(other) if type(other) is _Follower else other))
-
-    def __hash__(self) -> int:
-        return hash(_value_of(self))
-
-    def __repr__(self) -> str:
-        return repr(_value_of(self))
-
-
-def _value_of(follower: Any) -> Any:
-    return object.__getattribute__(follower, "_followed").value
-
-
-def present(value: T) -> T:
-    """Return what an object that follows the settings stands for at this moment, and any other value as it is.
-
-    Work that must see one version of the settings from its beginning to its end takes this once.
-    """
-    return cast("T", _value_of(value)) if type(value) is _Follower else value
-
-
-class SettingsInForce:
-    """Handle of the settings in force.
-
-    For example:
-
-        in_force = SettingsInForce(load_settings(source))
-        agent = in_force.follow(lambda settings: settings.agent, "agent.")
-        taken_up = await in_force.replace(load_settings(source))
-        agent.max_thoughts  # that of the new settings
+    The module's docstring has an example.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.now = Settings() if settings is None else settings
-        """The settings in force. Keys that need a restart have the values of the start."""
+        super().__init__(Settings() if settings is None else settings)
         self._followed: list[_Followed] = []
         self._guards: list[tuple[tuple[str, ...], Callable[[Settings], None]]] = []
         self._actions: list[tuple[tuple[str, ...], Callable[[frozenset[str]], None]]] = []
@@ -148,17 +98,15 @@ class SettingsInForce:
         """Held by a replacement, so that two are carried out one after the other."""
         self._replaced = trio.Event()
 
-    def follow(self, make: Callable[[Settings], T], *prefixes: str, in_thread: bool = False) -> T:
-        """Return an object that behaves like `make(settings)` for the settings in force.
+    def follow(self, make: Callable[[Settings], T], *prefixes: str, in_thread: bool = False) -> InForce[T]:
+        """Return a handle of what `make` returns for the settings in force.
 
         prefixes: of the keys that the value depends on; it is made anew when one of them has changed. in_thread: `make` reads files;
         a replacement calls it in a thread. Errors of `make` are raised, here and by the replacement.
-
-        What two reads of the object return may differ if there is a checkpoint between them.
         """
-        followed = _Followed(make, prefixes, in_thread, make(self.now))
-        self._followed.append(followed)
-        return cast("T", _Follower(followed))
+        handle = InForce(make(self.now))
+        self._followed.append(_Followed(handle, make, prefixes, in_thread))
+        return handle
 
     def guard(self, check: Callable[[Settings], None], *prefixes: str) -> None:
         """Call `check` with the new settings when a key with one of these prefixes changes, before anything else has changed.
@@ -218,19 +166,19 @@ class SettingsInForce:
             return TakenUp(tuple(key for key in changed if key in now), tuple(key for key in changed if key not in now))
 
     def _swap(self, new: Settings, changed: frozenset[str], due: list[_Followed], read: dict[int, Any]) -> None:
-        """Change the handle and the followers in the order in which they were made, so that a later one may use an earlier one."""
-        before = self.now, [followed.value for followed in due]
+        """Change all handles in the order in which they were made, so that a later one may use an earlier one."""
+        before = self.now, [followed.handle.now for followed in due]
         try:
             self.now = new
             for followed in due:
-                followed.value = read[id(followed)] if followed.in_thread else followed.make(new)
+                followed.handle.now = read[id(followed)] if followed.in_thread else followed.make(new)
             for prefixes, check in self._guards:
                 if any(key.startswith(prefixes) for key in changed):
                     check(new)
         except BaseException:
             self.now = before[0]
             for followed, value in zip(due, before[1], strict=True):
-                followed.value = value
+                followed.handle.now = value
             raise
 
 
@@ -252,8 +200,3 @@ def _keep(old: Any, new: Any) -> Any:
         elif not key.named:
             values[name] = _keep(getattr(old, name), getattr(new, name))
     return attrs.evolve(new, **values)
-
-
-def as_in_force(settings: Settings | SettingsInForce) -> SettingsInForce:
-    """Return the handle of settings, a new one if there is none yet."""
-    return settings if isinstance(settings, SettingsInForce) else SettingsInForce(settings)

@@ -72,7 +72,7 @@ from pegasus.models import (
     TraitStore,
     UsageTracker,
 )
-from pegasus.settings import Settings
+from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import SkillCatalog
 from pegasus.storage import FLUSH_AFTER, Accepted, JournalMessage, Overloaded, Waiting
@@ -337,11 +337,11 @@ def world_environment(
     """Return an environment in virtual time. The arguments are those of `open_world`. usage: counts calls, if models report them."""
     window = settings.models.context_window or WINDOW
     environment = Environment(
-        settings=settings,
+        in_force=SettingsInForce(settings),
         disk=disk,
         models=ScriptedModels(model, task_model or model, models, window, audio_models=audio, usage=usage),
-        persona=BUILT_IN,
-        base_persona=BUILT_IN,
+        persona=InForce(BUILT_IN),
+        base_persona=InForce(BUILT_IN),
         clock=clock,
         random=Random(0),  # noqa: S311
         make_fence=lambda: "fence00000",

@@ -24,6 +24,7 @@ from pegasus.sandbox import (
     ProcessError,
     Sandbox,
 )
+from pegasus.settings import InForce
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.shell import ENV, PTY, explain_exceeded, prepare_command, time_left
 
@@ -86,7 +87,9 @@ _STOP: Final = ToolSpec(
 _LIST: Final = ToolSpec("command_list", "List the background commands of this task.", parameters({}))
 
 
-def background_tools(limits: CommandLimits = CommandLimits(), sandbox: Sandbox = NO_SANDBOX) -> tuple[Tool, ...]:
+def background_tools(
+    limits: CommandLimits = CommandLimits(), sandbox: InForce[Sandbox] = InForce(NO_SANDBOX)
+) -> tuple[Tool, ...]:
     """Return the five tools. limits: of each command; `output` bytes of it are kept, and more than `flood` bytes end it.
 
     sandbox: the walls around each command. For example:
@@ -103,15 +106,15 @@ def background_tools(limits: CommandLimits = CommandLimits(), sandbox: Sandbox =
             raise ToolError("command is empty")
         folder, environment, terminal = await prepare_command(arguments, context)
         try:
-            command = await commands.start(line, folder, environment, limits, terminal, sandbox)
+            command = await commands.start(line, folder, environment, limits, terminal, sandbox.now)
         except (ProcessError, CommandError) as error:
             raise ToolError(str(error)) from error
-        return await _look(command, context, limits, sandbox, arguments.get("wait", _WAIT_AT_START))
+        return await _look(command, context, limits, sandbox.now, arguments.get("wait", _WAIT_AT_START))
 
     async def output(arguments: Any, context: ToolContext) -> Json:
         """Wait for output, and return it."""
         command = _find(context, arguments)
-        return await _look(command, context, limits, sandbox, arguments.get("wait", _WAIT_FOR_OUTPUT))
+        return await _look(command, context, limits, sandbox.now, arguments.get("wait", _WAIT_FOR_OUTPUT))
 
     async def write(arguments: Any, context: ToolContext) -> Json:
         """Write to a command, and return what it answers."""
@@ -121,13 +124,13 @@ def background_tools(limits: CommandLimits = CommandLimits(), sandbox: Sandbox =
             await command.write(text, end=arguments.get("end", False))
         except CommandError as error:
             raise ToolError(str(error)) from error
-        return await _look(command, context, limits, sandbox, arguments.get("wait", _WAIT_FOR_ANSWER))
+        return await _look(command, context, limits, sandbox.now, arguments.get("wait", _WAIT_FOR_ANSWER))
 
     async def stop(arguments: Any, context: ToolContext) -> Json:
         """End a command. One that has ended before is no error."""
         command = _find(context, arguments)
         await command.stop()
-        return await _look(command, context, limits, sandbox, 0.0)
+        return await _look(command, context, limits, sandbox.now, 0.0)
 
     async def list_all(arguments: Any, context: ToolContext) -> Json:
         """List the commands, oldest first."""

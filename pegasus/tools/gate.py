@@ -39,6 +39,7 @@ from pegasus.policy import (
     Ruling,
     SeekApproval,
 )
+from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolOutcome
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
@@ -65,12 +66,12 @@ class Gate(Protocol):
 class PolicyGate:
     """The gate that follows the policy.
 
-    Example: `ToolExecutor(tools, gate=PolicyGate(lambda: policy, walls, approvals))`.
+    Example: `ToolExecutor(tools, gate=PolicyGate(policy, walls, approvals))`.
     """
 
-    policy: Callable[[], Policy]
-    """Returns the rules in force; a reload may change them."""
-    walls: Confinement
+    policy: InForce[Policy]
+    """The rules."""
+    walls: InForce[Confinement]
     """The walls around commands."""
     approvals: Ref[ApprovalMessage]
     """The keeper of approvals."""
@@ -89,7 +90,7 @@ class PolicyGate:
                 context = attrs.evolve(context, closed_paths=(*context.closed_paths, *closed))
         else:
             call = describe_call(tool, arguments, context)
-        ruling = self.policy().decide(call, self.walls)
+        ruling = self.policy.now.decide(call, self.walls.now)
         if ruling.decision is Decision.ALLOW:
             return attrs.evolve(context, allowed_paths=(context.workspace,)) if call.stays_inside else context
         if ruling.decision is Decision.DENY:

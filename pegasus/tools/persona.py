@@ -13,6 +13,7 @@ from typing import Any, Final
 from pegasus.identity import FIELDS, LISTS, Evolution, PersonaError, ProposalRefused
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
+from pegasus.settings import InForce
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 
 _SPEC: Final = ToolSpec(
@@ -35,7 +36,7 @@ _SPEC: Final = ToolSpec(
 """Says that nothing changes at once, as models otherwise announce the change as done."""
 
 
-def persona_tool(evolution: Evolution, owners: Collection[str]) -> Tool:
+def persona_tool(evolution: Evolution, owners: InForce[Collection[str]]) -> Tool:
     """Return the tool.
 
     owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask.
@@ -44,7 +45,7 @@ def persona_tool(evolution: Evolution, owners: Collection[str]) -> Tool:
     evolution: records the proposal through the journal, so it survives a crash as soon as the tool has
     returned. The result has the number of the proposal and its state.
 
-        tool = persona_tool(evolution, owners=("telegram:42",))
+        tool = persona_tool(evolution, owners=InForce(("telegram:42",)))
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:
@@ -59,7 +60,7 @@ def persona_tool(evolution: Evolution, owners: Collection[str]) -> Tool:
         return {
             "proposal": proposal.number,
             "status": proposal.state,
-            "owner": list(owners),
+            "owner": list(owners.now),
             "note": f"The owner can say /persona to see it, and {commands}.",
         }
 

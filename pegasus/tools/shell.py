@@ -47,6 +47,7 @@ from pegasus.sandbox import (
     run_process,
     signal_name,
 )
+from pegasus.settings import InForce
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import real_folder
 
@@ -131,7 +132,9 @@ _MORE: Final = "Let it write to a file in the workspace, and read parts of that.
 """Advice of a result that was cut."""
 
 
-def shell_tools(limits: CommandLimits = CommandLimits(), sandbox: Sandbox = NO_SANDBOX) -> tuple[Tool, ...]:
+def shell_tools(
+    limits: CommandLimits = CommandLimits(), sandbox: InForce[Sandbox] = InForce(NO_SANDBOX)
+) -> tuple[Tool, ...]:
     """Return shell_exec and run_python. limits: of each command, see `CommandLimits`. sandbox: the walls around each.
 
     Both have the effect ONCE: whether a command did something before a crash is unknown, and only the model can
@@ -145,12 +148,14 @@ def shell_tools(limits: CommandLimits = CommandLimits(), sandbox: Sandbox = NO_S
         command = arguments["command"]
         if not command.strip():
             raise ToolError("command is empty")
-        return await _run(command, arguments, context, limits, sandbox)
+        return await _run(command, arguments, context, limits, sandbox.now)
 
     async def run_python(arguments: Any, context: ToolContext) -> Json:
         """Run code in a new interpreter, so that it cannot touch the daemon's own modules."""
         argv = [sys.executable, "-I", "-u", "-X", "utf8", "-c", _RUN_CODE]
-        return await _run(argv, arguments, context, limits, sandbox, stdin=arguments["code"].encode("utf-8", "replace"))
+        return await _run(
+            argv, arguments, context, limits, sandbox.now, stdin=arguments["code"].encode("utf-8", "replace")
+        )
 
     return (
         Tool(_SHELL, shell_exec, "code", Effect.ONCE, _MORE, Reach.OUTSIDE, Outside.COMMAND),

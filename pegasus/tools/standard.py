@@ -16,7 +16,7 @@ from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.memory import Memory
 from pegasus.messages import ChannelInfo
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import ToolSettings
+from pegasus.settings import InForce, ToolSettings
 from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.background import background_tools
 from pegasus.tools.base import Tool, ToolContext
@@ -39,7 +39,7 @@ def standard_tools(
     settings: ToolSettings,
     memory: Memory,
     clock: Callable[[], int],
-    sandbox: Sandbox = NO_SANDBOX,
+    sandbox: InForce[Sandbox] = InForce(NO_SANDBOX),
     archives_of: Callable[[ChannelInfo | None], str] = lambda chat: "",
 ) -> tuple[Tool, ...]:
     """Return the tools that tasks work with, except those of the task system itself.

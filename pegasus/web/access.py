@@ -23,6 +23,7 @@ import attrs
 from pegasus.gateway import GatewayConfig
 from pegasus.loopback import is_loopback
 from pegasus.policy import TokenGrant
+from pegasus.settings import InForce
 from pegasus.web.config import HttpConfig
 from pegasus.web.errors import ApiError
 from pegasus.web.sessions import SESSION_DAYS, WebSessions
@@ -57,29 +58,29 @@ class AccessRules:
         visitor = rules.identify(fields, "GET")
     """
 
-    config: HttpConfig
-    gateway: GatewayConfig
+    config: InForce[HttpConfig]
+    gateway: InForce[GatewayConfig]
     """Knows the tokens, and the origins of pages that may connect."""
     sessions: WebSessions
 
     @property
     def cookie(self) -> str:
         """Name of the cookie. It holds the port, because browsers give a host's cookies to its servers on all ports."""
-        return f"pegasus_session_{self.config.port}"
+        return f"pegasus_session_{self.config.now.port}"
 
     def check_host(self, fields: HeaderFields) -> None:
         """Raise ApiError 421 unless the request names this server: its own address, loopback, or one of the settings."""
         host = _value(fields, b"host")
         name = _host_name(host)
         if name is None or not (
-            is_loopback(name) or name == self.config.host.lower() or self._is_configured(host, name)
+            is_loopback(name) or name == self.config.now.host.lower() or self._is_configured(host, name)
         ):
             found = f"Host: found {host[:100]!r}, which is not this server; allowed: loopback and http.allowed_hosts of the settings"
             raise ApiError(421, "wrong_host", found)
 
     def _is_configured(self, host: str, name: str) -> bool:
-        public = urlsplit(self.config.public_url)
-        allowed = {entry.lower() for entry in self.config.allowed_hosts}
+        public = urlsplit(self.config.now.public_url)
+        allowed = {entry.lower() for entry in self.config.now.allowed_hosts}
         return name in allowed or host.lower() in allowed or (bool(public.hostname) and name == public.hostname)
 
     def identify(self, fields: HeaderFields, method: str) -> Visitor:
@@ -91,7 +92,7 @@ class AccessRules:
         fields = list(fields)
         scheme, _, credentials = _value(fields, b"authorization").partition(" ")
         if scheme.lower() == "bearer":
-            grant = self.gateway.grant_of(credentials.strip())
+            grant = self.gateway.now.grant_of(credentials.strip())
             if grant is None:
                 raise ApiError(401, "unauthorized", "the token does not count; `pegasus token add NAME` makes one")
             return Visitor(grant)
@@ -126,7 +127,7 @@ class AccessRules:
         """Raise ApiError 403 for a request from a page of others. One without an Origin comes from no page."""
         fields = list(fields)
         origin = _value(fields, b"origin")
-        if origin and origin not in self.gateway.origins and origin.lower() != self._own_origin(fields):
+        if origin and origin not in self.gateway.now.origins and origin.lower() != self._own_origin(fields):
             message = f"Origin: found {origin[:100]!r}, which is not this page; allowed: gateway.allowed_origins of the settings"
             raise ApiError(403, "forbidden", message)
 
@@ -135,7 +136,7 @@ class AccessRules:
 
         Behind a proxy that speaks TLS, or passes another Host on, it is that of `http.public_url`.
         """
-        host, public = _value(fields, b"host").lower(), urlsplit(self.config.public_url.lower())
+        host, public = _value(fields, b"host").lower(), urlsplit(self.config.now.public_url.lower())
         origin = _value(fields, b"origin").lower()
         if public.netloc and (host == public.netloc or origin == f"{public.scheme}://{public.netloc}"):
             return f"{public.scheme}://{public.netloc}"

@@ -13,6 +13,7 @@ import attrs
 from pegasus.gateway import GatewayConfig, Listeners, Methods
 from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
+from pegasus.settings import InForce
 
 if TYPE_CHECKING:
     import trio
@@ -62,8 +63,8 @@ class HttpConfig:
 class WebServices:
     """The parts of the agent that the HTTP server serves."""
 
-    config: HttpConfig
-    gateway_config: GatewayConfig
+    config: InForce[HttpConfig]
+    gateway_config: InForce[GatewayConfig]
     """Tokens, the agent's name, and the origins of pages that may connect."""
     gateway: Ref[GatewayMessage]
     """Serves the WebSockets of `/ws`."""
@@ -83,7 +84,7 @@ class WebServices:
     """The last events of tasks."""
     tree_events: Callable[[], AsyncIterable[TreeEvent]]
     """Returns a stream of what happens to actors."""
-    hooks: Mapping[str, HookSettings] = attrs.field(factory=dict)
+    hooks: InForce[Mapping[str, HookSettings]] = attrs.field(factory=lambda: InForce({}))
     """Webhooks by name."""
     receivers: Mapping[str, WebhookReceiver] = attrs.field(factory=dict)
     """Receivers of webhooks by the channel type that they belong to."""

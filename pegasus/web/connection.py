@@ -36,6 +36,7 @@ from hypercorn.utils import parse_socket_addr
 
 from pegasus.gateway import failures_logged
 from pegasus.observe import get_logger
+from pegasus.settings import InForce
 from pegasus.web.config import HttpConfig
 from pegasus.web.errors import ApiError
 from pegasus.wire import encode_json
@@ -130,7 +131,7 @@ class HttpConnection:
     def __init__(
         self,
         application: Application,
-        config: HttpConfig,
+        config: InForce[HttpConfig],
         protocol: Config,
         context: WorkerContext,
         stream: trio.SocketStream,
@@ -203,7 +204,7 @@ class HttpConnection:
             )
             protocol.admits = self._admits
             self._protocol = protocol
-            self._wait_idle(self._config.head_time)
+            self._wait_idle(self._config.now.head_time)
             try:
                 await self._read()
             except WebSocketRequest as found:
@@ -250,7 +251,7 @@ class HttpConnection:
             case Closed():
                 await self._end()
             case Updated(idle=True):
-                self._wait_idle(self._config.idle_time)
+                self._wait_idle(self._config.now.idle_time)
             case Updated():
                 self._set_deadline(math.inf)
                 self._on_idle(self, False)
@@ -260,7 +261,7 @@ class HttpConnection:
         async with self._writing:
             is_written = False
             try:
-                with trio.move_on_after(self._config.write_time):
+                with trio.move_on_after(self._config.now.write_time):
                     await self._stream.send_all(data)
                     is_written = True
             except (trio.BrokenResourceError, trio.ClosedResourceError):

@@ -99,7 +99,7 @@ class HookRoutes:
     async def deliver(self, request: ApiRequest) -> Response:
         """Check the signature, and begin the work: 202 with the id of the message or the task, when it is on disk."""
         name = request.path["name"]
-        hook = self._services.hooks.get(name)
+        hook = self._services.hooks.now.get(name)
         if hook is None:
             raise ApiError(404, "not_found", "there is no such hook")
         body = await request.body()

@@ -48,7 +48,7 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
     id = fields.get("id") or f"http-{secrets.token_hex(8)}"
     try:
         message = read_message({**content, "id": id, "channel": channel}, ClientChannel(str(channel["type"])))
-        check_media_size(message, request.services.gateway_config.max_media_bytes)
+        check_media_size(message, request.services.gateway_config.now.max_media_bytes)
     except BadFrame as error:
         if error.code == "too_large":
             raise ApiError(413, error.code, error.message.removeprefix("message.")) from None
@@ -59,7 +59,7 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
 
 def own_id(request: ApiRequest) -> str:
     """Return the conversation of a client that names none."""
-    return own_channel_id(request.grant, request.services.gateway_config.token)
+    return own_channel_id(request.grant, request.services.gateway_config.now.token)
 
 
 class ReplyRoutes:

@@ -125,7 +125,7 @@ class ApiRequest:
         Somebody who has shown neither token nor session may send OPEN_BODY at most: signatures are checked when the body is there, and
         a thousand strangers must not fill the memory.
         """
-        config = self.services.config
+        config = self.services.config.now
         is_known = self.visitor.grant is not None
         limit = config.max_body_bytes if is_known else min(OPEN_BODY, config.max_body_bytes)
         declared = self.http.headers.get("content-length", "")
@@ -176,7 +176,7 @@ class ApiRequest:
 
     async def call(self, method: str, params: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
         """Return the result of a method of the control plane. Raises ApiError, also for a token without the scope for it."""
-        self.require(READ if method in self.services.gateway_config.read_methods else CONTROL)
+        self.require(READ if method in self.services.gateway_config.now.read_methods else CONTROL)
         with failures_as_errors():
             return await self.call_raw(method, params)
 

@@ -35,7 +35,7 @@ class HttpServer:
         self._feed = feed
         self._protocol = protocol_config()
         self._context = WorkerContext(None)
-        self._limit = services.config.max_connections
+        self._limit = services.config.now.max_connections
         self._nursery: trio.Nursery
         """The tasks of the connections."""
         self._open: dict[HttpConnection, None] = {}
@@ -60,7 +60,7 @@ class HttpServer:
             self._feed.close()
             for connection in list(self._idle):
                 connection.cut()
-            with trio.move_on_after(self._services.config.stop_time):
+            with trio.move_on_after(self._services.config.now.stop_time):
                 while self._open:
                     await self._changed.park()
             self._nursery.cancel_scope.cancel()

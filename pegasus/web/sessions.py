@@ -31,6 +31,7 @@ from pegasus.gateway import GatewayConfig
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant, hash_token
+from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wire
 
@@ -68,10 +69,10 @@ class WebSessions:
     Example: see the top of this file.
     """
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: InForce[GatewayConfig]) -> None:
         """Prepare. config: knows the tokens."""
         self._config = config
-        self._home_hash = hash_token(config.token)
+        self._home_hash = hash_token(config.now.token)
         self._sessions: dict[str, StoredSession] = {}
         """By the hash of the id, oldest first."""
         self._codes: dict[str, float] = {}
@@ -113,7 +114,7 @@ class WebSessions:
             return None
         if not session.token_name:
             return OWNER_GRANT if session.token_hash == self._home_hash else None
-        grant = self._config.tokens.named(session.token_name)
+        grant = self._config.now.tokens.named(session.token_name)
         return grant if grant is not None and grant.token.hash == session.token_hash else None
 
     async def open(self, grant: TokenGrant) -> str:

@@ -32,4 +32,4 @@ def measure_prompts() -> Iterator[Result]:
 
 async def _toolset() -> AgentToolset:
     async with open_world(ScriptedModel([])) as world:
-        return world.tree.services.agent.toolset
+        return world.tree.services.agent.toolset.now

@@ -36,7 +36,7 @@ from pegasus.models import (
     Usage,
     UsageTracker,
 )
-from pegasus.settings import Settings
+from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import AgentMessage, Notify, PersisterMessage, Submit, TaskState, Wait
 from pegasus.tasks.log.persister import GetPending
@@ -207,11 +207,11 @@ async def task_system(
     workspace = data / "workspace"
     workspace.mkdir(parents=True, exist_ok=True)
     environment = Environment(
-        settings=chosen,
+        in_force=SettingsInForce(chosen),
         disk=disk,
         models=_Models(model_for),
-        persona=BUILT_IN,
-        base_persona=BUILT_IN,
+        persona=InForce(BUILT_IN),
+        base_persona=InForce(BUILT_IN),
         clock=now,
         random=Random(),
         workspace=workspace,

@@ -140,7 +140,7 @@ class SlackIncoming:
         """Return None if the person may write, otherwise why not."""
         intake = self._adapter.context.intake
         try:
-            intake.access.check(channel, metadata, owners=intake.owners, is_known=intake.pairing.knows(channel))
+            intake.access.now.check(channel, metadata, owners=intake.owners.now, is_known=intake.pairing.knows(channel))
         except Denied as refusal:
             return refusal
         return None

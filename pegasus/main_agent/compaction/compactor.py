@@ -50,7 +50,7 @@ from pegasus.main_agent.session import Session
 from pegasus.messages import Address
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest
 from pegasus.observe import get_logger
-from pegasus.settings import SessionSettings
+from pegasus.settings import InForce, SessionSettings
 
 _log = get_logger("compaction")
 _T = TypeVar("_T")
@@ -131,7 +131,7 @@ class Compactor:
     """Returns the wall-clock time in ms."""
     count_tokens: Callable[[ModelRequest, int], Awaitable[int]]
     """Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
-    settings: SessionSettings = attrs.field(factory=SessionSettings)
+    settings: InForce[SessionSettings] = attrs.field(factory=lambda: InForce(SessionSettings()))
     """The settings [session]: the part of the window at which a session is compacted."""
     assumes_window: Callable[[], bool] = lambda: False
     """Returns whether the window of the default model is only assumed, and the model has not answered yet."""
@@ -174,7 +174,7 @@ class Compactor:
         if self.assumes_window():
             return False
         window = self.context_window("default")
-        threshold = round(self.settings.compact_threshold * window)
+        threshold = round(self.settings.now.compact_threshold * window)
         tokens = await self.count_tokens(request, threshold)
         if self._was_compacted:
             self._tokens_after, self._was_compacted = tokens, False

@@ -66,7 +66,7 @@ from pegasus.models import Label, LanguageModel, ModelError
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
 from pegasus.redaction import Redactor
-from pegasus.settings import SessionSettings
+from pegasus.settings import InForce, SessionSettings
 from pegasus.storage import Disk, FileDisk, GuardedFiles, StorageError
 
 _log = get_logger("consolidation")
@@ -94,7 +94,7 @@ class Consolidator:
 
     Example:
         disk = notes_disk(workspace)
-        consolidator = Consolidator(models.client("compact"), models.context_window, clock, disk, memory, settings.session)
+        consolidator = Consolidator(models.client("compact"), models.context_window, clock, disk, memory, session_settings)
         keeper = WindowKeeper(consolidator, session, chat, compactor)
     """
 
@@ -108,8 +108,8 @@ class Consolidator:
     """The disk of the workspace, for the history."""
     memory: Memory
     """Writes MEMORY.md, and logs it."""
-    settings: SessionSettings
-    """The settings [session], as they are in force."""
+    settings: InForce[SessionSettings]
+    """The settings [session]."""
     files: WorkspaceFiles | None = None
     """Holds MEMORY.md as it counts; None: there is none, and only the history is written."""
     secrets: Callable[[], Iterable[str]] = tuple
@@ -214,7 +214,7 @@ class WindowKeeper:
     # ------------------------------------------------------------------ what leaves the window
 
     def _plan_now(self) -> CompactionPlan | None:
-        session, window = self._session, self._shared.settings.memory_window
+        session, window = self._session, self._shared.settings.now.memory_window
         if not window or len(session.entries) <= window:
             return None
         unfinished = [n for n in session.item_numbers() if session.progress(n).next is not NextStep.NOTHING]
@@ -264,7 +264,7 @@ class WindowKeeper:
         guest = str(self._chat) if any(Outside.GUEST in entry.outside for entry in plan.summarised) else ""
         label = Label("compact", ChannelInfo(self._chat.type, self._chat.channel_id), guest=guest)
         problem = "it took too long"
-        with trio.move_on_after(shared.settings.consolidation_timeout):
+        with trio.move_on_after(shared.settings.now.consolidation_timeout):
             for divisor in (1, 4):
                 try:
                     return await ask_for_notes(shared.model, plan.summarised, notes, room // divisor, label)

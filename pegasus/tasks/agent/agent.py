@@ -287,7 +287,7 @@ class _Agent:
 
         Guests share half of the queue, and their tasks do not count for owners: nobody else can fill an owner's.
         """
-        registry, limits = self._state.registry, self._state.deps.limits
+        registry, limits = self._state.registry, self._state.deps.limits.now
         is_guests, of_guests = data.input_metadata.get(ROLE) == Role.GUEST, registry.count_guests(holding=False)
         sender = sender_in(data.input_metadata)
         if is_guests and limits.guest_tasks and registry.count_of_guest(sender) >= limits.guest_tasks:

@@ -186,7 +186,7 @@ async def _take_up(
         _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
         return None
     deps = state.deps
-    plan = plan_recovery(found, deps.limits.recovery, partial(find_effect, deps.toolbox), deps.clock(), awaited)
+    plan = plan_recovery(found, deps.limits.now.recovery, partial(find_effect, deps.toolbox.now), deps.clock(), awaited)
     if plan.dropped:
         _log.warning("dropped a pending task", task=task_id, reason=plan.dropped)
         await state.archive.forget(task_id)

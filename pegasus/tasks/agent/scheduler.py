@@ -93,7 +93,7 @@ class TaskScheduler:
         """Runs one watching task for each actor."""
         self._agent = agent
         """Mailbox of the agent, for the reports of the actors and of their ends."""
-        self._tool_slots = trio.CapacityLimiter(state.deps.limits.max_tools)
+        self._tool_slots = trio.CapacityLimiter(state.deps.limits.now.max_tools)
         """Shared by the actors of all tasks; held for single tool calls."""
 
     # ------------------------------------------------------------------ slots
@@ -105,13 +105,13 @@ class TaskScheduler:
 
     async def adjust(self) -> None:
         """Follow the limits, which have changed: start what may work now. Nothing that works is ended."""
-        self._tool_slots.total_tokens = self._state.deps.limits.max_tools
+        self._tool_slots.total_tokens = self._state.deps.limits.now.max_tools
         await self.fill()
 
     async def fill(self) -> None:
         """Start the tasks that wait, the most urgent first, as long as there are free slots."""
         registry = self._state.registry
-        limits = self._state.deps.limits
+        limits = self._state.deps.limits.now
         while registry.active < limits.max_active:
             has_room = registry.count_guests(holding=True) < limits.guest_active
             if (entry := registry.dequeue(guests=has_room)) is None:

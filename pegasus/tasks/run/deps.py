@@ -12,7 +12,7 @@ from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, EventMaker
 from pegasus.memory import Memory
 from pegasus.models import LanguageModel, TraitStore
-from pegasus.settings import present
+from pegasus.settings import InForce
 from pegasus.storage import JournalMessage
 from pegasus.tasks.core.task_types import TaskTypes
 from pegasus.tasks.core.views import TaskView
@@ -66,7 +66,7 @@ class TaskDeps:
     """Makes the model calls."""
     reflector: Reflector
     """Makes the reflections; unused without memory."""
-    toolbox: ToolExecutor
+    toolbox: InForce[ToolExecutor]
     """All tools, and the one way to run them."""
     model_for: Callable[[str], LanguageModel]
     """Model of a name ("<provider>/<model>") or of a role ("subagent", "reflection"). Raises ValueError for unknown names.
@@ -75,17 +75,17 @@ class TaskDeps:
     """
     context_window: Callable[[str], int]
     """Tokens that fit into the model of a name or role. Raises ValueError for unknown names."""
-    context: ToolContext
+    context: InForce[ToolContext]
     """The part of a tool call's context that is the same for all tasks."""
     journal: Ref[JournalMessage] | None = None
     """Keeps the pictures of results; None: no model is shown any."""
-    owners: Collection[str] = ()
+    owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
     """Entries of `agent.owners`: whose work has the rights of an owner."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """What is known about each model; here, whether its server refuses tools."""
     memory: Memory | None = None
     """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
-    limits: TaskLimits = attrs.field(factory=TaskLimits)
+    limits: InForce[TaskLimits] = attrs.field(factory=lambda: InForce(TaskLimits()))
     observe: Callable[[TaskView], None] = lambda view: None
     """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
     make_fence: Callable[[], str] = new_fence
@@ -94,7 +94,3 @@ class TaskDeps:
     """Returns the keys of calls that wait for an owner's approval, so have not begun. It must not raise."""
     before_resuming: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """Awaited before recovered tasks go on: returns when a /stop of the last run has had its time to end them. It must not raise."""
-
-    def at_present(self) -> TaskDeps:
-        """Return the same with the tools of this moment: a stage sees one version of the settings."""
-        return attrs.evolve(self, toolbox=present(self.toolbox), context=present(self.context))

@@ -104,10 +104,8 @@ class Stages:
         """Prepare. commands: the background commands of the actor; none runs yet."""
         self._fsm = fsm
         self._type = task_type
-        self._followed = deps
-        """What the stages work with; it follows the settings."""
-        self._deps = deps.at_present()
-        """The same as it was when the stage began."""
+        self._deps = deps
+        self._take_settings()
         self._tool_slots = tool_slots
         """Slots for tool calls of all tasks together."""
         self._env: dict[str, str] = {}
@@ -119,6 +117,10 @@ class Stages:
         """Background commands of a former actor of the task that the model does not know to have ended."""
         commands.remember_lost(all_commands(fsm.context.messages))
 
+    def _take_settings(self) -> None:
+        """Work with the tools of this moment from now on: a stage sees one version of the settings."""
+        self._toolbox, self._context = self._deps.toolbox.now, self._deps.context.now
+
     # ------------------------------------------------------------------ thinking
 
     async def reason(self) -> list[EventDraft]:
@@ -126,7 +128,7 @@ class Stages:
 
         Raises ModelError, and ValueError for a model that is not configured. Cancelled: the request is given up; nothing is recorded.
         """
-        self._deps = self._followed.at_present()
+        self._take_settings()
         thought = await self._think(self._fsm.context)
         if thought.question:
             payload = to_payload(NeedMoreInfo(thought.reasoning, thought.question))
@@ -138,7 +140,7 @@ class Stages:
 
     def _tools(self, window: int) -> tuple[ToolSpec, ...]:
         """Return the tools that the task may use now, as a model with this window is shown them. Those of MCP servers may change."""
-        offered = self._deps.toolbox.offered(self._fsm.task_id, allows=self._type.allows, window=window)
+        offered = self._toolbox.offered(self._fsm.task_id, allows=self._type.allows, window=window)
         return tuple(tool.spec for tool in offered)
 
     def _answer(self, reasoning: Reasoning) -> list[EventDraft]:
@@ -163,7 +165,7 @@ class Stages:
         tools = self._tools(window)
         if lean:
             tools = lean_task_specs(tools)  # the others can still be called
-        about = "" if lean else deps.toolbox.notes(self._type.allows)
+        about = "" if lean else self._toolbox.notes(self._type.allows)
         lost = {name: line for name, line in lost_commands(context.messages).items() if name in self._lost}
         note = lost_commands_message(lost, deps.clock()) if lost else None
         think = partial(
@@ -188,7 +190,7 @@ class Stages:
     def next_calls(self) -> tuple[ToolCall, ...]:
         """Return the calls to make now, () if there is none."""
         plan = self._fsm.context.plan
-        steps = next_steps(plan.steps, partial(find_effect, self._deps.toolbox)) if plan is not None else ()
+        steps = next_steps(plan.steps, partial(find_effect, self._toolbox)) if plan is not None else ()
         return tuple(step.call for step in steps if step.call is not None)
 
     async def act(self, calls: Sequence[ToolCall]) -> list[EventDraft]:
@@ -199,7 +201,7 @@ class Stages:
         calls: as `next_calls` has returned them. Raises nothing for a call that fails: its error is its result. Cancelled:
         returns when every call has ended with all that it has started; the results are not recorded.
         """
-        self._deps = self._followed.at_present()
+        self._take_settings()
         guard = self._repetition_guard()
         surplus = guard.surplus(calls)
         results: dict[str, tuple[Entry, int]] = {}
@@ -231,7 +233,7 @@ class Stages:
 
     def _repetition_guard(self) -> RepetitionGuard:
         """Return what notices that the task makes the same call again and again."""
-        tools = self._deps.toolbox
+        tools = self._toolbox
         return RepetitionGuard(
             self._fsm.context.messages, lambda name: (tool := tools.get(name)) is not None and tool.repeats
         )
@@ -277,9 +279,9 @@ class Stages:
             if not isinstance(message, str) or not message.strip():
                 return _failed("message is required: what they should know, as a text")
             return ToolOutcome(notify_result(message, self._fsm.task_id), failed=False)
-        tool = self._deps.toolbox.get(call.name)
+        tool = self._toolbox.get(call.name)
         if tool is not None and self._type.allows(call.name):
-            return await self._deps.toolbox.run(tool, call.arguments, self._tool_context(call.id, call.name))
+            return await self._toolbox.run(tool, call.arguments, self._tool_context(call.id, call.name))
         why = "there is no such tool"
         if tool is not None:
             limited = " with the limits that this one has" if self._type.within is not None else ""
@@ -301,10 +303,10 @@ class Stages:
         Descriptions of MCP servers' tools are read with every thought. They count for calls that reach out by other means than such
         a server, since an instruction in them cannot be told from the work.
         """
-        labels, tool = self._fsm.context.outside, self._deps.toolbox.get(name)
+        labels, tool = self._fsm.context.outside, self._toolbox.get(name)
         if tool is None or tool.source is Outside.MCP or tool.reach not in (Reach.FETCH, Reach.OUTSIDE):
             return labels
-        shown = self._deps.toolbox.offered(self._fsm.task_id, allows=self._type.allows)
+        shown = self._toolbox.offered(self._fsm.task_id, allows=self._type.allows)
         return join_outside(labels, (Outside.MCP,) if any(each.source is Outside.MCP for each in shown) else ())
 
     def _tool_context(self, call_id: str, name: str, role: str = "") -> ToolContext:
@@ -315,10 +317,10 @@ class Stages:
         limit = result_limit(deps.context_window(self._type.model_name))
         channel = task.channel
         context = attrs.evolve(
-            deps.context,
+            self._context,
             task_id=task.id,
             key=key,
-            principal=principal_of(channel, deps.owners, task.input_metadata),
+            principal=principal_of(channel, deps.owners.now, task.input_metadata),
             env=self._env,
             commands=self._commands,
             role=role,
@@ -341,13 +343,14 @@ class Stages:
 
     async def reflect(self) -> list[EventDraft]:
         """Reflect on the completed task. Returns its outcome as an event for the log only."""
-        deps = self._deps = self._followed.at_present()
+        self._take_settings()
+        deps, toolbox = self._deps, self._toolbox
         if deps.memory is None:
             return []
         model = deps.model_for("reflection")
         if deps.traits.get(model.name).refuses_tools:
             return []  # a reflection consists of calls of the memory tools
-        found = [deps.toolbox.get(name) for name in REFLECTION_TOOLS]
+        found = [toolbox.get(name) for name in REFLECTION_TOOLS]
         tools = {tool.name: tool for tool in found if tool is not None}
         labels: tuple[Outside, ...] = ()  # of what the reflection itself has read
 
@@ -359,7 +362,7 @@ class Stages:
             context = self._tool_context(call.id, call.name, "reflection")
             context = attrs.evolve(context, outside=join_outside(context.outside, labels))
             async with self._tool_slots:
-                outcome = await deps.toolbox.run(tool, call.arguments, context)
+                outcome = await toolbox.run(tool, call.arguments, context)
             if not outcome.outside:
                 return outcome
             labels = join_outside(labels, outcome.outside)

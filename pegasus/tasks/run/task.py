@@ -180,7 +180,7 @@ class _TaskRun:
     """Whether no new stage may begin, because the process stops."""
 
     def __attrs_post_init__(self) -> None:
-        self._seconds_left = self._deps.limits.timeout
+        self._seconds_left = self._deps.limits.now.timeout
 
     # ------------------------------------------------------------------ requests
 
@@ -280,7 +280,7 @@ class _TaskRun:
             self._resume.reply.send(None)
             self._resume = self._suspend_reason = self._cancel_error = None
             self._is_reflected = False
-            self._seconds_left = self._deps.limits.timeout
+            self._seconds_left = self._deps.limits.now.timeout
 
     def _answer_finish(self) -> None:
         """Answer those who wait until nothing of the task runs and everything is on disk."""
@@ -316,7 +316,7 @@ class _TaskRun:
 
     def _due_events(self) -> list[EventDraft]:
         """Return the events that the state asks for without any work, [] if there are none or nothing new may begin."""
-        fsm, context, limit = self._fsm, self._fsm.context, self._deps.limits.max_iterations
+        fsm, context, limit = self._fsm, self._fsm.context, self._deps.limits.now.max_iterations
         if self._is_finishing:
             return []
         if fsm.state is TaskState.REASONING and (problem := self._stages.reason_to_end(limit)):
@@ -367,7 +367,7 @@ class _TaskRun:
             drafts = [] if is_reflection else [_failure(describe_error(error))]
         is_requested = self._cancel_error is not None or self._resume is not None
         if self._scope.cancelled_caught and not is_requested:
-            drafts = [_failure(f"the task took longer than {self._deps.limits.timeout:g} s")]
+            drafts = [_failure(f"the task took longer than {self._deps.limits.now.timeout:g} s")]
         self._seconds_left -= trio.current_time() - begun
         self._scope, self._activity = None, ""
         if self._cancel_replies:

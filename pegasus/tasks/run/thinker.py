@@ -50,6 +50,7 @@ from pegasus.models import (
     UserTurn,
 )
 from pegasus.policy import ROLE, Principal, Role
+from pegasus.settings import InForce
 from pegasus.tasks.core.context import Reasoning, ReflectionDone, TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_types import TaskType
@@ -105,7 +106,9 @@ class Thinker:
     Example: `thought = await Thinker(persona, clock).think(task.context, model, task_type, tools)`.
     """
 
-    def __init__(self, persona: Persona, clock: Callable[[], int], files: WorkspaceFiles | None = None) -> None:
+    def __init__(
+        self, persona: InForce[Persona], clock: Callable[[], int], files: WorkspaceFiles | None = None
+    ) -> None:
         """Prepare. clock: wall clock, ms. files: the owner's files, some of which are part of the prompt; None: there are none."""
         self._persona = persona
         self._clock = clock
@@ -162,7 +165,7 @@ class Thinker:
             self._prompts.clear()
         key = task_type.prompt, lean
         if key not in self._prompts:
-            text = (lean_task_prompt if lean else task_prompt)(self._persona, task_type.prompt)
+            text = (lean_task_prompt if lean else task_prompt)(self._persona.now, task_type.prompt)
             rules = self._files.section(TASK_FILES, lean=lean) if self._files is not None else ""
             self._prompts[key] = f"{text}\n\n{rules}" if rules else text
         return self._prompts[key]
@@ -260,7 +263,7 @@ class Reflector:
     Example: `found = await Reflector(persona, lambda: 200_000).reflect(context, memory, tools, model, run)`.
     """
 
-    persona: Persona
+    persona: InForce[Persona]
     """Identity for the system prompt."""
     window: Callable[[], int]
     """Returns the context window of the model at this moment, tokens."""
@@ -278,7 +281,7 @@ class Reflector:
         memory: the facts in full and the summaries of episodes. run: makes one call of a memory tool. Cancelled: what the tools have
         written so far stays in memory.
         """
-        system = task_prompt(self.persona, _BODY)
+        system = task_prompt(self.persona.now, _BODY)
         turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{self._story(context)}")]
         label = label_of(context, "reflection")
         made = 0

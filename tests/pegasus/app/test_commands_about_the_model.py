@@ -8,7 +8,7 @@ import pytest
 from pegasus.app.chat_commands import chat_commands
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ModelService
-from pegasus.settings import ModelSettings, ProviderSettings, Settings
+from pegasus.settings import InForce, ModelSettings, ProviderSettings, Settings
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider_ollama import OllamaHost
 
@@ -22,7 +22,7 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
         environment = SimpleNamespace(
             models=models,
             settings=Settings(),
-            owners=("cli:*",),
+            owners=InForce(("cli:*",)),
             switch=None,
             clock=lambda: 0,
             persona=None,

@@ -12,6 +12,7 @@ from actors import Child, Intensity, Restart, open_supervisor, supervisor
 from pegasus.app import ControlPlane, TaskMethods
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus
+from pegasus.settings import InForce
 from pegasus.tasks import LatestTasks, TaskState, TaskView
 
 
@@ -62,7 +63,7 @@ async def controlled(tasks, settle=trio.lowlevel.checkpoint):
             models=SimpleNamespace(usage_report=no_usage, breakers=dict, settle=settle),
             tasks=TaskMethods(root.ref("tasks/agent")),
             memory=None,
-            persona=SimpleNamespace(in_force=SimpleNamespace(name="Ada"), list=None, accept=None, reject=None),
+            persona=SimpleNamespace(persona=InForce(SimpleNamespace(name="Ada")), list=None, accept=None, reject=None),
             approvals=SimpleNamespace(open_notices=no_notices, list=None, answer=None, allow=None, deny=None),
             events=None,
         )

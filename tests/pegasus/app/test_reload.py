@@ -53,25 +53,25 @@ async def submit(world, text="job"):
 
 
 VALUES = [
-    ("agent", AgentSettings, "speech", "direct", lambda s: s.agent.config.speech),
-    ("agent", AgentSettings, "show_reasoning", True, lambda s: s.agent.config.show_reasoning),
-    ("agent", AgentSettings, "max_active_chats", 7, lambda s: s.agent.config.max_active_chats),
-    ("agent", AgentSettings, "max_thoughts", 7, lambda s: s.agent.config.max_thoughts),
-    ("agent", AgentSettings, "max_replies", 7, lambda s: s.agent.config.max_replies),
-    ("agent", AgentSettings, "when_busy", "steer", lambda s: s.agent.config.when_busy),
-    ("agent", AgentSettings, "steer_cap", 7, lambda s: s.agent.config.steer_cap),
-    ("agent", AgentSettings, "burst_cap", 7, lambda s: s.agent.config.burst_cap),
-    ("agent", AgentSettings, "owners", ("sms:+1",), lambda s: tuple(s.tasks.owners)),
-    ("agent", AgentSettings, "owners", ("sms:+1",), lambda s: tuple(s.approvals.owners)),
-    ("tasks", TaskSettings, "max_active", 7, lambda s: s.tasks.limits.max_active),
-    ("tasks", TaskSettings, "max_queued", 7, lambda s: s.tasks.limits.max_queued),
-    ("tasks", TaskSettings, "max_concurrent_tools", 7, lambda s: s.tasks.limits.max_tools),
-    ("tasks", TaskSettings, "max_iterations", 7, lambda s: s.tasks.limits.max_iterations),
-    ("tasks", TaskSettings, "timeout", 7.0, lambda s: s.tasks.limits.timeout),
-    ("limits", LimitSettings, "guest_tasks", 7, lambda s: s.tasks.limits.guest_tasks),
-    ("session", SessionSettings, "compact_threshold", 0.5, lambda s: s.agent.compactor.settings.compact_threshold),
-    ("media", MediaSettings, "max_bytes", 7, lambda s: s.agent.files.max_bytes),
-    ("policy", PolicySettings, "owner_channel", "sms:+1", lambda s: s.approvals.policy.owner_channel),
+    ("agent", AgentSettings, "speech", "direct", lambda s: s.agent.config.now.speech),
+    ("agent", AgentSettings, "show_reasoning", True, lambda s: s.agent.config.now.show_reasoning),
+    ("agent", AgentSettings, "max_active_chats", 7, lambda s: s.agent.config.now.max_active_chats),
+    ("agent", AgentSettings, "max_thoughts", 7, lambda s: s.agent.config.now.max_thoughts),
+    ("agent", AgentSettings, "max_replies", 7, lambda s: s.agent.config.now.max_replies),
+    ("agent", AgentSettings, "when_busy", "steer", lambda s: s.agent.config.now.when_busy),
+    ("agent", AgentSettings, "steer_cap", 7, lambda s: s.agent.config.now.steer_cap),
+    ("agent", AgentSettings, "burst_cap", 7, lambda s: s.agent.config.now.burst_cap),
+    ("agent", AgentSettings, "owners", ("sms:+1",), lambda s: s.tasks.owners.now),
+    ("agent", AgentSettings, "owners", ("sms:+1",), lambda s: s.approvals.owners.now),
+    ("tasks", TaskSettings, "max_active", 7, lambda s: s.tasks.limits.now.max_active),
+    ("tasks", TaskSettings, "max_queued", 7, lambda s: s.tasks.limits.now.max_queued),
+    ("tasks", TaskSettings, "max_concurrent_tools", 7, lambda s: s.tasks.limits.now.max_tools),
+    ("tasks", TaskSettings, "max_iterations", 7, lambda s: s.tasks.limits.now.max_iterations),
+    ("tasks", TaskSettings, "timeout", 7.0, lambda s: s.tasks.limits.now.timeout),
+    ("limits", LimitSettings, "guest_tasks", 7, lambda s: s.tasks.limits.now.guest_tasks),
+    ("session", SessionSettings, "compact_threshold", 0.5, lambda s: s.agent.compactor.settings.now.compact_threshold),
+    ("media", MediaSettings, "max_bytes", 7, lambda s: s.agent.files.now.max_bytes),
+    ("policy", PolicySettings, "owner_channel", "sms:+1", lambda s: s.approvals.policy.now.owner_channel),
 ]
 
 
@@ -91,27 +91,27 @@ async def test_a_key_takes_effect_at_once(section, cls, key, value, look, autoju
 async def test_tools_of_the_agent_follow_its_setting_and_its_prompt_says_so(autojump_clock):
     async with running() as (world, replace):
         toolset = world.tree.services.agent.toolset
-        assert "cron" in [spec.name for spec in toolset.profile("monologue").specs]
+        assert "cron" in [spec.name for spec in toolset.now.profile("monologue").specs]
         await replace(agent=AgentSettings(tools=("memory_*",)))
-        names = [spec.name for spec in toolset.profile("monologue").specs]
+        names = [spec.name for spec in toolset.now.profile("monologue").specs]
         assert "memory_read" in names
         assert "cron" not in names
-        assert "cron" not in toolset.profile("monologue").system_prompt
+        assert "cron" not in toolset.now.profile("monologue").system_prompt
 
 
 async def test_a_reload_that_does_not_concern_the_prompt_leaves_it_byte_for_byte(autojump_clock):
     async with running() as (world, replace):
         toolset = world.tree.services.agent.toolset
-        before = toolset.profile("monologue")
+        before = toolset.now.profile("monologue")
         await replace(limits=LimitSettings(guest_tasks=3), agent=AgentSettings(max_replies=7))
-        assert toolset.profile("monologue") is before
+        assert toolset.now.profile("monologue") is before
 
 
 async def test_the_folders_that_tools_may_touch_follow(autojump_clock, tmp_path):
     async with running() as (world, replace):
         await replace(tools=ToolSettings(allowed_paths=(str(tmp_path),)))
-        assert world.tree.services.tasks.context.allowed_paths == (tmp_path.resolve(),)
-        assert world.tree.services.agent.files.context.allowed_paths == (tmp_path.resolve(),)
+        assert world.tree.services.tasks.context.now.allowed_paths == (tmp_path.resolve(),)
+        assert world.tree.services.agent.files.now.context.allowed_paths == (tmp_path.resolve(),)
 
 
 async def test_the_time_of_a_tool_follows(autojump_clock):

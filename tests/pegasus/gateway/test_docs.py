@@ -19,6 +19,7 @@ from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
 from pegasus.messages import ChannelInfo
 from pegasus.protocol import ClientChannel
+from pegasus.settings import InForce
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, world
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -94,7 +95,7 @@ async def test_the_adapter(capsys):
         ref = supervisor.ref("journal")
         await supervisor.start_child(Child("sms", names["Sms"]("sms").run, ref))
         await supervisor.start_child(Child("switchboard", run_switchboard, ref, {"sms": supervisor.ref("sms")}))
-        intake = Intake(ref, Access({"sms": [phone.channel_id]}))
+        intake = Intake(ref, InForce(Access({"sms": [phone.channel_id]})))
         assert await names["hear"](intake, phone.channel_id, "hi", "1") == "ok"
         with pytest.raises(Denied, match="allow_from"):
             await names["hear"](intake, "+1", "hi", "1")

@@ -14,6 +14,7 @@ from pegasus.gateway.delivery import Hub
 from pegasus.gateway.server import Server
 from pegasus.intake import Access, Intake
 from pegasus.messages import Address, ChannelInfo, OutboundMessage, Typing
+from pegasus.settings import InForce
 from pegasus.storage import (
     Accept,
     Accepted,
@@ -232,7 +233,7 @@ async def echo(caller, params):
 async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **config):
     journal = journal or FakeJournal()
     listeners = await open_listeners("127.0.0.1", 0)
-    rules = {"access": Access(config.pop("access", {})), "owners": config.pop("owners", ())}
+    rules = {"access": InForce(Access(config.pop("access", {}))), "owners": InForce(config.pop("owners", ()))}
     settings = GatewayConfig(**{"token": TOKEN, "agent": "Peggy", **config})
     table = {"echo": echo} if methods is None else methods
     try:
@@ -240,7 +241,7 @@ async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **
             child = Child(
                 "gateway",
                 run_gateway,
-                settings,
+                InForce(settings),
                 Intake(supervisor.ref("journal"), **rules),
                 listeners,
                 table,
@@ -257,7 +258,7 @@ async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **
 def make_server(journal, **config):
     """A server without a listener, and its hub: for tests over streams in memory, in virtual time."""
     hub = Hub(journal)
-    return Server(GatewayServices(GatewayConfig(token=TOKEN, **config), Intake(journal), hub, {})), hub
+    return Server(GatewayServices(InForce(GatewayConfig(token=TOKEN, **config)), Intake(journal), hub, {})), hub
 
 
 WEB = ChannelInfo("web", "c1")

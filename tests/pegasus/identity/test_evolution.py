@@ -24,6 +24,7 @@ from pegasus.identity import (
 )
 from pegasus.identity.persona import load_persona
 from pegasus.identity.proposals import CHANGES, MAX_OPEN, MAX_WHY, PROPOSALS, parse_log
+from pegasus.settings import InForce
 from pegasus.storage import FileDisk, StorageError, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 
@@ -35,7 +36,7 @@ BASE = Persona("Ada", "a helper", ("kind",), "short", ("truth", "care"))
 async def evolving(disk, base=BASE):
     run = partial(run_journal, clock=lambda: AT, report=lambda text: None)
     async with open_supervisor([Child("journal", run, disk)]) as supervisor:
-        yield Evolution(supervisor.ref("journal"), base, lambda: AT)
+        yield Evolution(supervisor.ref("journal"), InForce(base), lambda: AT)
 
 
 @pytest.fixture

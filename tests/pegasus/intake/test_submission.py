@@ -4,6 +4,7 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.intake import Access, Denied, Intake, InvalidMessage, check_message, is_name, lane_of
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.settings import InForce
 from pegasus.storage import Accepted, Overloaded, StorageError
 
 TELEGRAM = ChannelInfo("telegram", "chat-7", "u1")
@@ -130,7 +131,7 @@ async def test_submit_chooses_the_lane():
 @pytest.mark.parametrize(("owners", "priority"), [((), 1), (["cli"], 1), (["telegram:u1"], 0)])
 async def test_submit_lets_the_owner_go_first(owners, priority):
     journal = Journal(Accepted(1, False))
-    await submitted(journal, owners=owners)
+    await submitted(journal, owners=InForce(owners))
     assert journal.priorities == [priority]
 
 
@@ -142,7 +143,7 @@ async def test_submit_raises_the_error_of_the_disk():
 async def test_a_sender_who_is_not_in_allow_from_is_refused_and_nothing_is_stored():
     journal = Journal(Accepted(1, False))
     with pytest.raises(Denied, match="allow_from"):
-        await submitted(journal, access=Access({"telegram": ["u2"]}))
+        await submitted(journal, access=InForce(Access({"telegram": ["u2"]})))
     assert journal.lanes == []
 
 

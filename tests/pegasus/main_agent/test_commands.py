@@ -12,6 +12,7 @@ from pegasus.gateway import BadParams, Caller
 from pegasus.identity import BUILT_IN, Evolution
 from pegasus.main_agent.chat_commands import persona_answer
 from pegasus.messages import ChannelInfo
+from pegasus.settings import InForce
 from pegasus.storage import run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.tools import ToolContext, persona_tool, run_tool
@@ -26,7 +27,7 @@ async def evolution():
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=lambda: 0, report=lambda text: None), MemoryDisk())]
     ) as supervisor:
-        yield Evolution(supervisor.ref("journal"), BUILT_IN, lambda: 0)
+        yield Evolution(supervisor.ref("journal"), InForce(BUILT_IN), lambda: 0)
 
 
 @pytest.fixture
@@ -40,7 +41,9 @@ def say(evolution):
 @pytest.fixture
 def propose(evolution):
     async def propose(key="k", origin=CLI, **arguments):
-        return await run_tool(persona_tool(evolution, OWNERS), arguments, 10, ToolContext(key=key, origin=origin))
+        return await run_tool(
+            persona_tool(evolution, InForce(OWNERS)), arguments, 10, ToolContext(key=key, origin=origin)
+        )
 
     return propose
 
@@ -120,7 +123,7 @@ async def test_the_owner_is_told_who_was_listened_to(propose, evolution):
 )
 async def test_programs_decide_only_for_an_owner(evolution, propose, caller, may):
     await propose(**WARM)
-    control = PersonaMethods(evolution, BUILT_IN, OWNERS)
+    control = PersonaMethods(evolution, InForce(BUILT_IN), InForce(OWNERS))
     if may:
         assert (await control.accept(caller, {"n": 1}))["state"] == "accepted"
         assert (await control.list(caller, {}))["atNextStart"] == ["style"]
@@ -134,4 +137,4 @@ async def test_programs_decide_only_for_an_owner(evolution, propose, caller, may
 @pytest.mark.parametrize("n", [None, "1", True, 1.5, 7])
 async def test_programs_that_ask_wrongly_are_told(evolution, n):
     with pytest.raises(BadParams, match="proposal"):
-        await PersonaMethods(evolution, BUILT_IN, OWNERS).accept(Caller("cli", "x"), {"n": n})
+        await PersonaMethods(evolution, InForce(BUILT_IN), InForce(OWNERS)).accept(Caller("cli", "x"), {"n": n})

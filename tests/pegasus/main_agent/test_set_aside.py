@@ -9,6 +9,7 @@ from pegasus.conversation.entry import Entry, encode
 from pegasus.main_agent import AgentServices, AgentToolset, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.models.base import ToolCall
+from pegasus.settings import InForce
 from pegasus.storage import Commit, Done, Item, Lease, NextItem, Posted, ReadFile, ReplaceFile, Take, TakeLease, Waiting
 from pegasus.testing.scripted import ScriptedModel, say
 from pegasus.tools import ToolExecutor
@@ -57,7 +58,7 @@ class Journal:
 
 async def handle(journal):
     """Let the agent handle the item; gives the texts that it posted."""
-    services = AgentServices(ScriptedModel(lambda _: say("")), AgentToolset("", ToolExecutor(())), lambda: 0)
+    services = AgentServices(ScriptedModel(lambda _: say("")), InForce(AgentToolset("", ToolExecutor(()))), lambda: 0)
     async with open_supervisor([Child("journal", journal.run)]) as root:
         await root.start_child(Child("agent", main_agent, root.ref("journal"), services))
         await journal.done.wait()
@@ -118,7 +119,7 @@ async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(auto
             return '{"status":"spawned"}'
 
     services = AgentServices(
-        ScriptedModel(lambda _: say("")), AgentToolset("", ToolExecutor(())), lambda: 0, work=Busy()
+        ScriptedModel(lambda _: say("")), InForce(AgentToolset("", ToolExecutor(()))), lambda: 0, work=Busy()
     )
     async with open_supervisor([Child("journal", journal.run)]) as root:
         with trio.fail_after(1):

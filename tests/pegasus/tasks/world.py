@@ -12,6 +12,7 @@ from pegasus.events import EventMaker, EventType, Subscribe, event_bus
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models import TraitStore
 from pegasus.models.base import ToolSpec
+from pegasus.settings import InForce
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     Reflector,
@@ -228,16 +229,16 @@ async def open_desk(
             events=events,
             clock=clock,
             types=types,
-            thinker=Thinker(PERSONA, clock),
-            reflector=Reflector(PERSONA, lambda: 100_000),
-            toolbox=toolbox,
+            thinker=Thinker(InForce(PERSONA), clock),
+            reflector=Reflector(InForce(PERSONA), lambda: 100_000),
+            toolbox=InForce(toolbox),
             model_for=model_for or (lambda name: model),
             context_window=lambda name: window,
-            context=context,
+            context=InForce(context),
             observe=observe,
             memory=memory,
             traits=traits or TraitStore(),
-            limits=limits,
+            limits=InForce(limits),
             make_fence=lambda: "fence00000",
         )
         ref = await root.start_child(Child("agent", task_agent, deps, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))

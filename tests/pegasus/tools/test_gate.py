@@ -9,6 +9,7 @@ from actors import Child, open_supervisor
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
 from pegasus.policy import ApprovalError, CallRequest, Confinement, Decision, Policy, PolicyRule, Principal, Role
+from pegasus.settings import InForce
 from pegasus.storage import StorageError
 from pegasus.tools import Effect, PolicyGate, Reach, Tool, ToolContext, ToolExecutor, describe_call, parameters
 from pegasus.tools.base import ToolOutcome
@@ -127,7 +128,8 @@ def test_tools_of_other_programs_reach_out(context):
 
 
 def executor(policy, *tools):
-    return ToolExecutor(tools, gate=PolicyGate(lambda: policy, Confinement(stands=True, has_network=False), None))
+    walls = Confinement(stands=True, has_network=False)
+    return ToolExecutor(tools, gate=PolicyGate(InForce(policy), InForce(walls), None))
 
 
 async def test_a_refusal_is_an_error_for_the_model(context):
@@ -158,7 +160,7 @@ async def test_while_nobody_can_be_asked_nothing_is_made(context, error):
 
     async with open_supervisor([Child("keeper", refuse)] if error else []) as root:
         walls = Confinement(stands=True, has_network=False)
-        gate = PolicyGate(lambda: Policy([PolicyRule("touch", Decision.ASK)]), walls, root.ref("keeper"))
+        gate = PolicyGate(InForce(Policy([PolicyRule("touch", Decision.ASK)])), InForce(walls), root.ref("keeper"))
         box = ToolExecutor([tool("touch", "custom")], gate=gate)
         outcome = await box.run(box.get("touch"), {}, context)
     assert outcome.failed
@@ -194,7 +196,8 @@ async def test_a_link_that_is_swapped_between_check_and_use_leads_nowhere(contex
         os.rmdir(context.workspace / "sub")
         (context.workspace / "sub").symlink_to(tmp_path)
 
-    gate = PolicyGate(lambda: Policy(after_untrusted=Decision.DENY), Confinement(stands=True, has_network=False), None)
+    policy, walls = Policy(after_untrusted=Decision.DENY), Confinement(stands=True, has_network=False)
+    gate = PolicyGate(InForce(policy), InForce(walls), None)
     box = ToolExecutor(file_tools(), gate=Swapped(gate, swap))
     tainted = attrs.evolve(context, outside=("web",))
     outcome = await box.run(box.get("write_file"), {"path": "sub/x", "content": "1"}, tainted)

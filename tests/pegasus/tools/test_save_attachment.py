@@ -12,6 +12,7 @@ import trio
 from pegasus.messages import ChannelInfo
 from pegasus.outside import Outside
 from pegasus.policy import Confinement, Policy, Principal, Role
+from pegasus.settings import InForce
 from pegasus.storage import FileDisk, keep_file
 from pegasus.tools import PolicyGate, ToolExecutor, base_context, save_attachment_tool
 from pegasus.tools.files import incoming
@@ -39,7 +40,7 @@ def save(journal, context):
     """Call the tool as a task does, with the policy as it is by default; the result, or the error."""
 
     async def save(file, path="data.zip", context=context):
-        gate = PolicyGate(Policy, Confinement(stands=True), None)
+        gate = PolicyGate(InForce(Policy()), InForce(Confinement(stands=True)), None)
         executor = ToolExecutor([save_attachment_tool(journal)], gate=gate)
         outcome = await executor.run(executor.get("save_attachment"), {"file": file, "path": path}, context)
         if not outcome.failed:

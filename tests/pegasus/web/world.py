@@ -15,6 +15,7 @@ from pegasus.gateway import BadParams, GatewayConfig, Listeners, NotFound, open_
 from pegasus.intake import Access, Intake
 from pegasus.models import Usage
 from pegasus.policy import TokenBook
+from pegasus.settings import InForce
 from pegasus.storage import ItemDone, ReadFile, ReplaceFile
 from pegasus.web import HttpConfig, WebServices, WebSessions, run_http
 from tests.pegasus.gateway.world import FakeJournal
@@ -88,7 +89,7 @@ class World:
         self.journal = journal
         self.services = services
         self.sessions = services.sessions
-        self.tokens = services.gateway_config.tokens
+        self.tokens = services.gateway_config.now.tokens
         self.port = port
         self.withdrawn = withdrawn
         """Messages whose senders have gone."""
@@ -215,17 +216,16 @@ async def world(
             ref = supervisor.ref("journal")
             tokens = TokenBook()
             await tokens.load(ref, clock)
-            gateway_config = GatewayConfig(
-                token=TOKEN, tokens=tokens, read_methods={"status", "tree"}, agent="Peggy", **(gateway or {})
-            )
+            values = {"read_methods": {"status", "tree"}, "agent": "Peggy", **(gateway or {})}
+            gateway_config = InForce(GatewayConfig(token=TOKEN, tokens=tokens, **values))
             sessions = WebSessions(gateway_config)
             await sessions.load(ref, clock)
-            intake = Intake(ref, Access(access or {}), owners)
+            intake = Intake(ref, InForce(Access(access or {})), InForce(owners))
             said = Listeners()
             recent = RecentEvents(clock())
             port = http[0].socket.getsockname()[1]
             services = WebServices(
-                config=HttpConfig(port=port, **config),
+                config=InForce(HttpConfig(port=port, **config)),
                 gateway_config=gateway_config,
                 gateway=supervisor.ref("gateway"),
                 intake=intake,
@@ -236,7 +236,7 @@ async def world(
                 bus=supervisor.ref("bus"),
                 recent=recent,
                 tree_events=supervisor.events,
-                hooks=hooks or {},
+                hooks=InForce(hooks or {}),
                 receivers=receivers or {},
                 withdraw=withdrawn.append,
                 item_usage=lambda n: (used or {}).get(n, Usage()),

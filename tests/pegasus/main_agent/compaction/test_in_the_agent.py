@@ -10,6 +10,7 @@ from pegasus.identity import BUILT_IN, MainPrompts
 from pegasus.intake import Intake
 from pegasus.main_agent import AgentServices, AgentToolset, Compactor, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.settings import InForce
 from pegasus.storage import LastSeq, Unacknowledged, Waiting, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, ScriptedModel, down, reply, say
@@ -48,7 +49,7 @@ async def talk(disk, model, first, last, *, count, size=300):
 
     compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens)
     toolset = AgentToolset(MainPrompts(BUILT_IN), ToolExecutor(()))
-    services = AgentServices(model, toolset, wall_clock, compactor=compactor)
+    services = AgentServices(model, InForce(toolset), wall_clock, compactor=compactor)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:
