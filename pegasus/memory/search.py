@@ -39,7 +39,7 @@ import trio
 
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
 from pegasus.memory.pages import FOLDER
-from pegasus.memory.search_index import PLACES, Found, Index, IndexedFile, Passage, place_of
+from pegasus.memory.search_index import PLACES, Found, Index, IndexedFile, Passage
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.wire import decode_json, decode_object
@@ -263,7 +263,7 @@ class Searcher:
             with open(self._folder_of(prefix) / name, "rb") as stream:
                 for count, found in enumerate(lines_of_session(stream, offset, line), 1):
                     if found.passage is not None:
-                        index.add(file, place_of(prefix), (found.passage,))
+                        index.add(file, "sessions", (found.passage,), prefix)
                     if count % BATCH == 0:
                         index.mark(name, unfinished, found.end, found.number)
                         index.commit()

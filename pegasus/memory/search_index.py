@@ -13,6 +13,11 @@ character:
 A run in a query is a phrase of its pairs, so it finds exactly the texts that contain it. A single character finds every
 pair that begins with it.
 
+**Places.** Every passage is of a place: facts, episodes, or the archives of one conversation. A chat must neither find passages
+of other chats nor lose one among the best to them. So each place has a range of the numbers of passages, and a search asks for
+ranges, outside of which FTS5 looks at nothing. Places as words of the passages would do the same, but bm25 would count all passages
+of a place at each search.
+
 Which words a text has is decided by the rules in this file, Unicode tables and SQLite's tokenizer. The database names the
 version of these rules, and a database of another version is refused and made anew.
 
@@ -24,12 +29,12 @@ from __future__ import annotations
 import re
 import sqlite3
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cache
-from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
-VERSION: Final = f"3 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
+VERSION: Final = f"4 {unicodedata.unidata_version} {sqlite3.sqlite_version}"
 """Versions of everything that decides which words a text has."""
 PLACES: Final = ("facts", "episodes", "sessions")
 """Values of `place`, which a search can be limited to."""
@@ -41,15 +46,21 @@ LONGEST_QUERY: Final = 1_000
 _TABLES: Final = """
 CREATE TABLE about (version TEXT);
 CREATE TABLE files (id INTEGER PRIMARY KEY, path TEXT UNIQUE, stamp TEXT, offset INT, line INT);
-CREATE TABLE passages (id INTEGER PRIMARY KEY, file INT, line INT, place TEXT, title TEXT, text TEXT);
+CREATE TABLE conversations (place INTEGER PRIMARY KEY, prefix TEXT UNIQUE);
+INSERT INTO conversations VALUES (2, '');
+CREATE TABLE passages (id INTEGER PRIMARY KEY, file INT, line INT, title TEXT, text TEXT);
 CREATE INDEX by_file ON passages (file);
 CREATE VIRTUAL TABLE words USING fts5 (
-    place, title, body, content = '', tokenize = "porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'"
+    title, body, content = '', tokenize = "porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'"
 );
-INSERT INTO words (words, rank) VALUES ('rank', 'bm25(0.0, 3.0, 1.0)');
+INSERT INTO words (words, rank) VALUES ('rank', 'bm25(3.0, 1.0)');
 """
 """`about` has one row. `files` says how far each file is indexed. `passages` has the texts, `words` the index over
-them."""
+them. `conversations` has the places of archives, by the beginning of their names."""
+_FACTS, _EPISODES = 0, 1
+"""Places of memory files; those of archives follow."""
+_PER_PLACE: Final = 1 << 40
+"""Numbers that the passages of each place may have."""
 
 
 class Passage(NamedTuple):
@@ -104,6 +115,8 @@ class IndexedFile(NamedTuple):
     """Line up to which it was indexed."""
 
 
+_Row: TypeAlias = tuple[int, float, str, int, str, str]
+"""A passage that matches: number, rank (the lowest is the best), path, line, title and text."""
 BUSY_TIMEOUT: Final = 1000
 """Milliseconds to wait for another program that has locked the file."""
 
@@ -177,24 +190,40 @@ class Index:
         ).fetchone()
         return int(file)
 
-    def add(self, file: int, place: str, passages: Iterable[Passage]) -> None:
-        """Add passages of a file."""
+    def add(self, file: int, place: str, passages: Iterable[Passage], prefix: str = "") -> None:
+        """Add passages of a file. place: one of PLACES. prefix: beginning of the names of the conversation's archives."""
         db = self._db
-        for line, title, text in passages:
-            row = db.execute(
-                "INSERT INTO passages (file, line, place, title, text) VALUES (?, ?, ?, ?, ?)",
-                (file, line, place, title, text),
-            ).lastrowid
-            words = (row, place, indexed(title), indexed(text))
-            db.execute("INSERT INTO words (rowid, place, title, body) VALUES (?, ?, ?, ?)", words)
+        if place == "sessions":
+            db.execute("INSERT OR IGNORE INTO conversations (prefix) VALUES (?)", (prefix,))
+        [numbers] = self._numbers(place, prefix)
+        span = (numbers.start, numbers.stop)
+        [last] = db.execute("SELECT max(id) FROM passages WHERE id >= ? AND id < ?", span).fetchone()
+        for row, (line, title, text) in enumerate(passages, numbers.start if last is None else last + 1):
+            db.execute(
+                "INSERT INTO passages (id, file, line, title, text) VALUES (?, ?, ?, ?, ?)",
+                (row, file, line, title, text),
+            )
+            db.execute("INSERT INTO words (rowid, title, body) VALUES (?, ?, ?)", (row, indexed(title), indexed(text)))
+
+    def _numbers(self, where: str, prefix: str) -> list[range]:
+        """Return the numbers of the passages of these places. Ranges that follow each other are one, which is asked once."""
+        places = [place for place in (_FACTS, _EPISODES) if where in ("", PLACES[place])]
+        if where in ("", "sessions"):
+            found = self._db.execute("SELECT place FROM conversations WHERE prefix = ?", (prefix,))
+            places += [place for (place,) in found]
+        numbers: list[range] = []
+        for place in places:
+            first = place * _PER_PLACE
+            if numbers and numbers[-1].stop == first:
+                first = numbers.pop().start
+            numbers.append(range(first, (place + 1) * _PER_PLACE))
+        return numbers
 
     def clear(self, file: int) -> None:
         """Remove all passages of a file. FTS5 is told the words that were inserted, since it keeps no texts itself."""
-        rows = self._db.execute("SELECT id, place, title, text FROM passages WHERE file = ?", (file,)).fetchall()
-        words = [(row, place, indexed(title), indexed(text)) for row, place, title, text in rows]
-        self._db.executemany(
-            "INSERT INTO words (words, rowid, place, title, body) VALUES ('delete', ?, ?, ?, ?)", words
-        )
+        rows = self._db.execute("SELECT id, title, text FROM passages WHERE file = ?", (file,)).fetchall()
+        words = [(row, indexed(title), indexed(text)) for row, title, text in rows]
+        self._db.executemany("INSERT INTO words (words, rowid, title, body) VALUES ('delete', ?, ?, ?)", words)
         self._db.execute("DELETE FROM passages WHERE file = ?", (file,))
 
     def remove(self, path: str) -> None:
@@ -219,43 +248,36 @@ class Index:
         terms, limit = terms_of(query), max(1, min(limit, MOST))
         if not terms:
             return ()
-        own = place_of(prefix)
-        places = " OR ".join([own if place == "sessions" else place for place in PLACES if where in ("", place)])
-        rows = self._matching(" ".join(terms), limit, places)
+        numbers = self._numbers(where, prefix)
+        rows = self._matching(" ".join(terms), limit, numbers)
         if len(rows) < limit and len(terms) > 1:
             known = {row for row, *_ in rows}
-            more = self._matching(" OR ".join(terms), limit, places)
+            more = self._matching(" OR ".join(terms), limit, numbers)
             rows += [row for row in more if row[0] not in known][: limit - len(rows)]
         needles = needles_of(query)
         return tuple(
             Hit(
-                "sessions" if place == own else place,
-                path.removeprefix(prefix) if place == own else path,
+                place := PLACES[min(row // _PER_PLACE, len(PLACES) - 1)],
+                path.removeprefix(prefix) if place == "sessions" else path,
                 line,
                 title,
                 snippet(text, needles),
                 text,
             )
-            for _, place, path, line, title, text in rows
+            for row, _, path, line, title, text in rows
         )
 
-    def _matching(self, terms: str, limit: int, places: str) -> list[tuple[int, str, str, int, str, str]]:
-        """Return the rows of these places that match, best first. Equal ranks: later passages first, which are newer."""
-        match = f"place : ({places}) AND {{title body}} : ({terms})"
-        return self._db.execute(
-            "SELECT p.id, p.place, f.path, p.line, p.title, p.text FROM"
-            " (SELECT rowid AS id, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?) AS best"
-            " JOIN passages p ON p.id = best.id JOIN files f ON f.id = p.file ORDER BY best.rank, p.id DESC",
-            (match, limit),
-        ).fetchall()
-
-
-def place_of(prefix: str) -> str:
-    """Return the place of archives whose names begin so: "sessions" for the one conversation of all channels, else a word of its own.
-
-    The place is part of the index, so passages of other conversations are neither found nor do they take a place among the best.
-    """
-    return f"c{sha256(prefix.encode()).hexdigest()}" if prefix else "sessions"
+    def _matching(self, terms: str, limit: int, numbers: Iterable[range]) -> list[_Row]:
+        """Return the passages with these numbers that match, best first. Equal ranks: later ones first, which are newer."""
+        rows: list[_Row] = []
+        for some in numbers:
+            rows += self._db.execute(
+                "SELECT p.id, best.rank, f.path, p.line, p.title, p.text FROM (SELECT rowid AS id, rank FROM words"
+                " WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rank, rowid DESC LIMIT ?) AS best"
+                " JOIN passages p ON p.id = best.id JOIN files f ON f.id = p.file",
+                (terms, some.start, some.stop, limit),
+            )
+        return sorted(rows, key=lambda row: (row[1], -row[0]))[:limit]
 
 
 # ------------------------------------------------------------------ words
@@ -372,7 +394,7 @@ def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
     places = sorted(at for needle in needles[:40] for at in _first_places(low, needle))
     best, most = 0, 0
     for n, at in enumerate(places):
-        count = sum(1 for other in places[n : n + 60] if other < at + room)
+        count = bisect_left(places, at + room, n, min(n + 60, len(places))) - n
         if count > most:
             best, most = at, count
     start = max(0, min(best - room // 6, len(text) - room))

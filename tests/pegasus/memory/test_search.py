@@ -398,3 +398,47 @@ def test_a_new_index_is_merged_and_a_cleared_file_leaves_no_words(tmp_path):
     for word in ("harbour", "11", "北京", "cafe", "title"):
         assert count(f"*) FROM words WHERE words MATCH '{word}'") == (0 if word == "11" else 11)
     index.close()
+
+
+@pytest.fixture
+def index():
+    index = Index(":memory:")
+    yield index
+    index.close()
+
+
+def add(index, path, place, *texts, prefix=""):
+    index.add(index.mark(path, "1 2 3"), place, [Passage(n, "", text) for n, text in enumerate(texts, 1)], prefix)
+
+
+def test_a_conversation_is_searched_without_the_archives_of_others(index):
+    add(index, "facts/a.md", "facts", "a lamp in the long and dark hall of the house")
+    add(index, "a.jsonl", "sessions", "lamp of all channels")
+    for n in range(3):  # passages that would be better
+        add(index, f"web.2.{n}.jsonl", "sessions", "lamp", prefix="web.2.")
+    add(index, "web.1.a.jsonl", "sessions", "the lamp of chat 1", prefix="web.1.")
+    add(index, "episodes/a.md", "episodes", "lamp")
+    assert [hit.path for hit in index.find("lamp", 9)] == ["episodes/a.md", "a.jsonl", "facts/a.md"]
+    assert [hit.path for hit in index.find("lamp", 9, prefix="web.1.")] == ["episodes/a.md", "a.jsonl", "facts/a.md"]
+    assert [hit.path for hit in index.find("lamp", 2, prefix="web.2.")] == ["2.jsonl", "1.jsonl"]
+    assert [(hit.place, hit.path) for hit in index.find("lamp", 9, "sessions", "web.1.")] == [("sessions", "a.jsonl")]
+    assert [hit.path for hit in index.find("lamp", 9, "facts", "web.1.")] == ["facts/a.md"]
+    assert [hit.path for hit in index.find("lamp", 9, prefix="web.3.")] == ["episodes/a.md", "facts/a.md"]
+    assert index.find("lamp", 9, "sessions", "web.3.") == ()
+
+
+def test_of_equal_passages_the_newest_are_found(index):
+    add(index, "episodes/a.md", "episodes", *["lamp"] * 5)
+    assert [hit.line for hit in index.find("lamp", 3)] == [5, 4, 3]
+    add(index, "episodes/a.md", "episodes", "lamp")
+    assert [hit.line for hit in index.find("lamp", 3)] == [1, 5, 4]
+
+
+def test_an_index_knows_its_conversations_when_it_is_opened_again(tmp_path):
+    for words in ("harbour lamp", "harbour light"):
+        index = Index(str(tmp_path / "index.sqlite"))
+        add(index, "web.1.a.jsonl", "sessions", words, prefix="web.1.")
+        add(index, "web.2.a.jsonl", "sessions", words, prefix="web.2.")
+        found = [hit.text for hit in index.find("harbour", 9, prefix="web.1.")]
+        index.close()
+    assert found == ["harbour light", "harbour lamp"]
