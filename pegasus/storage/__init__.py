@@ -76,7 +76,7 @@ from pegasus.storage.messages import (
     Waiting,
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
-from pegasus.storage.volume import Disk, FileDisk, Volume
+from pegasus.storage.volume import Disk, FileDisk, Volume, run_in_thread
 
 __all__ = [
     "FLUSH_AFTER",
@@ -130,6 +130,7 @@ __all__ = [
     "keep_file",
     "load_files",
     "read_kept",
+    "run_in_thread",
     "run_journal",
     "sweep_media",
     "undelivered_item",
