@@ -29,7 +29,7 @@ from pegasus.conversation.fences import (
     with_content,
 )
 from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
-from pegasus.conversation.projection import Projection, without_calls
+from pegasus.conversation.projection import Projection, shown_text, without_calls
 from pegasus.conversation.repair import (
     OpenCall,
     cancelled_result,
@@ -39,11 +39,14 @@ from pegasus.conversation.repair import (
     with_unique_ids,
 )
 from pegasus.conversation.repetition import (
+    ERROR_LENGTH,
     MOST_CALLS,
     MOST_IN_A_ROW,
     NOT_REPEATED,
     RepetitionGuard,
-    call_signature,
+    find_circle,
+    first_surplus,
+    is_cut_again_and_again,
     surplus_note,
 )
 from pegasus.conversation.sanitize import (
@@ -57,6 +60,7 @@ from pegasus.conversation.sanitize import (
 )
 
 __all__ = [
+    "ERROR_LENGTH",
     "FENCE",
     "FENCED_FROM",
     "LONGEST_TEXT",
@@ -71,7 +75,6 @@ __all__ = [
     "Pictures",
     "Projection",
     "RepetitionGuard",
-    "call_signature",
     "cancelled_result",
     "clean_text",
     "decode",
@@ -79,6 +82,9 @@ __all__ = [
     "escape_imitations",
     "fence_of",
     "fenced_metadata",
+    "find_circle",
+    "first_surplus",
+    "is_cut_again_and_again",
     "is_well_formed",
     "keep_media",
     "metadata_line",
@@ -88,6 +94,7 @@ __all__ = [
     "repair_log",
     "sanitize_for_prompt",
     "sanitize_name",
+    "shown_text",
     "surplus_note",
     "to_json",
     "user_content",

@@ -12,13 +12,14 @@ understood, and its own BadEntry says what is wrong with the others.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import OUTSIDE, Outside, fenced, parse_outside
+from pegasus.outside import OUTSIDE, Outside, parse_outside
 from pegasus.wire import decode_object, encode_line
 
 Role = Literal["user", "assistant", "tool", "system"]
@@ -58,18 +59,18 @@ class Entry:
     note ends the work on its item), "outside", "fence" and "fencedFrom" (text from outside; see `fences`).
     """
 
-    @property
+    @cached_property
     def item(self) -> int | None:
         """Number in the inbox of the message that this user entry holds; None for every other entry."""
         number = self.metadata.get("item")
         return number if type(number) is int and self.role == "user" else None
 
-    @property
+    @cached_property
     def failed(self) -> bool:
         """True if this is the result of a call that failed or was cancelled."""
         return self.metadata.get("error") is True
 
-    @property
+    @cached_property
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that it has, or that it was made of (see `fences`)."""
         return parse_outside(self.metadata) if OUTSIDE in self.metadata else ()
@@ -79,15 +80,6 @@ class Entry:
         """Characters that stand before its fence; 0 if all of it is fenced, or nothing is."""
         start = self.metadata.get(FENCED_FROM, 0)
         return start if type(start) is int and 0 <= start <= len(self.content) else 0
-
-    @property
-    def shown(self) -> str:
-        """The text as a model is shown it: what comes from outside stands between fences."""
-        fence = self.metadata.get(FENCE)
-        if not isinstance(fence, str) or not fence:
-            return self.content
-        own, text = self.content[: self.own_length], self.content[self.own_length :]
-        return own + fenced(text, self.outside or (Outside.OTHER,), fence) if text.strip() else own
 
 
 class BadEntry(ValueError):

@@ -28,11 +28,12 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation.entry import Entry
+from pegasus.conversation.entry import FENCE, Entry
 from pegasus.conversation.media import MOST_BYTES, MOST_SHOWN, Pictures, refs_of
 from pegasus.conversation.sanitize import NOTE
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
+from pegasus.outside import Outside, fenced
 from pegasus.wire import encode_json
 
 _OPENING: Final = "(The conversation before this point is not available.)"
@@ -65,7 +66,7 @@ class Projection:
         if entry.role == "tool":
             call = self._open_calls.get(entry.call_id or "")
             if call is not None:
-                result = ToolResult(call.id, call.name, entry.shown or "(no output)", entry.failed)
+                result = ToolResult(call.id, call.name, shown_text(entry) or "(no output)", entry.failed)
                 self._add_user(results=(result,))
                 if "media" in entry.metadata:
                     self._add_pictures(entry, "")
@@ -155,9 +156,19 @@ class Projection:
             self.turns[index] = UserTurn(turn.results, "\n".join((turn.text, *notes)), turn.images[first:])
 
 
+def shown_text(entry: Entry) -> str:
+    """Return the text of an entry as a model is shown it: what comes from outside stands between fences."""
+    fence = entry.metadata.get(FENCE)
+    if not isinstance(fence, str) or not fence:
+        return entry.content
+    start, labels = entry.own_length, entry.outside or (Outside.OTHER,)
+    own, text = entry.content[:start], entry.content[start:]
+    return own + fenced(text, labels, fence) if text.strip() else own
+
+
 def _user_text(entry: Entry) -> str:
     """Return the text of an entry that is nobody's thought. A note of the program begins with a mark that nobody can type."""
-    text = entry.shown
+    text = shown_text(entry)
     return f"{NOTE} {text}" if entry.role == "system" and text.strip() else text
 
 

@@ -7,16 +7,20 @@ decided here for the Main Agent and for tasks:
   if their error is.
 * Two results are the same if their texts are, without what differs each time: the duration of a call, and the headers of an answer.
 
-`MOST_IN_A_ROW` is the number of calls in a row after which there is nothing left to learn. Somebody waits for the Main Agent, so
-the third call in a row ends its turn (`pegasus.main_agent.replies`). A task gets a chance to do something else: `RepetitionGuard`
-puts a note behind the third call whose result is the same; the call is then not carried out any more but answered with an error; and a
-model that makes it once more has its task ended.
+`MOST_IN_A_ROW` is the number of calls in a row after which there is nothing left to learn.
+
+* Somebody waits for the Main Agent, so a *circle* ends its turn (`find_circle`): the same call with the same arguments three times in
+  a row, whether it fails or not, or three answers whose calls all fail for the same reason. Calls of one answer that fail alike count
+  once, since the model has not seen a result between them.
+* A task gets a chance to do something else. `RepetitionGuard` puts a note behind the third call whose result is the same; the call is
+  then not carried out any more but answered with an error; and a model that makes it once more has its task ended.
 
 All of it is read from the entries of the conversation, which are on disk. So a restart comes to the same conclusions.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
@@ -24,6 +28,7 @@ from typing import Final
 import attrs
 
 from pegasus.conversation.entry import Entry
+from pegasus.formatting import truncate
 from pegasus.messages import Json
 from pegasus.models import ToolCall
 from pegasus.wire import decode_json
@@ -41,6 +46,14 @@ REPEATED: Final = "repeated_call"
 """Type of the note behind the third call, in its metadata."""
 _VARYING: Final = frozenset({"durationMs", "headers"})
 """Fields of a result that differ though nothing has changed."""
+ERROR_LENGTH: Final = 200
+"""Characters of a tool's error that a person is shown."""
+_VARIABLE: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”|\d+")
+"""Parts of a reason that differ although it is the same reason: names, ids, positions."""
+_MALFORMED: Final = "not valid JSON"
+"""Words after which a reason only says where in the arguments the mistake is."""
+_NOT_CARRIED_OUT: Final = '{"cancelled"'
+"""Beginning of the result of a call that a restart or a /stop has ended. It says nothing about the call."""
 
 
 def call_signature(call: ToolCall) -> str:
@@ -94,6 +107,92 @@ def last_calls(entries: Sequence[Entry]) -> list[tuple[ToolCall, Entry]]:
         if len(found) >= LOOK_BACK:
             break
     return found[:LOOK_BACK][::-1]
+
+
+# ------------------------------------------------------------------ circles of the Main Agent
+
+
+@attrs.frozen
+class Circle:
+    """The end of a circle.
+
+    Example: `Circle("current_time", "was called 3 times in a row with the same arguments.")`.
+    """
+
+    tool: str
+    reason: str
+    """Rest of a sentence about the tool."""
+    failed: bool = False
+    """The calls have failed."""
+
+
+def find_circle(entries: Sequence[Entry]) -> Circle | None:
+    """Return the circle that the calls for a message end in; None if they do not.
+
+    entries: those of the message. Calls count in the order in which they were carried out, over all answers.
+    """
+    answers = _answers(entries)
+    calls = [pair for answer in answers for pair in answer]
+    begin = len(calls)
+    while begin and call_signature(calls[begin - 1][0]) == call_signature(calls[-1][0]):
+        begin -= 1
+    if len(calls) - begin >= MOST_IN_A_ROW:
+        call, result = calls[begin]  # those from the third one on were not carried out
+        if result.failed:
+            return _failed(call, result)
+        reason = f"was called {MOST_IN_A_ROW} times in a row with the same arguments."
+        return Circle(call.name, reason)
+    last = [pair for answer in answers[-MOST_IN_A_ROW:] for pair in answer]
+    is_failing = len(answers) >= MOST_IN_A_ROW and all(result.failed for _, result in last)
+    if is_failing and len({_reason(result) for _, result in last}) == 1:
+        return _failed(*last[-1])
+    return None
+
+
+def _failed(call: ToolCall, result: Entry) -> Circle:
+    error = truncate(result.content.removeprefix("Error: "), ERROR_LENGTH)
+    return Circle(call.name, f"failed {MOST_IN_A_ROW} times in a row: {error}", failed=True)
+
+
+def _answers(entries: Sequence[Entry]) -> list[list[tuple[ToolCall, Entry]]]:
+    """Return the calls of each answer with their results; only those behind the last call that was not carried out."""
+    results = {entry.call_id: entry for entry in entries if entry.role == "tool"}
+    answers: list[list[tuple[ToolCall, Entry]]] = []
+    for entry in entries:
+        pairs = [(call, results[call.id]) for call in entry.calls if call.id in results]
+        if any(result.content.startswith(_NOT_CARRIED_OUT) for _, result in pairs):
+            answers.clear()
+        elif pairs:
+            answers.append(pairs)
+    return answers
+
+
+def is_cut_again_and_again(entries: Sequence[Entry]) -> bool:
+    """Return whether the last three answers for a message were all cut off at the token limit: the model would write for ever."""
+    reasons = [entry.metadata.get("stopReason") for entry in entries if entry.role == "assistant"]
+    return reasons[-MOST_IN_A_ROW:] == ["length"] * MOST_IN_A_ROW
+
+
+def first_surplus(entries: Sequence[Entry], calls: Sequence[ToolCall]) -> int:
+    """Return the index of the call that is the third of its kind in a row; the number of calls if there is none.
+
+    entries: those of the message so far. calls: those of a new answer, which are not carried out from that index on.
+    """
+    before = [call_signature(call) for answer in _answers(entries) for call, _ in answer][-MOST_IN_A_ROW:]
+    row = [*before, *map(call_signature, calls)]
+    for index in range(len(before), len(row)):
+        if index + 1 >= MOST_IN_A_ROW and len(set(row[index + 1 - MOST_IN_A_ROW : index + 1])) == 1:
+            return index - len(before)
+    return len(calls)
+
+
+def _reason(result: Entry) -> str:
+    """Return the reason of a failure without the parts that vary."""
+    head, mark, _ = result.content.partition(_MALFORMED)
+    return re.sub(_VARIABLE, "…", head + mark)
+
+
+# ------------------------------------------------------------------ repetitions of a task
 
 
 @attrs.define(eq=False)

@@ -184,11 +184,13 @@ def user_entry(
     if skill:
         metadata["skill"] = skill
     content = user_content(text, message.channel, media.labels, name_user=name_user)
-    labels = ((Outside.GUEST,) if is_guest else ()) + ((Outside.FILE,) if media.labels else ())
-    own = metadata_line(message.channel, name_user=name_user)  # stands before the fence, as an owner's own words do
-    if media.labels and not is_guest:
-        own = user_content(text, message.channel, name_user=name_user)
-    return Entry(now, "user", content, metadata=metadata | fenced_metadata(labels, fence, len(own) + 1))
+    if is_guest or media.labels:
+        labels = ((Outside.GUEST,) if is_guest else ()) + ((Outside.FILE,) if media.labels else ())
+        own = metadata_line(message.channel, name_user=name_user)  # stands before the fence, as an owner's own words do
+        if not is_guest:
+            own = user_content(text, message.channel, name_user=name_user)
+        metadata |= fenced_metadata(labels, fence, len(own) + 1)
+    return Entry(now, "user", content, metadata=metadata)
 
 
 def internal_entry(item: Item, now: int, fence: str) -> Entry:

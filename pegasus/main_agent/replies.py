@@ -18,22 +18,16 @@ cancel while the disk refuses to write leaves neither. A power failure may leave
 last; the next start then posts the text of the note again (`repeat_replies`). The texts are short. They give the reason in the
 words of the provider or the tool that failed, and say what the sender can do about it, if there is anything. They are not written
 by a model, because the model is what has just failed.
-
-A model may also repeat the same call, or fail in the same way, again and again. Each repetition costs a model call and brings nothing
-new. Three in a row end the work on an item: the same call with the same arguments, whether it fails or not, or three answers whose
-calls all fail for the same reason. Calls of one answer that fail alike count once, since the model has not seen a result between
-them. What was called, and how it ended, is read from the session alone, so a restart comes to the same conclusion.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
 
-from pegasus.conversation import MOST_IN_A_ROW, Entry, call_signature, cancelled_result
+from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_circle, is_cut_again_and_again
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.main_agent.media_queue import SENT, files_sent_by
@@ -87,8 +81,6 @@ APOLOGY: Final = "apology"
 """`metadata.type` of the note about an apology, and last part of its idempotency key. Stored, so it must not change."""
 QUESTION_LENGTH: Final = 200
 """Characters of a message that its replies repeat in their metadata, enough for people to recognise it."""
-ERROR_LENGTH: Final = 200
-"""Characters of a tool's error that the sender of a message is shown."""
 
 _TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
 """Text for the model. The setting `agent.max_replies` protects people from a model that sends the same reply again and again."""
@@ -104,13 +96,6 @@ _HINTS: Final[Mapping[str, str]] = {
     "tools": "",
 }
 """By kind of ModelError, what the sender can do about it."""
-
-_VARIABLE: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|“[^”]*”|\d+")
-"""Parts of a reason that differ although it is the same reason: names, ids, positions."""
-_MALFORMED: Final = "not valid JSON"
-"""Words after which a reason only says where in the arguments the mistake is."""
-_NOT_CARRIED_OUT: Final = '{"cancelled"'
-"""Beginning of the result of a call that a restart or a /stop has ended. It says nothing about the call."""
 
 
 # ------------------------------------------------------------------ posts
@@ -354,22 +339,19 @@ async def close_stopped_item(
 
 
 async def end_if_stuck(
-    item: Item,
-    session: Session,
-    entries: Sequence[Entry],
-    progress: ItemProgress,
-    max_thoughts: int,
-    clock: Callable[[], int],
+    item: Item, session: Session, progress: ItemProgress, max_thoughts: int, clock: Callable[[], int]
 ) -> bool:
     """End an item whose calls go in circles, or that has had all the thoughts it may have. Return whether it has ended.
 
-    entries, progress: of the item. clock: returns the wall clock, ms. A sender who got no reply gets an apology with the reason. A
-    sender who got one gets nothing more: the note in the session is for the model, which sees in later requests why it stopped.
+    progress: of the item. clock: returns the wall clock, ms. A sender who got no reply gets an apology with the reason. A sender who
+    got one gets nothing more: the note in the session is for the model, which sees in later requests why it stopped.
     """
-    thoughts = progress.thoughts
+    entries, thoughts = progress.entries, progress.thoughts
     if (circle := find_circle(entries)) is not None:
         _log.warning("calls go in circles", item=item.n, tool=circle.tool, reason=circle.reason)
-        was_heard, note, text = circle.was_heard, f"({circle.text})", circle.text
+        text = f"I gave up: the tool {circle.tool} {circle.reason}"
+        # If the repeated call is a reply that went out, the person has an answer.
+        was_heard, note = circle.tool == REPLY.name and not circle.failed, f"({text})"
     elif thoughts >= max_thoughts or is_cut_again_and_again(entries):
         _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
         error = _last_error(entries)
@@ -402,91 +384,3 @@ def model_failure(error: ModelError) -> str:
     if str(error).endswith("]"):  # its text says what to do: about a key, an unknown model, an account without credit
         hint = ""
     return f"The model did not answer: {error}. {hint}".rstrip()
-
-
-# ------------------------------------------------------------------ calls that go in circles
-
-
-@attrs.frozen
-class Circle:
-    """The end of a circle.
-
-    Example: `Circle("current_time", "was called 3 times in a row with the same arguments.")`.
-    """
-
-    tool: str
-    reason: str
-    """Rest of a sentence about the tool."""
-    was_heard: bool = False
-    """The repeated call is a reply that went out, so the person has an answer."""
-
-    @property
-    def text(self) -> str:
-        """Text for the person whose message ends here."""
-        return f"I gave up: the tool {self.tool} {self.reason}"
-
-
-def find_circle(entries: Sequence[Entry]) -> Circle | None:
-    """Return the circle that the calls of an item end in; None if they do not.
-
-    entries: those of the item. Calls count in the order in which they were carried out, over all answers.
-    """
-    answers = _answers(entries)
-    calls = [pair for answer in answers for pair in answer]
-    begin = len(calls)
-    while begin and call_signature(calls[begin - 1][0]) == call_signature(calls[-1][0]):
-        begin -= 1
-    if len(calls) - begin >= MOST_IN_A_ROW:
-        call, result = calls[begin]  # those from the third one on were not carried out
-        if result.failed:
-            return _failed(call, result)
-        reason = f"was called {MOST_IN_A_ROW} times in a row with the same arguments."
-        return Circle(call.name, reason, was_heard=call.name == REPLY.name)
-    last = [pair for answer in answers[-MOST_IN_A_ROW:] for pair in answer]
-    is_failing = len(answers) >= MOST_IN_A_ROW and all(result.failed for _, result in last)
-    if is_failing and len({_reason(result) for _, result in last}) == 1:
-        return _failed(*last[-1])
-    return None
-
-
-def _failed(call: ToolCall, result: Entry) -> Circle:
-    error = truncate(result.content.removeprefix("Error: "), ERROR_LENGTH)
-    return Circle(call.name, f"failed {MOST_IN_A_ROW} times in a row: {error}")
-
-
-def _answers(entries: Sequence[Entry]) -> list[list[tuple[ToolCall, Entry]]]:
-    """Return the calls of each answer with their results; only those behind the last call that was not carried out."""
-    results = {entry.call_id: entry for entry in entries if entry.role == "tool"}
-    answers: list[list[tuple[ToolCall, Entry]]] = []
-    for entry in entries:
-        pairs = [(call, results[call.id]) for call in entry.calls if call.id in results]
-        if any(result.content.startswith(_NOT_CARRIED_OUT) for _, result in pairs):
-            answers.clear()
-        elif pairs:
-            answers.append(pairs)
-    return answers
-
-
-def is_cut_again_and_again(entries: Sequence[Entry]) -> bool:
-    """Return whether the last three answers for an item were all cut off at the token limit: the model would write for ever."""
-    reasons = [entry.metadata.get("stopReason") for entry in entries if entry.role == "assistant"]
-    return reasons[-MOST_IN_A_ROW:] == ["length"] * MOST_IN_A_ROW
-
-
-def first_surplus(entries: Sequence[Entry], calls: Sequence[ToolCall]) -> int:
-    """Return the index of the call that is the third of its kind in a row; the number of calls if there is none.
-
-    entries: those of the item so far. calls: those of a new answer, which are not carried out from that index on.
-    """
-    before = [call_signature(call) for answer in _answers(entries) for call, _ in answer][-MOST_IN_A_ROW:]
-    row = [*before, *map(call_signature, calls)]
-    for index in range(len(before), len(row)):
-        if index + 1 >= MOST_IN_A_ROW and len(set(row[index + 1 - MOST_IN_A_ROW : index + 1])) == 1:
-            return index - len(before)
-    return len(calls)
-
-
-def _reason(result: Entry) -> str:
-    """Return the reason of a failure without the parts that vary."""
-    head, mark, _ = result.content.partition(_MALFORMED)
-    return re.sub(_VARIABLE, "…", head + mark)

@@ -43,7 +43,7 @@ from pegasus.main_agent.pending_notes import carried_over
 from pegasus.main_agent.session_files import GLOBAL, SessionFiles
 from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.outside import Outside, join_outside
+from pegasus.outside import OUTSIDE, Outside, join_outside
 from pegasus.storage import (
     Archive,
     ArchiveName,
@@ -110,6 +110,8 @@ class ItemProgress:
     """Model calls made about it."""
     replies: int = 0
     """Replies posted for it."""
+    entries: Sequence[Entry] = ()
+    """Its user entry and everything behind it; () if it is not recorded."""
 
 
 class Session:
@@ -179,7 +181,7 @@ class Session:
         """
         start = self._starts.get(item)
         if start is not None and _belongs_to(self.entries[start].metadata, message_id):
-            return _progress_from(self.entries, start)
+            return _progress_of(self.entries[start:])
         return ItemProgress(NextStep.NOTHING if is_begun_by(self.entries, item, message_id) else NextStep.RECORD)
 
     def of_item(self, item: int) -> Sequence[Entry]:
@@ -270,34 +272,32 @@ class Session:
     def _remember(self, entries: Sequence[Entry]) -> None:
         """Add entries to the state in memory. It never fails and never waits, so memory and file cannot differ after a write."""
         for entry in entries:
-            if (item := entry.item) is not None:
-                self._starts.pop(item, None)  # the item that was begun last is the last one here
-                self._starts[item] = len(self.entries)
-            self.projection.append(entry)
-            self.media_queue.follow(entry)
-            if entry.outside:
-                self.outside = join_outside(self.outside, entry.outside)
             if entry.role == "user":
                 self.is_fresh = False
+                if (item := entry.item) is not None:
+                    self._starts.pop(item, None)  # the item that was begun last is the last one here
+                    self._starts[item] = len(self.entries)
                 user = entry.metadata.get("userId")
                 if isinstance(user, str) and (address := parse_metadata_line(entry.content)) is not None:
                     self._writers.setdefault(address, set()).add(user)
+            if OUTSIDE in entry.metadata:
+                self.outside = join_outside(self.outside, entry.outside)
+            self.projection.append(entry)
+            self.media_queue.follow(entry)
             self.entries.append(entry)
 
 
 # ------------------------------------------------------------------ progress of an item
 
 
-def _progress_from(entries: Sequence[Entry], start: int) -> ItemProgress:
-    """Return the progress of the item whose user entry is at index `start`. The entries must be repaired."""
+def _progress_of(entries: Sequence[Entry]) -> ItemProgress:
+    """Return the progress of the item whose user entry is the first of these. They must be repaired."""
     thoughts, replies, is_pending = 0, 0, True
     tool_names: dict[str, str] = {}
-    for index in range(start + 1, len(entries)):
-        entry = entries[index]
-        if (
-            entry.item is not None or entry.metadata.get("ends") is True
-        ):  # a later item, or the note that ended this one
-            return ItemProgress(NextStep.NOTHING, thoughts, replies)
+    for entry in entries[1:]:
+        # a later item, or the note that ended this one
+        if entry.item is not None or entry.metadata.get("ends") is True:
+            return ItemProgress(NextStep.NOTHING, thoughts, replies, entries)
         if entry.role == "assistant":
             thoughts, is_pending = thoughts + 1, False
             replies += entry.metadata.get("spoken") is True
@@ -308,7 +308,7 @@ def _progress_from(entries: Sequence[Entry], start: int) -> ItemProgress:
             name = tool_names.get(entry.call_id or "", "")
             replies += name == "reply" and not entry.failed
             is_pending = is_pending or _leads_to_thought(name, entry)
-    return ItemProgress(NextStep.THINK if is_pending else NextStep.NOTHING, thoughts, replies)
+    return ItemProgress(NextStep.THINK if is_pending else NextStep.NOTHING, thoughts, replies, entries)
 
 
 def _leads_to_thought(name: str, result: Entry) -> bool:

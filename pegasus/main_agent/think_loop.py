@@ -44,6 +44,8 @@ from pegasus.conversation import (
     Entry,
     KeptMedia,
     fenced_metadata,
+    find_circle,
+    first_surplus,
     keep_media,
     surplus_note,
     with_unique_ids,
@@ -63,8 +65,6 @@ from pegasus.main_agent.replies import (
     direct_reply,
     end_if_stuck,
     files_alone,
-    find_circle,
-    first_surplus,
     media_paths,
     model_failure,
     parse_replies,
@@ -248,10 +248,11 @@ class ThinkLoop:
             config = self._config
             asker = ModelAsker(session, self._services, config, self._toolset, self._journal, self._board)
             item = turn.item
-            entries = session.of_item(item.n)
-            if await end_if_stuck(item, session, entries, progress, config.max_thoughts, self._services.clock):
+            if progress.thoughts and await end_if_stuck(
+                item, session, progress, config.max_thoughts, self._services.clock
+            ):
                 return
-            active = self._active_skills(entries)
+            active = self._active_skills(progress.entries)
             answer = await asker.ask(turn, active.model, config.max_replies - progress.replies)
             if answer is not None:
                 await self._act_on(answer, item, progress, active)
@@ -284,7 +285,7 @@ class ThinkLoop:
             await apologise(item, session, now, MODEL_DECLINED, _thought_entry(response, now))
             return
         calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
-        surplus = first_surplus(session.of_item(item.n), calls)
+        surplus = first_surplus(before.entries, calls)
         replies = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
         paths = {call.id: media_paths(call) for call in calls}
         replies = {id: await self._permitted(reply, item, principal) for id, reply in replies.items()}
@@ -355,6 +356,7 @@ class ThinkLoop:
         session, now, has_ended = self._session, self._services.clock(), False
         for number, call in enumerate(calls):
             facts: dict[str, Json] = {}
+            has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
             if number >= surplus or has_ended:
                 outcome = _refused(_REPEATED)
             elif (refusal := active.refusal(call)) is not None:
@@ -372,10 +374,8 @@ class ThinkLoop:
                 keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
                 metadata["media"] = list((await until_written(keep, "media")).refs)
             await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
-            entries = session.of_item(item.n)
             if call.name == USE_SKILL:
-                active = self._active_skills(entries)  # this call may have brought a skill into force
-            has_ended = has_ended or find_circle(entries) is not None
+                active = self._active_skills(session.of_item(item.n))  # this call may have brought a skill into force
 
     async def _gather(self, call: ToolCall, item: Item) -> tuple[ToolOutcome, dict[str, Json]]:
         """Keep the file of a `send_file` call. Return the outcome, and the metadata by which the session knows that it waits.

@@ -31,6 +31,7 @@ from pegasus.conversation import (
     Pictures,
     Projection,
     repair_log,
+    shown_text,
     surplus_note,
     with_unique_ids,
     without_calls,
@@ -314,7 +315,7 @@ class Reflector:
 def _as_text(entry: Entry) -> str:
     """Return a message as text: role, content, and its calls with at most 500 characters of their arguments."""
     calls = "".join(f"\n(called {call.name} with {dict(call.arguments)!r:.500})" for call in entry.calls)
-    return f"[{entry.role}] {entry.shown}{calls}"
+    return f"[{entry.role}] {shown_text(entry)}{calls}"
 
 
 def _turn(response: ModelResponse) -> AssistantTurn:

@@ -14,6 +14,7 @@ from pegasus.conversation import (
     fence_of,
     fenced_metadata,
     new_fence,
+    shown_text,
     to_json,
     with_content,
 )
@@ -40,7 +41,7 @@ def test_text_from_outside_stands_between_fences():
 def test_what_the_owner_says_is_never_fenced():
     assert Projection([Entry(0, "user", "hello")]).turns[0].text == "hello"
     entry = Entry(0, "user", "[channel: cli | id: main]\nlook\n(attached: x)", metadata=fenced_metadata(WEB, FENCE, 31))
-    assert entry.shown.startswith("[channel: cli | id: main]\nlook\n<untrusted")
+    assert shown_text(entry).startswith("[channel: cli | id: main]\nlook\n<untrusted")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_what_the_owner_says_is_never_fenced():
     ],
 )
 def test_nothing_inside_ends_the_fence(attack):
-    shown = result(attack).shown
+    shown = shown_text(result(attack))
     ends = [found.end() for found in re.finditer(re.escape(f'</untrusted id="{FENCE}">'), shown, re.IGNORECASE)]
     assert ends == [len(shown)]
     assert len(re.findall(FENCE, shown, re.IGNORECASE)) == 2
@@ -88,14 +89,14 @@ def test_a_label_that_is_misread_is_not_lost(value):
 def test_a_text_that_was_cut_leaves_nothing_outside_of_the_fence():
     entry = Entry(0, "user", "[heading]\nevil words", metadata=fenced_metadata(WEB, FENCE, 10))
     cut = with_content(entry, "[head … words")
-    assert cut.shown.startswith("[head<untrusted")
-    assert with_content(entry, "[heading]\nevil …").shown.startswith("[heading]\n<untrusted")
+    assert shown_text(cut).startswith("[head<untrusted")
+    assert shown_text(with_content(entry, "[heading]\nevil …")).startswith("[heading]\n<untrusted")
 
 
 @pytest.mark.parametrize("start", [-1, 99, "x", None, True])
 def test_a_fence_with_a_place_that_makes_no_sense_is_around_everything(start):
     entry = Entry(0, "user", "evil", metadata={"outside": ["web"], "fence": FENCE, "fencedFrom": start})
-    assert entry.shown.startswith("<untrusted")
+    assert shown_text(entry).startswith("<untrusted")
 
 
 def test_a_note_of_the_program_has_a_mark_that_nobody_can_type():

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.conversation import NOT_REPEATED, Entry, RepetitionGuard, call_signature
+from pegasus.conversation import NOT_REPEATED, Entry, RepetitionGuard
+from pegasus.conversation.repetition import call_signature
 from pegasus.models import ToolCall
 
 
