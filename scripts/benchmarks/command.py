@@ -1,4 +1,9 @@
-"""The command: ./scripts/bench [NAME …] [--quick] [--check] [--json FILE] [--dir DIR] [--peers DIR]."""
+"""The command: ./scripts/bench [NAME …] [--quick] [--check] [--json FILE] [--dir DIR] [--peers DIR].
+
+The table of each measure is printed when it is done, since all of them take half an hour. With --check, measures that have
+exceeded a limit are made once more at the end, since the machine may have been busy: only a limit that is exceeded again fails the
+check.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,19 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+
+import attrs
 
 from benchmarks import actors, appends, chats, crowd, doors, first_hour, hands, idle, main_agent, start, tasks, turn
 from benchmarks.report import Result, as_json, table
 from benchmarks.workplace import Workplace
 
-MEASURES: dict[str, Callable[[Workplace], Iterator[Result]]] = {
+Measure = Callable[[Workplace], Iterator[Result]]
+MEASURES: Mapping[str, Measure] = {
     "start": start.measure,
     "idle": idle.measure,
     "turn": turn.measure,
@@ -35,27 +44,75 @@ def main() -> int:
     options = _options()
     if options.peers:
         sys.path.append(str(options.peers))  # last, so that the libraries we have are ours
-    began = os.getloadavg()[0]
-    notes: list[str] = []
-    results: list[Result] = []
+    measures = {name: MEASURES[name] for name in options.names or MEASURES}
+    began, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="pegasus-bench-", dir=options.dir) as folder:
-        place = Workplace(Path(folder), options.quick)
-        for name in options.names or MEASURES:
-            print(f"measuring {name} …", file=sys.stderr, flush=True)
-            try:
-                results += MEASURES[name](place)
-            except Exception as error:
-                traceback.print_exception(error)
-                notes.append(f"{name} failed: {error}")
-    if results:
-        print(table(results))
-    print(f"load average {began:.1f} at the start, {os.getloadavg()[0]:.1f} at the end, on {os.cpu_count()} cores")
-    for note in notes:
-        print(note)
+        outcome = run(Workplace(Path(folder), options.quick), measures, check=options.check)
+    minutes = (time.monotonic() - began) / 60
+    print(f"{minutes:.1f} min; load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end", end="")
+    print(f", on {os.cpu_count()} cores")
     if options.json:
-        options.json.write_text(as_json(results, quick=options.quick, notes=notes) + "\n")
-    over = any(result.verdict == "over" for result in results)
-    return int(bool(notes) or (options.check and over))
+        options.json.write_text(as_json(outcome.results, quick=options.quick, notes=outcome.notes) + "\n")
+    return int(bool(outcome.notes) or (options.check and bool(outcome.over)))
+
+
+@attrs.define
+class Outcome:
+    """What came of a run. notes: why measures failed. repeated: results of measures that were made again."""
+
+    results: list[Result] = attrs.field(factory=list)
+    notes: list[str] = attrs.field(factory=list)
+    repeated: list[Result] = attrs.field(factory=list)
+
+    @property
+    def over(self) -> list[Result]:
+        """The results that exceed their limit, without those that were within it when they were measured again."""
+        held = {result.name for result in self.repeated if result.verdict != "over"}
+        return [result for result in self.results if result.verdict == "over" and result.name not in held]
+
+
+def run(place: Workplace, measures: Mapping[str, Measure], *, check: bool = False) -> Outcome:
+    """Make these measures, and print them. check: make those that exceed a limit once more."""
+    outcome = Outcome()
+    again: dict[str, Measure] = {}
+    for name, measure in measures.items():
+        results = _measure(place, name, measure, outcome.notes)
+        outcome.results += results
+        if any(result.verdict == "over" for result in results):
+            again[name] = measure
+    for name, measure in again.items() if check else ():
+        outcome.repeated += _measure(place, f"{name} again", measure, outcome.notes)
+    _print_verdict(outcome)
+    return outcome
+
+
+def _measure(place: Workplace, name: str, measure: Measure, notes: list[str]) -> list[Result]:
+    """The results so far if it fails, and then a note."""
+    print(f"measuring {name} …", file=sys.stderr, flush=True)
+    results: list[Result] = []
+    try:
+        results.extend(measure(place))
+    except Exception as error:
+        traceback.print_exception(error)
+        notes.append(f"{name} failed: {error}")
+    if results:
+        print(table(results), flush=True)
+    return results
+
+
+def _print_verdict(outcome: Outcome) -> None:
+    print(*outcome.notes, sep="\n", end="\n" if outcome.notes else "")
+    if outcome.over:
+        print("over the limit:")
+        print(*(f"  {_verdict(result, outcome.repeated)}" for result in outcome.over), sep="\n")
+    elif any(result.limit is not None for result in outcome.results):
+        print("all limits are kept")
+
+
+def _verdict(result: Result, repeated: Iterable[Result]) -> str:
+    again = [f"{other.ratio:.2f}" for other in repeated if other.name == result.name]
+    ratios = " and ".join([f"{result.ratio:.2f}", *again])
+    return f"{result.name}: {ratios}, limit {result.limit:g}"
 
 
 def _options() -> argparse.Namespace:
@@ -64,7 +121,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"what to measure: {', '.join(MEASURES)} (all)")
     parser.add_argument("--quick", action="store_true", help="few rounds: a first look, too few to judge by")
-    parser.add_argument("--check", action="store_true", help="exit 1 if a limit is exceeded")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a limit is exceeded, and exceeded again")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument(
         "--dir", type=Path, help="a folder on the disk to measure (default: the system's temporary folder)"
