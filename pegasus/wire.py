@@ -15,6 +15,8 @@ A *JSON value* is what the `json` module works with: dicts, lists, strings, numb
 * Nothing is coerced. "5" is no number, 5 is no text, and 1 is not true: a sender that mixes them up has an error that
   should be found, not guessed away.
 * Errors name the first field that does not fit, by its path on the wire: `channel.replyTo`, `media[1].mime`.
+* A class whose JSON is older than these rules, or is read more leniently, has functions for it (`use_functions`). They then apply
+  wherever such a value is part of another one.
 
 **Text.** No other package calls the `json` module, so that two of its properties are changed the same way everywhere:
 
@@ -101,6 +103,18 @@ def from_wire(mapping: object, cls: type[T]) -> T:
         raise WireError(*_first_problem(error)) from None
 
 
+_FUNCTIONS: dict[type[Any], tuple[Callable[[Any], dict[str, Json]], Callable[[object], Any]]] = {}
+"""Classes that are converted by functions, with the one that writes and the one that reads."""
+
+
+def use_functions(cls: type[T], write: Callable[[T], dict[str, Json]], read: Callable[[object], T]) -> None:
+    """Convert values of this class by these functions instead of by its fields. Called once, in the module of the class.
+
+    read: raises ValueError for JSON that is no such value.
+    """
+    _FUNCTIONS[cls] = write, read
+
+
 def camel(name: str) -> str:
     """Return a name in camelCase: `channel_id` becomes `channelId`."""
     first, *rest = name.split("_")
@@ -171,12 +185,24 @@ def _checked(allowed: tuple[type, ...], words: str, value: Any, _: Any = None) -
 
 def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
     """Return the reader of an attrs class. The generated code takes anything with [], so the kind is checked here."""
+    if cls in _FUNCTIONS:
+        return partial(_read_by_function, _FUNCTIONS[cls][1])
     fields = make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=True, **_renames(cls))
     return lambda value, _: fields(_checked((dict,), "an object", value), cls)
 
 
+def _read_by_function(read: Callable[[object], Any], value: object, _: Any) -> Any:
+    """Return the value that a function of its class reads."""
+    try:
+        return read(value)
+    except ValueError as error:
+        raise _Misfit(str(error)) from None
+
+
 def _class_unstructure(cls: type[Any], converter: Converter) -> Callable[[Any], dict[str, Any]]:
     """Return the writer of an attrs class; fields that hold their default are left out."""
+    if cls in _FUNCTIONS:
+        return _FUNCTIONS[cls][0]
     return make_dict_unstructure_fn(cls, converter, _cattrs_omit_if_default=True, **_renames(cls))
 
 

@@ -20,7 +20,7 @@ import attrs
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.outside import OUTSIDE, Outside, parse_outside
-from pegasus.wire import decode_object, encode_line
+from pegasus.wire import decode_object, encode_line, use_functions
 
 Role = Literal["user", "assistant", "tool", "system"]
 """Author of an entry. Notes of the program ("system") are shown to a provider as text of the user, in their place."""
@@ -145,3 +145,6 @@ def _decode_call(value: Any) -> ToolCall:
     if not isinstance(call_id, str) or not isinstance(name, str) or not isinstance(arguments, dict):
         raise BadEntry("a tool call needs id, name and an arguments object")
     return ToolCall(call_id, name, arguments)
+
+
+use_functions(Entry, to_json, decode)

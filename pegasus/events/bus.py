@@ -1,8 +1,9 @@
 """The event bus: it publishes events to their subscribers, the most urgent first.
 
 Events that wait together in the mailbox of the bus are published in the order of their priorities, and in order of emission among
-equals. The bus keeps no history and stores nothing. Events of tasks are emitted after they were recorded in the log of
-their task, so subscribers only ever see events that are already on disk (`pegasus.tasks.run.task.apply_recorded`).
+equals. Events that are emitted together keep their order, and go as early as the most urgent of them. The bus keeps no history and
+stores nothing. Events of tasks are emitted after they were recorded in the log of their task, so subscribers only ever see events that
+are already on disk (`pegasus.tasks.run.task.apply_recorded`).
 
 A subscriber whose mailbox is full has a backlog, and a Trio task that forwards it: a subscriber that is slow, full or down delays
 nobody else. The backlog of an *essential* subscriber is not bounded, since it may lose nothing; of others the oldest
@@ -49,16 +50,16 @@ _log = get_logger("bus")
 
 @attrs.frozen(eq=False, repr=False)
 class Emit:
-    """Publish an event. Sent with `tell`, not `ask`: an emitter never waits for subscribers.
+    """Publish events. Sent with `tell`, not `ask`: an emitter never waits for subscribers.
 
-    An event of a task must be on disk when it is emitted. Events that the bus has taken and not delivered are
+    Events of a task must be on disk when they are emitted. Events that the bus has taken and not delivered are
     lost for its observers if it crashes.
 
-    Example: `await bus.tell(Emit(events.create(EventType.SYSTEM_STARTED, "agent")))`.
+    Example: `await bus.tell(Emit((events.create(EventType.SYSTEM_STARTED, "agent"),)))`.
     """
 
-    event: Event
-    """Event to publish."""
+    events: tuple[Event, ...]
+    """Events to publish, one behind the other; at least one."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -150,7 +151,7 @@ class _Bus:
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         """Runs one forwarding task for each subscription."""
-        self._waiting: list[Event] = []
+        self._waiting: list[tuple[Event, ...]] = []
         """Events that were taken and not published yet, in order of emission."""
         self._emitted = 0
         """Events since the start."""
@@ -166,8 +167,8 @@ class _Bus:
         request is handled.
         """
         if isinstance(message, Emit):
-            self._emitted += 1
-            self._waiting.append(message.event)
+            self._emitted += len(message.events)
+            self._waiting.append(message.events)
             return
         self.publish()
         match message:
@@ -181,8 +182,7 @@ class _Bus:
 
     def publish(self) -> None:
         """Hand the events that wait to their subscribers, in order of priority. Never waits."""
-        # The number of a type is its priority.
-        events = sorted(self._waiting, key=lambda event: event.type if event.priority is None else event.priority)
+        events = [event for together in sorted(self._waiting, key=_urgency) for event in together]
         self._waiting = []
         for subscription in self._subscriptions.values():
             for event in events:
@@ -210,6 +210,11 @@ class _Bus:
         pending = sum(subscription.pending for subscription in subscriptions)
         dropped = self._dropped + sum(subscription.dropped for subscription in subscriptions)
         return BusStatus(pending, self._emitted, tuple(ref.path for ref in self._subscriptions), dropped)
+
+
+def _urgency(events: tuple[Event, ...]) -> int:
+    """Return the smallest priority of events that were emitted together. The number of a type is its usual priority."""
+    return min(event.type if event.priority is None else event.priority for event in events)
 
 
 class _Subscription:

@@ -4,7 +4,7 @@ An event is a value and never changes. `parent_id` names the event that caused i
 the message that asked for it.
 
 One class serves all types, with a JSON object as its payload. The bus and its observers then need no knowledge of the parts that
-emit. A part that interprets payloads, as the task system does, parses them into classes of its own at its border.
+emit. A part that makes events of values of its own, as the task system does, gives the value along (`data`), and converts it once.
 
 Event types are numbers, because the number is also the usual priority: what ends or changes a task is seen before the results of
 its tools when both wait in the bus. The gaps between the numbers leave room for further types. The numbers are part of the
@@ -68,11 +68,13 @@ class Event:
     task_id: str | None = None
     """Task that the event is about."""
     payload: Mapping[str, Json] = attrs.field(factory=dict)
-    """Details; those of task events are in `pegasus.tasks.core.context`."""
+    """Details; those of task events are in `pegasus.tasks.core.context`. Never changed."""
     priority: int | None = None
     """Priority on the bus instead of the number of the type; smaller goes first."""
     parent_id: str | None = None
     """Id of the event that caused this one."""
+    data: object = None
+    """The value that the payload was made of, for the part that made it; None if there is none."""
 
 
 class EventMaker:
@@ -104,13 +106,14 @@ class EventMaker:
         priority: int | None = None,
         cause: Event | None = None,
         at: int | None = None,
+        data: object = None,
     ) -> Event:
         """Return an event with a new id.
 
         payload: a JSON object; it is not copied, so the caller must not change it afterwards. priority: None = the number of
         the type. cause: the event that has led to this one, if there is one; source and task are not taken over from it.
-        at: when it happened, wall clock, ms; None = now.
+        at: when it happened, wall clock, ms; None = now. data: the value that the payload was made of.
         """
         parent_id = cause.id if cause is not None else None
         at = self._clock() if at is None else at
-        return Event(self.new_id(), type, at, source, task_id, payload or {}, priority, parent_id)
+        return Event(self.new_id(), type, at, source, task_id, payload or {}, priority, parent_id, data)

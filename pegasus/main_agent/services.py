@@ -121,6 +121,6 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Ra
             {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"},
         )
         with suppress(ActorError):
-            bus.tell_nowait(Emit(event))
+            bus.tell_nowait(Emit((event,)))
 
     return publish

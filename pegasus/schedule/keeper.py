@@ -372,7 +372,9 @@ class _JobKeeper:
         if not problem:
             fired = {"jobId": job.id, "text": job.prompt, "handledBy": "schedule"}
             with suppress(ActorError):  # observers may miss it
-                self._services.bus.tell_nowait(Emit(self._events.create(EventType.SCHEDULE_FIRED, "schedule", fired)))
+                self._services.bus.tell_nowait(
+                    Emit((self._events.create(EventType.SCHEDULE_FIRED, "schedule", fired),))
+                )
         return problem
 
     async def _accept(self, job: Job, due: int) -> str:

@@ -118,7 +118,7 @@ class HookRoutes:
         fired: dict[str, Json] = {"hook": name, "text": text[:2000], "handledBy": "http", **answer}
         with suppress(ActorError):  # observers may miss it
             self._services.bus.tell_nowait(
-                Emit(self._events.create(EventType.WEBHOOK_TRIGGERED, f"hooks/{name}", fired))
+                Emit((self._events.create(EventType.WEBHOOK_TRIGGERED, f"hooks/{name}", fired),))
             )
         return json_response(answer, 202)
 

@@ -7,22 +7,22 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from random import Random
 
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventType
+from pegasus.events import EventMaker
 from pegasus.messages import Json
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.context import (
     ReasonDone,
     Reasoning,
     TaskCreated,
+    TaskEventData,
     ToolCallDone,
+    create_task_event,
     make_plan,
-    messages_json,
-    to_payload,
 )
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
@@ -31,6 +31,7 @@ LINES = 10_000
 LIMIT = 4.0
 _ID = "00112233aabbccdd"
 _BEGAN = 1_767_225_600_000
+_EVENTS = EventMaker(lambda: _BEGAN, Random(0))
 _RESULT = json.dumps({"path": "notes/harbour.md", "content": "the lamp was lit again this morning " * 8, "size": 296})
 
 
@@ -48,9 +49,7 @@ def measure(place: Workplace) -> Iterator[Result]:
 
 def task_lines(lines: int, task_id: str) -> Iterator[bytes]:
     """The log of a task that thinks and looks in turn, one call each time, for ever."""
-    yield _line(
-        task_id, EventType.TASK_CREATED, to_payload(TaskCreated(input_text="write down what happens in the harbour")), 0
-    )
+    yield _line(task_id, TaskCreated(input_text="write down what happens in the harbour"), 0)
     for n in range(1, lines):
         yield _thought(task_id, n) if n % 2 else _looked(task_id, n)
 
@@ -60,19 +59,16 @@ def _thought(task_id: str, n: int) -> bytes:
     words = "I look at the next part of the notes before I write anything about it."
     reasoning = Reasoning(words, "tool_use", tool_calls=(ToolCall(f"call_{n}", "read_file", arguments),))
     turn = Entry(_BEGAN + n, "assistant", words, (ToolCall(f"call_{n}", "read_file", arguments),))
-    done = to_payload(ReasonDone(reasoning, make_plan(reasoning, "harbour notes"), messages_json((turn,))))
-    return _line(task_id, EventType.REASON_DONE, done, n)
+    return _line(task_id, ReasonDone(reasoning, make_plan(reasoning, "harbour notes"), (turn,)), n)
 
 
 def _looked(task_id: str, n: int) -> bytes:
     result = Entry(_BEGAN + n, "tool", _RESULT, call_id=f"call_{n - 1}")
-    return _line(
-        task_id, EventType.TOOL_CALL_COMPLETED, to_payload(ToolCallDone("read_file", 12, messages_json((result,)))), n
-    )
+    return _line(task_id, ToolCallDone("read_file", 12, (result,)), n)
 
 
-def _line(task_id: str, type: EventType, payload: dict[str, Any], n: int) -> bytes:
-    return task_line(Event("", type, _BEGAN + n, "bench", task_id, payload))
+def _line(task_id: str, data: TaskEventData, n: int) -> bytes:
+    return task_line(create_task_event(_EVENTS, data, task_id, "bench", at=_BEGAN + n))
 
 
 def _parse(path: Path) -> None:

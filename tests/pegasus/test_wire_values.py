@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Media, OutboundMessage
-from pegasus.wire import WireError, camel, from_wire, to_wire
+from pegasus.wire import WireError, camel, from_wire, to_wire, use_functions
 
 CHANNEL = {"type": "web", "channelId": "c1"}
 
@@ -155,3 +155,32 @@ def test_huge_values_do_not_enter_the_error():
 
 def test_camel():
     assert [camel(name) for name in ("text", "channel_id", "last_seq_no")] == ["text", "channelId", "lastSeqNo"]
+
+
+@attrs.frozen
+class Celsius:
+    """A value whose JSON is written by functions, as text with its unit."""
+
+    degrees: int
+
+
+@attrs.frozen
+class Weather:
+    place: str
+    days: tuple[Celsius, ...] = ()
+
+
+def test_a_class_with_functions_is_converted_by_them_wherever_it_stands():
+    def read(value: object) -> Celsius:
+        if not isinstance(value, dict) or value.get("unit") != "C":
+            raise ValueError("a temperature in C is wanted")
+        return Celsius(int(value["is"]))
+
+    use_functions(Celsius, lambda value: {"is": str(value.degrees), "unit": "C"}, read)
+    weather = Weather("Kiel", (Celsius(7), Celsius(9)))
+    wire = {"place": "Kiel", "days": [{"is": "7", "unit": "C"}, {"is": "9", "unit": "C"}]}
+    assert to_wire(weather) == wire
+    assert from_wire(wire, Weather) == weather
+    with pytest.raises(WireError) as caught:
+        from_wire({"place": "Kiel", "days": [{"is": "7", "unit": "C"}, {"is": "280", "unit": "K"}]}, Weather)
+    assert str(caught.value) == "days[1]: a temperature in C is wanted"

@@ -52,7 +52,7 @@ from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.registry import TaskEntry, sender_in
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState
-from pegasus.tasks.core.context import TaskContext, TaskCreated, to_payload
+from pegasus.tasks.core.context import TaskContext, TaskCreated, create_task_event, json_object
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
@@ -87,13 +87,13 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs
         kept = _messages_of_last_run(inbox)
         nursery.start_soon(state.notifier.run)
         await recover_tasks(state, scheduler, nursery)
-        await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_STARTED, "agent")))
+        await deps.bus.tell(Emit((deps.events.create(EventType.SYSTEM_STARTED, "agent"),)))
         inbox.started()
         for message in kept:
             await agent.handle(message)
         async for message in inbox:
             await agent.handle(message)
-        await deps.bus.tell(Emit(deps.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent")))
+        await deps.bus.tell(Emit((deps.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent"),)))
         await scheduler.drain()
         nursery.cancel_scope.cancel()
 
@@ -245,7 +245,7 @@ class _Agent:
         if not request.text.strip():
             raise TaskError("input is empty: say what is to be done")
         self._check_type(request)
-        metadata = with_overrides(request.metadata, request.model, request.tools)
+        metadata = json_object(with_overrides(request.metadata, request.model, request.tools))
         task_id = task_id_of(request.key) if request.key else self._state.deps.events.new_id()
         if await self._exists(request, task_id):
             return task_id
@@ -313,19 +313,17 @@ class _Agent:
         """
         registry = self._state.registry
         self._check_room(data)
-        created = self._state.deps.events.create(
-            EventType.TASK_CREATED, "agent", to_payload(data), task_id=task_id, priority=priority, cause=cause
-        )
+        created = create_task_event(self._state.deps.events, data, task_id, "agent", cause=cause, priority=priority)
         fsm = TaskFSM.from_event(created)
         entry = registry.register(TaskEntry(task_view(fsm), fsm))
         async with entry.lock:
             if announce:
-                await self._state.deps.bus.tell(Emit(cause))
+                await self._state.deps.bus.tell(Emit((cause,)))
             numbers = await self._state.archive.record((created,))
             entry.view = attrs.evolve(entry.view, number=numbers.get(task_id, 0))
         entry.created.set()
         self._state.deps.observe(entry.view)
-        await self._state.deps.bus.tell(Emit(created))
+        await self._state.deps.bus.tell(Emit((created,)))
         if not entry.is_ending:
             await self._scheduler.enqueue(entry, created)
 
@@ -346,13 +344,13 @@ class _Agent:
             )
 
     def _data_of(self, event: Event, text: str) -> TaskCreated:
-        """Return the payload of TASK_CREATED for an event from outside. An unknown type becomes the default; overrides are dropped."""
+        """Return the data of TASK_CREATED for an event from outside. An unknown type becomes the default; overrides are dropped."""
         task_type, metadata = event.payload.get("taskType"), event.payload.get("metadata")
         return TaskCreated(
             description=str(event.payload.get("description") or ""),
             input_text=text,
             source=event.source,
-            input_metadata=without_overrides(metadata) if isinstance(metadata, dict) else {},
+            input_metadata=json_object(without_overrides(metadata)) if isinstance(metadata, dict) else {},
             task_type=task_type
             if isinstance(task_type, str) and self._state.deps.types.get(task_type)
             else DEFAULT_TASK_TYPE,

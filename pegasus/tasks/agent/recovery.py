@@ -34,14 +34,13 @@ from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState
 from pegasus.tasks.core.context import (
-    Payload,
+    TaskEventData,
     TaskFailed,
     TaskState,
     ToolCallDone,
+    ToolCallFailed,
     last_response,
-    messages_json,
     task_completed,
-    to_payload,
 )
 from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED, TaskFSM
 from pegasus.tasks.core.views import Notification, task_view
@@ -65,8 +64,8 @@ _log = get_logger("agent")
 class RecoveryPlan:
     """The treatment of a pending task, after its notifications were sent again. Example: `RecoveryPlan(goes_on=True)`."""
 
-    events: tuple[tuple[EventType, Payload], ...] = ()
-    """Events to record and apply, with their payloads, in order."""
+    events: tuple[TaskEventData, ...] = ()
+    """Data of the events to record and apply, in order."""
     goes_on: bool = False
     """Whether the task waits for a slot then; False for one that is over, or suspended."""
     dropped: str = ""
@@ -98,12 +97,11 @@ def plan_recovery(
         )
     context = task.context
     if task.state is TaskState.COMPLETED:  # the answer was given, only the line that says so is missing
-        payload = task_completed(context, last_response(context), context.iteration)
-        return RecoveryPlan(((EventType.TASK_COMPLETED, payload),))
+        return RecoveryPlan((task_completed(context, last_response(context), context.iteration),))
     if task.state is TaskState.SUSPENDED and context.suspend_reason == FOR_APPROVAL:
         return RecoveryPlan()
     if mode != "resume":
-        return RecoveryPlan(((EventType.TASK_FAILED, to_payload(TaskFailed(RESTARTED))),))
+        return RecoveryPlan((TaskFailed(RESTARTED),))
     acting = TaskState.ACTING in (task.state, context.suspended_state)
     steps = next_steps(context.plan.steps, effect_of) if context.plan is not None and acting else ()
     begun = [
@@ -116,8 +114,8 @@ def plan_recovery(
 
 def _result(
     call: ToolCall, task_id: str, found: ReplayedTask, effect_of: Callable[[str], Effect | None], now: int
-) -> tuple[EventType, Payload] | None:
-    """Return the event that ends a call which must not be run again; None for a call that may.
+) -> ToolCallDone | None:
+    """Return the data of the event that ends a call which must not be run again; None for a call that may.
 
     A `notify` call counts as made if its message is among those without a result. `ask_user` is only in a plan if its question was
     missing, which gives an error without any effect.
@@ -128,16 +126,12 @@ def _result(
         message = call.arguments.get("message")
         if not isinstance(message, str) or message not in found.unanswered:
             return None
-        type, result = (
-            EventType.TOOL_CALL_COMPLETED,
-            Entry(now, "tool", notify_result(message, task_id), call_id=call.id),
-        )
-    elif effect_of(call.name) in (Effect.PURE, Effect.IDEMPOTENT):
+        result = Entry(now, "tool", notify_result(message, task_id), call_id=call.id)
+        return ToolCallDone(call.name, 0, (result,))
+    if effect_of(call.name) in (Effect.PURE, Effect.IDEMPOTENT):
         return None
-    else:
-        type = EventType.TOOL_CALL_FAILED
-        result = Entry(now, "tool", f"Error: {UNKNOWN}", call_id=call.id, metadata={"error": True})
-    return type, to_payload(ToolCallDone(call.name, 0, messages_json((result,))))
+    result = Entry(now, "tool", f"Error: {UNKNOWN}", call_id=call.id, metadata={"error": True})
+    return ToolCallFailed(call.name, 0, (result,))
 
 
 # ------------------------------------------------------------------ carrying it out
@@ -200,7 +194,7 @@ async def _take_up(
     if entry.is_over:
         entry.fsm = None
         state.registry.finished(entry)
-    events = tuple(state.make_event(entry, type, payload) for type, payload in plan.events)
+    events = tuple(state.make_event(entry, data) for data in plan.events)
     return _RecoveringTask(entry, found.task, found.notifications, events, plan.goes_on)
 
 
@@ -228,8 +222,8 @@ async def _carry_out(
         if events:
             await state.archive.record(events)
         for task in tasks:
-            for event in task.events:
-                await state.apply(task.entry, task.fsm, event)
+            if task.events:
+                await state.apply(task.entry, task.fsm, task.events)
     going_on = [task.entry for task in tasks if task.goes_on]
     if going_on:
         await state.deps.before_resuming()

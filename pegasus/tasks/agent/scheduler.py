@@ -42,7 +42,7 @@ import attrs
 import trio
 
 from actors import ActorError, Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, Supervisor, watch
-from pegasus.events import Event, EventType
+from pegasus.events import Event
 from pegasus.formatting import describe_error
 from pegasus.messages import Metadata
 from pegasus.observe import get_logger
@@ -52,7 +52,7 @@ from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.state import AgentState
-from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed, to_payload
+from pegasus.tasks.core.context import TaskFailed, TaskState, task_resumed
 from pegasus.tasks.core.fsm import TaskFSM, is_interrupted
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
@@ -207,8 +207,7 @@ class TaskScheduler:
     async def _fail(self, entry: TaskEntry, error: str) -> None:
         """Record TASK_FAILED. A log that cannot be read now is left to the next start. The caller holds the lock of the entry."""
         try:
-            event = self._state.make_event(entry, EventType.TASK_FAILED, to_payload(TaskFailed(error)))
-            await self._state.record(entry, event)
+            await self._state.record(entry, self._state.make_event(entry, TaskFailed(error)))
         except (TaskError, StorageError, ActorError) as problem:
             _log.error("the failure of a task was not recorded", task=entry.task_id, error=str(problem))
 
@@ -280,8 +279,8 @@ class TaskScheduler:
         """Record the resume of a task without an actor, and let it wait for a slot. Raises TaskError, StorageError."""
         async with entry.lock:
             _check_resumable(entry, text)  # its actor may have crashed meanwhile
-            payload = task_resumed(text, entry.view.state, self._state.deps.clock(), key, outside)
-            event = self._state.make_event(entry, EventType.TASK_RESUMED, payload, cause)
+            data = task_resumed(text, entry.view.state, self._state.deps.clock(), key, outside)
+            event = self._state.make_event(entry, data, cause)
             await self._state.record(entry, event)
         await self.enqueue(entry, event)
 

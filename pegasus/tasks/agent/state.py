@@ -6,14 +6,16 @@ one writer for a task at a time, and the order in its log is the order in which 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
 from actors import Ref
-from pegasus.events import Event, EventType
+from pegasus.events import Event
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.core.context import Payload
+from pegasus.tasks.core.context import TaskEventData, create_task_event
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
@@ -73,9 +75,9 @@ class AgentState:
         entry.created.set()
         return self.registry.register(entry)
 
-    def make_event(self, entry: TaskEntry, type: EventType, payload: Payload, cause: Event | None = None) -> Event:
+    def make_event(self, entry: TaskEntry, data: TaskEventData, cause: Event | None = None) -> Event:
         """Return an event of a task with the agent as its source. It is neither recorded nor applied."""
-        return self.deps.events.create(type, "agent", payload, task_id=entry.task_id, cause=cause)
+        return create_task_event(self.deps.events, data, entry.task_id, "agent", cause=cause)
 
     async def record(self, entry: TaskEntry, event: Event) -> None:
         """Record an event of a task that has no actor, then apply it. The caller holds the lock of the entry.
@@ -87,14 +89,14 @@ class AgentState:
             raise TaskError(f"there is no log of task {entry.task_id}")
         entry.fsm = fsm
         await self.archive.record((event,))
-        await self.apply(entry, fsm, event)
+        await self.apply(entry, fsm, (event,))
 
-    async def apply(self, entry: TaskEntry, fsm: TaskFSM, event: Event) -> None:
-        """Apply an event that is on disk to a task that has no actor."""
-        notification = await apply_recorded(self.deps, fsm, event)
-        self.update(entry, task_view(fsm), (notification,) if notification is not None else ())
+    async def apply(self, entry: TaskEntry, fsm: TaskFSM, events: Sequence[Event]) -> None:
+        """Apply events that are on disk to a task that has no actor."""
+        notifications = await apply_recorded(self.deps, fsm, events)
+        self.update(entry, task_view(fsm), notifications)
 
-    def update(self, entry: TaskEntry, view: TaskView, notifications: tuple[Notification, ...]) -> None:
+    def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
         """Take over the new state of a task: notify its submitter, and answer those who wait for its end.
 
         view: as the actor or the log gives it, which do not know the number of the task and the time of its slot.

@@ -7,17 +7,19 @@ A context belongs to one `TaskFSM` and is changed in place: each event adds to t
 would make the cost of a task, and of the replay of its log, quadratic in its length. Nobody is surprised by such a change: the actor
 of a task applies events only between two stages, and others receive a view, or a context of their own that was read from the log.
 
-A payload is exactly the `data` of the event's line in the task's log (docs/task-persistence.md). In memory an event carries it as
-a JSON object, for subscribers of the bus and for the log; `to_payload` and `parse_payload` convert. A running task parses
-the same JSON as a replay does, so both refuse and accept the same events.
+What an event says is a value of a class below, its *data* (`Event.data`). The stages of a task make it, the state machine applies
+it, and nothing is converted in between. `create_task_event` makes the event, and with it the JSON object of the data, once: it is the
+`data` of the event's line in the task's log (docs/task-persistence.md), and what subscribers of the bus see. Only a replay parses it
+(`parse_payload`). For a replay to give the same task, the data must hold nothing that JSON cannot: whoever makes data of what a
+model or another part of the program has sent makes it so first (`json_object`).
 
 All keys of a type are always written. Missing keys read as their defaults, so that logs of earlier versions, which had
 fewer keys, can be replayed. Unknown keys are ignored, so that logs of newer versions can be read as far as they are understood.
 
-Each line holds only the messages that its event adds, never the whole conversation. A log therefore grows in proportion to the work,
+Each event holds only the messages that it adds, never the whole conversation. A log therefore grows in proportion to the work,
 and the conversation of a task is the concatenation of its `newMessages`.
 
-Adding a key: give it a default here, and update docs/task-persistence.md. Adding an event type: add a class here and in `PAYLOADS`,
+Adding a key: give it a default here, and update docs/task-persistence.md. Adding an event type: add a class here and in `EVENT_DATA`,
 rows in `fsm.TRANSITIONS`, and a case in `fsm.apply_event`.
 """
 
@@ -31,8 +33,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from pegasus.conversation import BadEntry, Entry, decode, to_json
-from pegasus.events import Event, EventType
+from pegasus.conversation import Entry
+from pegasus.events import Event, EventMaker, EventType
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.outside import Outside, join_outside, outside_metadata
@@ -193,20 +195,16 @@ class TaskContext:
 
 
 Payload: TypeAlias = dict[str, Json]
-"""Payload of an event as a JSON object, keys in camelCase."""
-NewMessages: TypeAlias = tuple[Metadata, ...]
-"""Messages that an event adds to the conversation, as JSON objects: only what was added since the line before.
-
-They are written with their payload, and read by `parse_messages`; `parse_payload` leaves them out."""
+"""Data of an event as a JSON object, keys in camelCase."""
 
 
 class PayloadError(ValueError):
-    """The payload does not fit its event type, or the event does not fit what the task knows. Nothing has changed."""
+    """The data does not fit its event type, or the event does not fit what the task knows. Nothing has changed."""
 
 
 @attrs.frozen
 class TaskEventData:
-    """Payload of an event that changes a task; each type of event has a class of its own below."""
+    """Data of an event that changes a task; each type of event has a class of its own below."""
 
 
 @attrs.frozen
@@ -232,28 +230,33 @@ class ReasonDone(TaskEventData):
     reasoning: Reasoning
     """Text and calls of the model."""
     plan: TaskPlan
-    """Steps to carry out; at least one, else the event is refused."""
-    new_messages: NewMessages = ()
+    """Steps to carry out; at least one, else the event is refused. The task takes the plan over, and marks the steps in it."""
+    new_messages: tuple[Entry, ...] = ()
     """The memory index if it was given, then the assistant's turn if it calls tools. A direct answer follows in STEP_COMPLETED."""
 
 
 @attrs.frozen
 class ToolCallDone(TaskEventData):
-    """TOOL_CALL_COMPLETED and TOOL_CALL_FAILED: a call has its result. A failed call completes its step too; the model decides."""
+    """TOOL_CALL_COMPLETED: a call has its result."""
 
     tool_name: str = ""
     """Tool that was called."""
     duration_ms: float = 0
     """Time that the call took, ms; written without a fraction, read with one too."""
-    new_messages: NewMessages = ()
+    new_messages: tuple[Entry, ...] = ()
     """The tool message. Its toolCallId names the step that it completes."""
+
+
+@attrs.frozen
+class ToolCallFailed(ToolCallDone):
+    """TOOL_CALL_FAILED: a call has failed. It completes its step too; the model decides what to do about it."""
 
 
 @attrs.frozen
 class StepCompleted(TaskEventData):
     """STEP_COMPLETED: the step that answers was carried out."""
 
-    new_messages: NewMessages = ()
+    new_messages: tuple[Entry, ...] = ()
     """The assistant's turn, which is the response of the task."""
 
 
@@ -287,7 +290,7 @@ class TaskSuspended(TaskEventData):
     """Last thought, for readers of the log; a replay knows it already."""
     plan: TaskPlan | None = None
     """Plan with the steps completed so far, for readers of the log."""
-    new_messages: NewMessages = ()
+    new_messages: tuple[Entry, ...] = ()
     """Always empty as written today; logs of earlier versions may have messages."""
 
 
@@ -299,7 +302,7 @@ class TaskResumed(TaskEventData):
     """New text for the task; "" = go on as before. It becomes the input of a task that was finished."""
     previous_state: str = ""
     """State before the resume, for readers of the log."""
-    new_messages: NewMessages = ()
+    new_messages: tuple[Entry, ...] = ()
     """The new text as a user message, with the key of the `Resume` in its metadata; empty without a text."""
 
 
@@ -321,7 +324,7 @@ class TaskCompleted(TaskEventData):
     """{taskId, input, response, iterations}, as the submitter receives it."""
     iterations: int = 0
     """Model calls since the start or the last resume."""
-    new_messages: NewMessages = ()
+    new_messages: tuple[Entry, ...] = ()
     """Always empty as written today; the answer is in STEP_COMPLETED."""
 
 
@@ -333,12 +336,12 @@ class TaskFailed(TaskEventData):
     """Reason, for people."""
 
 
-PAYLOADS: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
+EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
     {
         EventType.TASK_CREATED: TaskCreated,
         EventType.REASON_DONE: ReasonDone,
         EventType.TOOL_CALL_COMPLETED: ToolCallDone,
-        EventType.TOOL_CALL_FAILED: ToolCallDone,
+        EventType.TOOL_CALL_FAILED: ToolCallFailed,
         EventType.STEP_COMPLETED: StepCompleted,
         EventType.NEED_MORE_INFO: NeedMoreInfo,
         EventType.TASK_NOTIFY: TaskNotified,
@@ -352,50 +355,61 @@ PAYLOADS: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
 """The events that are lines of a task's log, with the class of their data. No other event changes a task."""
 
 
+_TYPES: Final = {data: type for type, data in EVENT_DATA.items()}
+
 _DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
     data: {
         camel(field.name): field.default.factory() if hasattr(field.default, "factory") else field.default
         for field in attrs.fields(data)
     }
-    for data in PAYLOADS.values()
+    for data in EVENT_DATA.values()
 }
 """Every key of a payload with its default, in the order in which they are written. A key without a default is always replaced."""
 
 
+def create_task_event(
+    events: EventMaker,
+    data: TaskEventData,
+    task_id: str,
+    source: str,
+    *,
+    cause: Event | None = None,
+    priority: int | None = None,
+    at: int | None = None,
+) -> Event:
+    """Return the event that says this about a task. cause, priority, at: as for `EventMaker.create`.
+
+    Example: `create_task_event(events, TaskFailed("stopped by the owner"), "t1", "agent")`.
+    """
+    return events.create(
+        _TYPES[type(data)],
+        source,
+        to_payload(data),
+        data=data,
+        task_id=task_id,
+        cause=cause,
+        priority=priority,
+        at=at,
+    )
+
+
 def to_payload(data: TaskEventData) -> Payload:
-    """Return the payload as JSON that can be written and read back, with every key of its class.
+    """Return the data as JSON that can be written and read back, with every key of its class.
 
     `to_wire` leaves out fields that have their default; they are added again here, so that a reader of a log sees every key.
     """
     return {key: json_safe(value) for key, value in (_DEFAULTS[type(data)] | to_wire(data)).items()}
 
 
-def parse_payload(event: Event) -> TaskEventData:
-    """Return the payload of a task event. Raises PayloadError: the type changes no task, or a key has a wrong value."""
-    data = PAYLOADS.get(event.type)
+def parse_payload(type: EventType, payload: Mapping[str, Json]) -> TaskEventData:
+    """Return the data of a task event. Raises PayloadError: the type changes no task, or a key has a wrong value."""
+    data = EVENT_DATA.get(type)
     if data is None:
-        raise PayloadError(f"{event.type.name} does not change a task")
-    payload = {key: value for key, value in event.payload.items() if value is not None and key != "newMessages"}
+        raise PayloadError(f"{type.name} does not change a task")
     try:
-        return from_wire(payload, data)
+        return from_wire({key: value for key, value in payload.items() if value is not None}, data)
     except WireError as error:
         raise PayloadError(str(error)) from None
-
-
-def parse_messages(event: Event) -> list[Entry]:
-    """Return the messages of a task event as entries of a conversation. Raises PayloadError."""
-    messages = event.payload.get("newMessages") or []
-    if not isinstance(messages, list):
-        raise PayloadError("newMessages must be a list")
-    try:
-        return [decode(message) for message in messages]
-    except BadEntry as error:
-        raise PayloadError(f"newMessages: {error}") from None
-
-
-def messages_json(entries: Sequence[Entry]) -> NewMessages:
-    """Return entries of a conversation as messages of a payload, in the same order. The inverse of `parse_messages`."""
-    return tuple(to_json(entry) for entry in entries)
 
 
 def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
@@ -409,36 +423,41 @@ def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
     return TaskPlan(goal, tuple(steps))
 
 
-def task_suspended(context: TaskContext, state: TaskState, reason: str) -> Payload:
-    """Return the payload of TASK_SUSPENDED for a task that is in this state now."""
-    return to_payload(TaskSuspended(str(state), reason, context.reasoning, context.plan))
+def task_suspended(context: TaskContext, state: TaskState, reason: str) -> TaskSuspended:
+    """Return the data of TASK_SUSPENDED for a task that is in this state now."""
+    return TaskSuspended(str(state), reason, context.reasoning, context.plan)
 
 
 def task_resumed(
     new_input: str, previous_state: TaskState, at: int, key: str = "", outside: Sequence[Outside] = ()
-) -> Payload:
-    """Return the payload of TASK_RESUMED. at: wall clock, ms. key, outside: stand with the input in the messages, as in `Resume`."""
+) -> TaskResumed:
+    """Return the data of TASK_RESUMED. at: wall clock, ms. key, outside: stand with the input in the messages, as in `Resume`."""
     metadata: Payload = outside_metadata(outside)
     if key:
         metadata["key"] = key
     entries = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()
-    return to_payload(TaskResumed(new_input, str(previous_state), messages_json(entries)))
+    return TaskResumed(new_input, str(previous_state), entries)
 
 
-def task_completed(context: TaskContext, response: str | None, iterations: int) -> Payload:
-    """Return the payload of TASK_COMPLETED. response: the last answer; raw tool outputs are in the log and may be large."""
-    result: Payload = {
+def task_completed(context: TaskContext, response: str | None, iterations: int) -> TaskCompleted:
+    """Return the data of TASK_COMPLETED. response: the last answer; raw tool outputs are in the log and may be large."""
+    result: Metadata = {
         "taskId": context.id,
         "input": context.input_text,
         "response": response,
         "iterations": iterations,
     }
-    return to_payload(TaskCompleted(result, iterations))
+    return TaskCompleted(result, iterations)
 
 
 def last_response(context: TaskContext) -> str | None:
     """Return the text of the last answer that the task has given, None if there is none."""
     return next((done.result for done in reversed(context.actions_done) if done.action_type == "respond"), None)
+
+
+def json_object(value: Mapping[str, object]) -> Payload:
+    """Return a free-form object, such as the arguments of a call, as it may stand anywhere in the data of an event (`json_safe`)."""
+    return {str(key): json_safe(item, DEEPEST - _LEVELS_AROUND) for key, item in value.items()}
 
 
 def json_safe(value: object, levels: int = DEEPEST) -> Json:
@@ -458,5 +477,7 @@ def json_safe(value: object, levels: int = DEEPEST) -> Json:
     return str(value)
 
 
+_LEVELS_AROUND: Final = 8
+"""Levels of the data of an event around a free-form object in it, at most."""
 _TOO_DEEP: Final = "(nested too deep)"
 """Replacement of a list or an object that is nested deeper than the readers of lines accept."""

@@ -6,7 +6,7 @@ whether they happen now or are read from a log, and a task that was killed at an
 
 An event is checked twice because the checks need different things. The table needs the state and the type of the event only: it
 can be shown whole in the documentation, compared with it by a test, and asked without trying (`can_transition`). The changes
-need the payload and the context: a result must belong to an open step, an answer must follow a plan that answers.
+need the data and the context: a result must belong to an open step, an answer must follow a plan that answers.
 
 The normal path of a task: IDLE is left when the task gets a slot. REASONING and ACTING alternate, one model call and the steps that it
 asks for. A plan without tool calls answers, and its step leads to COMPLETED. COMPLETED has two phases: the answer is given, and
@@ -54,8 +54,7 @@ from pegasus.tasks.core.context import (
     TaskState,
     TaskSuspended,
     ToolCallDone,
-    parse_messages,
-    parse_payload,
+    ToolCallFailed,
 )
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 
@@ -89,18 +88,18 @@ class InvalidTransition(Exception):
 # ------------------------------------------------------------------ the table
 
 
-def _after_resume(saved: TaskState | None, context: TaskContext, event: Event) -> TaskState:
+def _after_resume(saved: TaskState | None, context: TaskContext, data: object) -> TaskState:
     """Return the state that was saved, or REASONING if a pending answer must be reconsidered because of a new message.
 
     saved: None for a task whose log lost the line of its suspension; the model then decides again.
     """
     answers = context.plan is not None and not _has_calls(context.plan)
-    if saved is None or (event.payload.get("newMessages") and answers):
+    if saved is None or (isinstance(data, TaskResumed) and data.new_messages and answers):
         return REASONING
     return saved
 
 
-def _after_step(saved: TaskState | None, context: TaskContext, event: Event) -> TaskState:
+def _after_step(saved: TaskState | None, context: TaskContext, data: object) -> TaskState:
     """Return ACTING while a step is open, then REASONING if tools were called (the model sees the results), else COMPLETED."""
     if context.plan is None:
         return COMPLETED
@@ -109,10 +108,10 @@ def _after_step(saved: TaskState | None, context: TaskContext, event: Event) -> 
     return REASONING if _has_calls(context.plan) else COMPLETED
 
 
-NextState: TypeAlias = Callable[[TaskState | None, TaskContext, Event], TaskState]
+NextState: TypeAlias = Callable[[TaskState | None, TaskContext, object], TaskState]
 """Next state of a transition that depends on more than the event's type.
 
-Arguments: the state in which the task was suspended, the context after the event, the event.
+Arguments: the state in which the task was suspended, the context after the event, the data of the event.
 """
 
 _E = EventType
@@ -167,7 +166,7 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
     """
     if event.type is _E.TASK_CREATED and context.messages:
         return  # a task knows its input when it is made; the event itself only moves it out of IDLE
-    match data := parse_payload(event):
+    match data := event.data:
         case TaskCreated():
             _created(context, event, data)
         case ReasonDone():
@@ -177,20 +176,20 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
         case ToolCallDone():
             _tool_call_done(context, event, data, state)
         case StepCompleted():
-            _step_completed(context, event, state)
+            _step_completed(context, event, data, state)
         case TaskResumed():
             _resumed(context, event, data, state)
         case TaskNotified():
             context.notified += 1
         case TaskSuspended():
-            context.messages += parse_messages(event)
+            context.messages += data.new_messages
             context.suspend_reason, context.suspended_state = data.suspend_reason, state
         case ReflectionDone():
             context.post_reflection = data
         case TaskCompleted():
             if context.final_result is not None:
                 raise PayloadError("the task has its result already")
-            context.messages += parse_messages(event)
+            context.messages += data.new_messages
             context.final_result = data.final_result
             context.notified += 1
         case TaskFailed():
@@ -198,7 +197,7 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
             context.error = data.error
             context.notified += 1
         case _:
-            raise PayloadError(f"{event.type.name} is not handled")
+            raise PayloadError(f"the data of {event.type.name} is missing")
 
 
 def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
@@ -216,14 +215,13 @@ def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
 
 def _reason_done(context: TaskContext, event: Event, data: ReasonDone, state: TaskState) -> None:
     """Take over thought and plan. The messages of the thought join the conversation, the index of memory among them."""
-    messages = parse_messages(event)
     if not data.plan.steps:
         raise PayloadError("a plan without steps")
     _check_thought_was_running(context, state)
     context.reasoning, context.plan = data.reasoning, data.plan
     context.iteration += 1
-    context.messages += messages
-    if any(entry.metadata.get("type") == MEMORY_INDEX for entry in messages):
+    context.messages += data.new_messages
+    if any(entry.metadata.get("type") == MEMORY_INDEX for entry in data.new_messages):
         context.memory_injected = True
     if state is SUSPENDED:
         context.suspended_state = ACTING
@@ -251,8 +249,7 @@ def _check_thought_was_running(context: TaskContext, state: TaskState) -> None:
 
 def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, state: TaskState) -> None:
     """Complete the step whose call has this result. A result that no open step waits for is refused, so a call counts once."""
-    messages = parse_messages(event)
-    result = next((entry for entry in messages if entry.role == "tool"), None)
+    result = next((entry for entry in data.new_messages if entry.role == "tool"), None)
     if result is None or context.plan is None:
         raise PayloadError("no tool message, or no plan that asked for it")
     step = next((step for step in open_steps(context.plan) if step.call and step.call.id == result.call_id), None)
@@ -260,37 +257,35 @@ def _tool_call_done(context: TaskContext, event: Event, data: ToolCallDone, stat
         raise PayloadError(f"no open step waits for call {result.call_id!r}")
     now = event.timestamp
     started = now - max(0, round(data.duration_ms))
-    success = event.type is _E.TOOL_CALL_COMPLETED
+    success = not isinstance(data, ToolCallFailed)
     action = ActionResult(step.index, "tool_call", data.tool_name, result.content, success, started, now)
-    _complete_step(context, event, step, action, messages, state)
+    _complete_step(context, data, step, action, state)
 
 
-def _step_completed(context: TaskContext, event: Event, state: TaskState) -> None:
+def _step_completed(context: TaskContext, event: Event, data: StepCompleted, state: TaskState) -> None:
     """Complete the step that responds; its message is the answer."""
-    messages = parse_messages(event)
     steps = open_steps(context.plan) if context.plan is not None else []
     step = next((step for step in steps if step.call is None), None)
     if step is None:
         raise PayloadError("no open step that is not a tool call")
-    answer = messages[-1].content if messages else ""
+    answer = data.new_messages[-1].content if data.new_messages else ""
     action = ActionResult(step.index, step.action_type, None, answer, True, event.timestamp, event.timestamp)
-    _complete_step(context, event, step, action, messages, state)
+    _complete_step(context, data, step, action, state)
 
 
 def _complete_step(
     context: TaskContext,
-    event: Event,
+    data: ToolCallDone | StepCompleted,
     step: PlanStep,
     action: ActionResult,
-    messages: list[Entry],
     state: TaskState,
 ) -> None:
     """Mark a step as completed and append its result. Raises nothing: the callers have found the step among the open ones."""
     step.completed = True
     context.actions_done.append(action)
-    context.messages += messages
+    context.messages += data.new_messages
     if state is SUSPENDED:  # the step ended after the suspension: the task goes on behind it
-        context.suspended_state = _after_step(None, context, event)
+        context.suspended_state = _after_step(None, context, data)
 
 
 def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskState) -> None:
@@ -299,12 +294,11 @@ def _resumed(context: TaskContext, event: Event, data: TaskResumed, state: TaskS
     The next state is not decided here but in `_after_resume`, which needs `suspended_state` as it was before this change.
     The count of model calls starts again at 0: the limit on them is for one piece of work, and a resume is a new one.
     """
-    messages = parse_messages(event)
     if state is not SUSPENDED:
         _restart(context, event, data.new_input)
     context.suspended_state = context.suspend_reason = context.question = None
     context.iteration = 0
-    context.messages += messages
+    context.messages += data.new_messages
 
 
 def _restart(context: TaskContext, event: Event, new_input: str) -> None:
@@ -386,7 +380,7 @@ class TaskFSM:
         return cls(event.task_id, IDLE, context, created_at=at, updated_at=at, priority=priority)
 
     def can_transition(self, type: EventType) -> bool:
-        """Return whether an event of this type may be accepted now; its payload may still be refused."""
+        """Return whether an event of this type may be accepted now; its data may still be refused."""
         return self._refusal(type) is None
 
     def transition(self, event: Event) -> TaskState:
@@ -404,7 +398,7 @@ class TaskFSM:
         except PayloadError as error:
             raise InvalidTransition(f"task {self.task_id}: {event.type.name} in {before}: {error}") from None
         to = TRANSITIONS[before, event.type]
-        self.state = to if isinstance(to, TaskState) else to(saved, self.context, event)
+        self.state = to if isinstance(to, TaskState) else to(saved, self.context, event.data)
         self.updated_at = event.timestamp
         suspends = self.state is SUSPENDED and before is not SUSPENDED
         metadata: Metadata = {"suspendedFrom": before.value} if suspends else {}

@@ -13,10 +13,10 @@ from functools import cached_property
 
 import attrs
 
-from pegasus.events import Event, EventType
+from pegasus.events import Event
 from pegasus.messages import Json, Metadata
 from pegasus.outside import Outside
-from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.context import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
 
 
@@ -141,24 +141,22 @@ def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[st
     )
 
 
-def notification_of(task: TaskFSM, event: Event) -> Notification | None:
-    """Return the notification that an event makes, None for the events that concern the task alone.
+def notification_of(task: TaskFSM, event: Event) -> Notification:
+    """Return the notification that an event makes.
 
-    task: the task that has just accepted the event. What its submitter must know is part of the context by now, the number of the
-    notification (`TaskContext.notified`) included: `fsm.apply_event` counts it up for exactly these events.
+    task: the task that has just accepted the event, and has counted the notification (`TaskContext.notified`).
     """
     context, result = task.context, None
-    match event.type:
-        case EventType.TASK_NOTIFY:
-            type, text = "notify", event.payload.get("message")
-        case EventType.NEED_MORE_INFO:
-            type, text = "needs_info", context.question
-        case EventType.TASK_FAILED:
-            type, text = "failed", context.error
-        case EventType.TASK_COMPLETED:
-            result = dict(context.final_result or {})
-            type, text = "completed", result.get("response")
+    match event.data:
+        case TaskNotified(message):
+            type, text = "notify", message
+        case NeedMoreInfo(question=question):
+            type, text = "needs_info", question
+        case TaskFailed(error):
+            type, text = "failed", error
+        case TaskCompleted(final_result):
+            response = final_result.get("response")
+            type, text, result = "completed", "" if response is None else str(response), dict(final_result)
         case _:
-            return None
-    text = "" if text is None else str(text)
+            raise ValueError(f"{event.type.name} notifies nobody")
     return Notification(task.task_id, context.notified, type, text, context.input_metadata, result, context.outside)

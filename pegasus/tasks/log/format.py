@@ -34,7 +34,7 @@ import attrs
 from pegasus.events import Event, EventType
 from pegasus.formatting import format_time
 from pegasus.messages import Json
-from pegasus.tasks.core.context import PAYLOADS
+from pegasus.tasks.core.context import EVENT_DATA, PayloadError, parse_payload
 from pegasus.wire import Line, WireError, decode_json, encode_json, encode_line, from_wire, scan_lines, to_wire
 
 FOLDER: Final = "tasks"
@@ -47,7 +47,7 @@ OLD_EVENTS: Final = frozenset({"ACT_DONE", "REFLECT_DONE"})
 """Events of earlier versions. They are passed over: other lines say the same."""
 
 # Types by their names in a log. Names and not numbers are written, so that a person can read a log.
-_BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in PAYLOADS})
+_BY_NAME: Final[Mapping[str, EventType]] = MappingProxyType({kind.name: kind for kind in EVENT_DATA})
 _TASK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
 # For a pending list that is no JSON any more: a pattern finds ids where a parser gives up.
@@ -99,7 +99,7 @@ def task_line(event: Event) -> bytes:
     persister recognises a line that an earlier attempt has written.
     """
     line: dict[str, Json] = {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id}
-    return encode_line({**line, "data": dict(event.payload)})
+    return encode_line({**line, "data": event.payload})
 
 
 def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:
@@ -107,6 +107,16 @@ def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:
 
     Unknown keys are ignored, so that logs of newer versions can be read as far as they are understood.
     """
+    kind, ts, task_id, payload = _parts_of(line)
+    try:
+        data = parse_payload(kind, payload)
+    except PayloadError as error:
+        raise BadTaskLine(f"{kind.name}: {error}") from None
+    return Event(f"{number:016x}", kind, ts, "log", task_id, payload, data=data)
+
+
+def _parts_of(line: Mapping[str, Any]) -> tuple[EventType, int, str, dict[str, Json]]:
+    """Return type, time, task and payload of a line. Raises BadTaskLine."""
     name, ts, task_id, data = line.get("event"), line.get("ts"), line.get("taskId"), line.get("data")
     kind = _BY_NAME.get(name) if isinstance(name, str) else None
     if kind is None:
@@ -115,16 +125,17 @@ def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:
         raise BadTaskLine("ts must be a number and taskId a string")
     if data is not None and not isinstance(data, dict):
         raise BadTaskLine("data must be an object")
-    return Event(f"{number:016x}", kind, int(ts), "log", task_id, data or {})
+    return kind, int(ts), task_id, data or {}
 
 
 def parse_events(log: bytes) -> tuple[Event, ...]:
-    """Return the events of the good lines of a log, oldest first."""
+    """Return the events of the good lines of a log, oldest first, for people: their data is not parsed."""
     events: list[Event] = []
     for line in scan_lines(log):
         if isinstance(line, Line):
             with suppress(BadTaskLine):
-                events.append(parse_task_line(line.value, line.number))
+                kind, ts, task_id, payload = _parts_of(line.value)
+                events.append(Event(f"{line.number:016x}", kind, ts, "log", task_id, payload))
     return tuple(events)
 
 

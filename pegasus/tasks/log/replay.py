@@ -161,7 +161,8 @@ class _Replayer:
 
     def _note(self, task: TaskFSM, event: Event) -> None:
         """Note the notification that an accepted event makes, and which `notify` calls have no result yet."""
-        if task.context.notified > len(self._notifications) and (notification := notification_of(task, event)):
+        if task.context.notified > len(self._notifications):
+            notification = notification_of(task, event)
             self._notifications.append(notification)
             if event.type is _E.TASK_NOTIFY:
                 self._unanswered.append(notification.text)

@@ -1,6 +1,6 @@
 """The stages of a task: thinking, acting, answering, reflecting; and everything that they work with.
 
-A stage reads the task and does the work; it never changes the task. It returns the events that came of it as drafts, and the
+A stage reads the task and does the work; it never changes the task. It returns what has happened, the data of events, and the
 actor of the task records and applies them. A stage that is cancelled therefore leaves nothing half done behind: its events were
 not recorded, so for the task and for its log it has not happened.
 
@@ -36,19 +36,18 @@ from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (
     NeedMoreInfo,
-    Payload,
     PlanStep,
     ReasonDone,
     Reasoning,
     StepCompleted,
     TaskContext,
+    TaskEventData,
     TaskNotified,
     ToolCallDone,
+    ToolCallFailed,
     make_plan,
-    messages_json,
     task_completed,
     task_suspended,
-    to_payload,
 )
 from pegasus.tasks.core.fsm import FOR_APPROVAL, TaskFSM
 from pegasus.tasks.core.task_types import TaskType
@@ -70,27 +69,10 @@ from pegasus.wire import encode_json
 _log = get_logger("tasks")
 
 
-@attrs.frozen
-class EventDraft:
-    """An event that a stage returns to be recorded; its id, time and cause are added then.
-
-    Example: `EventDraft(EventType.TASK_FAILED, to_payload(TaskFailed("stopped by the owner")))`.
-    """
-
-    type: EventType
-    """Type of the event."""
-    payload: Payload
-    """Its payload, complete."""
-    follows: bool = False
-    """The draft before it is its cause; otherwise the last recorded event of the task."""
-    priority: int | None = None
-    """Priority on the bus, where its type's own would put it before an earlier event of the task."""
-
-
 class Stages:
     """The stages of one task. They read its state machine and never move it. Raise ModelError, and whatever a defect raises.
 
-    Example: `drafts = await Stages(fsm, task_type, deps, tool_slots, commands).reason()`.
+    Example: `happened = await Stages(fsm, task_type, deps, tool_slots, commands).reason()`.
     """
 
     def __init__(
@@ -123,33 +105,28 @@ class Stages:
 
     # ------------------------------------------------------------------ thinking
 
-    async def reason(self) -> list[EventDraft]:
+    async def reason(self) -> list[TaskEventData]:
         """Make one model call. Returns the thought and, if it calls no tool, the answer that it is.
+
+        The answer and its result are recorded together with the thought, so that an answer costs one sync.
 
         Raises ModelError, and ValueError for a model that is not configured. Cancelled: the request is given up; nothing is recorded.
         """
         self._take_settings()
-        thought = await self._think(self._fsm.context)
+        context = self._fsm.context
+        thought = await self._think(context)
+        reasoning = thought.reasoning
         if thought.question:
-            payload = to_payload(NeedMoreInfo(thought.reasoning, thought.question))
-            return [EventDraft(EventType.NEED_MORE_INFO, payload)]
-        plan = make_plan(thought.reasoning, self._fsm.context.input_text)
-        payload = to_payload(ReasonDone(thought.reasoning, plan, messages_json(thought.entries)))
-        draft = EventDraft(EventType.REASON_DONE, payload)
-        return [draft] if thought.reasoning.tool_calls else [draft, *self._answer(thought.reasoning)]
+            return [NeedMoreInfo(reasoning, thought.question)]
+        done = ReasonDone(reasoning, make_plan(reasoning, context.input_text), thought.entries)
+        if reasoning.tool_calls:
+            return [done]
+        return [done, self.respond(reasoning), task_completed(context, reasoning.response, context.iteration + 1)]
 
     def _tools(self, window: int) -> tuple[ToolSpec, ...]:
         """Return the tools that the task may use now, as a model with this window is shown them. Those of MCP servers may change."""
         offered = self._toolbox.offered(self._fsm.task_id, allows=self._type.allows, window=window)
         return tuple(tool.spec for tool in offered)
-
-    def _answer(self, reasoning: Reasoning) -> list[EventDraft]:
-        """Return the events behind a thought that answers. Recorded together with it, an answer costs one sync."""
-        context = self._fsm.context
-        [step] = self.respond(reasoning)
-        payload = task_completed(context, reasoning.response, context.iteration + 1)
-        end = EventDraft(EventType.TASK_COMPLETED, payload, follows=True, priority=EventType.STEP_COMPLETED)
-        return [attrs.evolve(step, follows=True), end]
 
     async def _think(self, context: TaskContext) -> Thought:
         """Make a model call. The index of memory is given to the first one only; later ones have it in the conversation."""
@@ -193,7 +170,7 @@ class Stages:
         steps = next_steps(plan.steps, partial(find_effect, self._toolbox)) if plan is not None else ()
         return tuple(step.call for step in steps if step.call is not None)
 
-    async def act(self, calls: Sequence[ToolCall]) -> list[EventDraft]:
+    async def act(self, calls: Sequence[ToolCall]) -> list[TaskEventData]:
         """Make these calls side by side. Returns their results in the order of the calls.
 
         A call that an owner is asked about has no result. The task is suspended behind the others, and makes it again when it goes on.
@@ -221,15 +198,14 @@ class Stages:
         async with trio.open_nursery() as nursery:
             for call in calls:
                 nursery.start_soon(make, call)
-        drafts: list[EventDraft] = []
+        happened: list[TaskEventData] = []
         for call in calls:
             if call.id in results:
                 result, duration = results[call.id]
-                drafts += _call_events(call, result, guard.note(call, result), duration)
+                happened += _call_events(call, result, guard.note(call, result), duration)
         if len(results) < len(calls):
-            suspended = task_suspended(self._fsm.context, self._fsm.state, FOR_APPROVAL)
-            drafts.append(EventDraft(EventType.TASK_SUSPENDED, suspended))
-        return drafts
+            happened.append(task_suspended(self._fsm.context, self._fsm.state, FOR_APPROVAL))
+        return happened
 
     def _repetition_guard(self) -> RepetitionGuard:
         """Return what notices that the task makes the same call again and again."""
@@ -295,7 +271,7 @@ class Stages:
         payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
         task_id = self._fsm.task_id
         event = self._deps.events.create(EventType.TOOL_CALL_REQUESTED, "task", payload, task_id=task_id)
-        await self._deps.bus.tell(Emit(event))
+        await self._deps.bus.tell(Emit((event,)))
 
     def _has_read(self, name: str) -> tuple[Outside, ...]:
         """Return the labels of what the task has read before it calls this tool.
@@ -334,15 +310,15 @@ class Stages:
         """Return whether a text stands in what the task was told or has read."""
         return any(text in entry.content for entry in self._fsm.context.messages if entry.role != "assistant")
 
-    def respond(self, reasoning: Reasoning | None) -> list[EventDraft]:
+    def respond(self, reasoning: Reasoning | None) -> StepCompleted:
         """Return the answer that a thought without calls is."""
-        answer = Entry(self._deps.clock(), "assistant", reasoning.response if reasoning is not None else "")
-        return [EventDraft(EventType.STEP_COMPLETED, to_payload(StepCompleted(messages_json((answer,)))))]
+        answer = reasoning.response if reasoning is not None else ""
+        return StepCompleted((Entry(self._deps.clock(), "assistant", answer),))
 
     # ------------------------------------------------------------------ reflecting
 
-    async def reflect(self) -> list[EventDraft]:
-        """Reflect on the completed task. Returns its outcome as an event for the log only."""
+    async def reflect(self) -> list[TaskEventData]:
+        """Reflect on the completed task. Returns its outcome, which is for the log only."""
         self._take_settings()
         deps, toolbox = self._deps, self._toolbox
         if deps.memory is None:
@@ -370,27 +346,22 @@ class Stages:
 
         memory = await read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
-        outcome = await deps.reflector.reflect(self._fsm.context, memory, specs, model, run)
-        return [EventDraft(EventType.REFLECTION_COMPLETE, to_payload(outcome))]
+        return [await deps.reflector.reflect(self._fsm.context, memory, specs, model, run)]
 
 
 # ------------------------------------------------------------------ calls
 
 
-def _call_events(call: ToolCall, result: Entry, note: Entry | None, duration: int) -> list[EventDraft]:
-    """Return the events of a call that was made. note: is put behind the result. duration: ms.
+def _call_events(call: ToolCall, result: Entry, note: Entry | None, duration: int) -> list[TaskEventData]:
+    """Return what has happened with a call that was made. note: is put behind the result. duration: ms.
 
-    The event of a `notify` call comes before its result: recovery can then tell that it was made.
+    That a `notify` call was made comes before its result: recovery can then tell it.
     """
-    messages = messages_json((result,) if note is None else (result, note))
-    payload = to_payload(ToolCallDone(call.name, duration, messages))
-    kind = EventType.TOOL_CALL_FAILED if result.failed else EventType.TOOL_CALL_COMPLETED
-    # One priority for both types, so that subscribers see results in the order of the calls.
-    done = EventDraft(kind, payload, priority=EventType.TOOL_CALL_COMPLETED)
-    if call.name != NOTIFY.name or result.failed:
-        return [done]
-    notified = to_payload(TaskNotified(str(call.arguments["message"])))
-    return [EventDraft(EventType.TASK_NOTIFY, notified), done]
+    messages = (result,) if note is None else (result, note)
+    if result.failed:
+        return [ToolCallFailed(call.name, duration, messages)]
+    done = ToolCallDone(call.name, duration, messages)
+    return [TaskNotified(str(call.arguments["message"])), done] if call.name == NOTIFY.name else [done]
 
 
 def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:

@@ -41,13 +41,20 @@ from pegasus.models import ModelError
 from pegasus.observe import get_logger
 from pegasus.sandbox import BackgroundCommands
 from pegasus.tasks.core.context import (
+    NeedMoreInfo,
+    ReasonDone,
+    TaskCompleted,
+    TaskEventData,
     TaskFailed,
+    TaskNotified,
     TaskState,
+    TaskSuspended,
+    ToolCallDone,
+    create_task_event,
     last_response,
     task_completed,
     task_resumed,
     task_suspended,
-    to_payload,
 )
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_types import TaskType
@@ -64,14 +71,16 @@ from pegasus.tasks.run.messages import (
     TaskMessage,
     TaskReport,
 )
-from pegasus.tasks.run.stages import EventDraft, Stages
+from pegasus.tasks.run.stages import Stages
 from pegasus.tasks.run.thinker import should_reflect
 
 _log = get_logger("task")
-_ENDS: Final = (EventType.TASK_COMPLETED, EventType.TASK_FAILED)
+_ENDS: Final = (TaskCompleted, TaskFailed)
 """Events by which a task is over."""
-_ENDS_OF_COMMANDS: Final = (*_ENDS, EventType.TASK_SUSPENDED, EventType.NEED_MORE_INFO)
+_ENDS_OF_COMMANDS: Final = (*_ENDS, TaskSuspended, NeedMoreInfo)
 """Events with which the background commands of a task end: nobody could use them any more, or not for a long time."""
+_OF_CALLS: Final = (ToolCallDone, TaskNotified)
+"""Events of calls. The thought that has made the calls is the cause of each, in whatever order they ended."""
 
 
 async def task_actor(
@@ -103,30 +112,38 @@ async def task_actor(
         nursery.cancel_scope.cancel()
 
 
-async def publish_change(deps: TaskDeps, cause: Event, before: TaskState, after: TaskState) -> None:
-    """Publish TASK_STATE_CHANGED if the event changed the state of its task. It is not recorded: the log says the same."""
-    if after is not before:
-        payload = {"fromState": before.value, "toState": after.value}
-        make, kind, at = deps.events.create, EventType.TASK_STATE_CHANGED, cause.timestamp
-        changed = make(kind, "task", payload, task_id=cause.task_id, cause=cause, at=at)
-        await deps.bus.tell(Emit(changed))
+async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, events: Sequence[Event]) -> tuple[Notification, ...]:
+    """Apply events that are on disk to their task, publish them, and return the notifications that they make.
 
+    Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
 
-async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, event: Event) -> Notification | None:
-    """Apply an event that is on disk to its task, publish it, and return the notification that it makes.
-
-    An event that the task refuses is logged and changes nothing; a replay of the log refuses it too. Cancelled: the task may be
-    changed without the event being published. Its log has the event, and observers are not promised to see every one.
+    An event that the task refuses is logged and changes nothing; a replay of the log refuses it too. Cancelled: the task is changed
+    without the events being published. Its log has them, and observers are not promised to see every one.
     """
-    before = fsm.state
-    try:
-        after = fsm.transition(event)
-    except InvalidTransition as error:
-        _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
-        return None
-    await deps.bus.tell(Emit(event))
-    await publish_change(deps, event, before, after)
-    return notification_of(fsm, event)
+    published: list[Event] = []
+    notifications: list[Notification] = []
+    for event in events:
+        before, notified = fsm.state, fsm.context.notified
+        try:
+            after = fsm.transition(event)
+        except InvalidTransition as error:
+            _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
+            continue
+        published.append(event)
+        if after is not before:
+            published.append(_state_changed(deps, event, before, after))
+        if fsm.context.notified > notified:
+            notifications.append(notification_of(fsm, event))
+    if published:
+        await deps.bus.tell(Emit(tuple(published)))
+    return tuple(notifications)
+
+
+def _state_changed(deps: TaskDeps, cause: Event, before: TaskState, after: TaskState) -> Event:
+    """Return TASK_STATE_CHANGED for an event that has changed the state of its task."""
+    payload = {"fromState": before.value, "toState": after.value}
+    kind, at = EventType.TASK_STATE_CHANGED, cause.timestamp
+    return deps.events.create(kind, "task", payload, task_id=cause.task_id, cause=cause, at=at)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -135,8 +152,8 @@ class _Stage:
 
     activity: str
     """Text for people, e.g. "thinking" or the names of tools."""
-    work: Callable[[], Awaitable[list[EventDraft]]]
-    """The work; returns the events that came of it."""
+    work: Callable[[], Awaitable[list[TaskEventData]]]
+    """The work; returns what is to be recorded."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -210,16 +227,16 @@ class _TaskRun:
 
     async def run(self, actor: trio.CancelScope) -> None:
         """Run the task. At its end, cancel the scope of the actor: nothing is left to listen for."""
-        notifications: Sequence[Notification] = ()
+        notifications: tuple[Notification, ...] = ()
         if self._fsm.state is TaskState.IDLE:
-            self._fsm.transition(self._cause)  # TASK_CREATED, which was published when it was recorded
-            await publish_change(self._deps, self._cause, TaskState.IDLE, self._fsm.state)
+            state = self._fsm.transition(self._cause)  # TASK_CREATED, which was published when it was recorded
+            await self._deps.bus.tell(Emit((_state_changed(self._deps, self._cause, TaskState.IDLE, state),)))
         while True:
             requested = self._requested_events()
             due = [] if requested else self._due_events()
             stage = None if requested or due or self._is_finishing else self._next_stage()
             self._activity = stage.activity if stage is not None else ""
-            await self._agent.tell(StateChanged(self._view(), tuple(notifications)))
+            await self._agent.tell(StateChanged(self._view(), notifications))
             notifications = ()
             if requested:
                 notifications = await self._record(requested)
@@ -254,24 +271,22 @@ class _TaskRun:
             reply.send(ended)
         self._cancel_replies.clear()
 
-    def _requested_events(self) -> list[EventDraft]:
-        """Return the events that a request asks for, [] if there is none or it comes too late."""
+    def _requested_events(self) -> list[TaskEventData]:
+        """Return what a request asks to be recorded, [] if there is none or it comes too late."""
         state = self._fsm.state
         if self._cancel_error is not None:
             self._is_reflected = True  # a reflection that was cancelled does not start again
             if not self._fsm.is_over:
-                return [_failure(self._cancel_error)]
+                return [TaskFailed(self._cancel_error)]
         if self._resume is not None and not self._fsm.can_transition(EventType.TASK_RESUMED):
             self._resume.reply.fail(TaskError(f"task {self._fsm.task_id} is {state.value}"))
             self._resume = None
         if self._resume is not None:
             resume = self._resume
-            payload = task_resumed(resume.text, state, self._deps.clock(), resume.key, resume.outside)
             self._cause = resume.cause or self._cause
-            return [EventDraft(EventType.TASK_RESUMED, payload)]
+            return [task_resumed(resume.text, state, self._deps.clock(), resume.key, resume.outside)]
         if self._suspend_reason is not None and self._fsm.is_active:
-            payload = task_suspended(self._fsm.context, state, self._suspend_reason)
-            return [EventDraft(EventType.TASK_SUSPENDED, payload)]
+            return [task_suspended(self._fsm.context, state, self._suspend_reason)]
         return []
 
     def _answer_resume(self) -> None:
@@ -314,23 +329,22 @@ class _TaskRun:
             return self._fsm.is_over and (self._is_reflected or not self._is_finishing)
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
-    def _due_events(self) -> list[EventDraft]:
-        """Return the events that the state asks for without any work, [] if there are none or nothing new may begin."""
+    def _due_events(self) -> list[TaskEventData]:
+        """Return what the state asks to be recorded without any work, [] if that is nothing or nothing new may begin."""
         fsm, context, limit = self._fsm, self._fsm.context, self._deps.limits.now.max_iterations
         if self._is_finishing:
             return []
         if fsm.state is TaskState.REASONING and (problem := self._stages.reason_to_end(limit)):
-            return [_failure(problem)]
+            return [TaskFailed(problem)]
         if (
             fsm.state is TaskState.ACTING
             and not self._stages.next_calls()
             and context.plan
             and open_steps(context.plan)
         ):
-            return self._stages.respond(context.reasoning)
+            return [self._stages.respond(context.reasoning)]
         if fsm.state is TaskState.COMPLETED and not fsm.is_over:
-            payload = task_completed(context, last_response(context), context.iteration)
-            return [EventDraft(EventType.TASK_COMPLETED, payload)]
+            return [task_completed(context, last_response(context), context.iteration)]
         return []
 
     def _next_stage(self) -> _Stage | None:
@@ -348,69 +362,63 @@ class _TaskRun:
 
     # ------------------------------------------------------------------ stages
 
-    async def _run_stage(self, stage: _Stage) -> list[EventDraft]:
-        """Run a stage and return the events to record. An error in it fails this task, and no other."""
+    async def _run_stage(self, stage: _Stage) -> list[TaskEventData]:
+        """Run a stage and return what is to be recorded. An error in it fails this task, and no other."""
         is_reflection = self._fsm.state is TaskState.COMPLETED
         begun = trio.current_time()
-        drafts: list[EventDraft] = []
+        happened: list[TaskEventData] = []
         self._scope = trio.CancelScope(deadline=math.inf if is_reflection else begun + self._seconds_left)
         try:
             with self._scope:
-                drafts = await stage.work()
+                happened = await stage.work()
         except ModelError as error:
             if is_reflection:
                 _log.warning("the reflection was skipped", task=self._fsm.task_id, error=str(error))
             else:
-                drafts = [_failure(str(error))]
+                happened = [TaskFailed(str(error))]
         except Exception as error:
             _log.exception("a stage failed", error=error, task=self._fsm.task_id)
-            drafts = [] if is_reflection else [_failure(describe_error(error))]
+            happened = [] if is_reflection else [TaskFailed(describe_error(error))]
         is_requested = self._cancel_error is not None or self._resume is not None
         if self._scope.cancelled_caught and not is_requested:
-            drafts = [_failure(f"the task took longer than {self._deps.limits.now.timeout:g} s")]
+            happened = [TaskFailed(f"the task took longer than {self._deps.limits.now.timeout:g} s")]
         self._seconds_left -= trio.current_time() - begun
         self._scope, self._activity = None, ""
         if self._cancel_replies:
             await self._answer_cancel()
-        return self._without_unwanted(drafts)
+        return self._without_unwanted(happened)
 
-    def _without_unwanted(self, drafts: list[EventDraft]) -> list[EventDraft]:
+    def _without_unwanted(self, happened: list[TaskEventData]) -> list[TaskEventData]:
         """Drop events that a request has made useless: the thought of a cancelled task, the answer of one that is to be suspended.
 
         Results of tools are kept in any case, since the calls were made.
         """
-        is_thought = bool(drafts) and drafts[0].type in (EventType.REASON_DONE, EventType.NEED_MORE_INFO)
+        is_thought = bool(happened) and isinstance(happened[0], ReasonDone | NeedMoreInfo)
         if is_thought and self._cancel_error is not None:
             return []
-        return drafts[:1] if is_thought and self._suspend_reason is not None else drafts
+        return happened[:1] if is_thought and self._suspend_reason is not None else happened
 
     # ------------------------------------------------------------------ events
 
-    async def _record(self, drafts: Sequence[EventDraft]) -> list[Notification]:
-        """Write the events, then apply and publish them. Returns the notifications that they make."""
-        events = self._events_of(drafts)
-        if not events:
-            return []
-        self._is_end_being_written = any(event.type in _ENDS for event in events)
-        if any(event.type in _ENDS_OF_COMMANDS for event in events):
+    async def _record(self, happened: Sequence[TaskEventData]) -> tuple[Notification, ...]:
+        """Write what has happened as events, then apply and publish them. Returns the notifications that they make."""
+        if not happened:
+            return ()
+        events = self._events_of(happened)
+        self._is_end_being_written = any(isinstance(data, _ENDS) for data in happened)
+        if any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
         await self._archive.record(events)
         self._is_end_being_written = False
-        notifications = [await apply_recorded(self._deps, self._fsm, event) for event in events]
+        notifications = await apply_recorded(self._deps, self._fsm, events)
         self._cause = events[-1]
-        return [notification for notification in notifications if notification is not None]
+        return notifications
 
-    def _events_of(self, drafts: Sequence[EventDraft]) -> list[Event]:
-        """Return the drafts as events of this moment, each with the event that caused it."""
+    def _events_of(self, happened: Sequence[TaskEventData]) -> list[Event]:
+        """Return the events of this moment that say this, each with the event that caused it."""
         events: list[Event] = []
-        task_id, make, now = self._fsm.task_id, self._deps.events.create, self._deps.clock()
-        for draft in drafts:
-            cause = events[-1] if draft.follows and events else self._cause
-            kind, payload, priority = draft.type, draft.payload, draft.priority
-            events.append(make(kind, "task", payload, task_id=task_id, priority=priority, cause=cause, at=now))
+        maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
+        for data in happened:
+            cause = events[-1] if events and not isinstance(data, _OF_CALLS) else self._cause
+            events.append(create_task_event(maker, data, task_id, "task", cause=cause, at=now))
         return events
-
-
-def _failure(error: str) -> EventDraft:
-    """Return the draft of TASK_FAILED."""
-    return EventDraft(EventType.TASK_FAILED, to_payload(TaskFailed(error)))

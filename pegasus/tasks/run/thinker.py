@@ -52,7 +52,7 @@ from pegasus.models import (
 )
 from pegasus.policy import ROLE, Principal, Role
 from pegasus.settings import InForce
-from pegasus.tasks.core.context import Reasoning, ReflectionDone, TaskContext
+from pegasus.tasks.core.context import Reasoning, ReflectionDone, TaskContext, json_object
 from pegasus.tasks.core.fsm import MEMORY_INDEX
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tools import ToolOutcome
@@ -179,7 +179,8 @@ class Thinker:
         reasoning = Reasoning(response.text, approach, bool(question), calls)
         if question or not calls:
             return Thought(reasoning, index, question)
-        turn = Entry(self._clock(), "assistant", response.text, calls, metadata=_metadata(response))
+        made = tuple(attrs.evolve(call, error=None) for call in calls)  # the error of a call is its result
+        turn = Entry(self._clock(), "assistant", response.text, made, metadata=_metadata(response))
         notes = (Entry(turn.ts, "system", surplus_note(surplus)),) if surplus > 0 else ()
         return Thought(reasoning, (*index, turn, *notes))
 
@@ -197,16 +198,19 @@ def _question(call: ToolCall) -> str:
 
 
 def _with_own_ids(context: TaskContext, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with ids that are unique within the task: a result is matched to its step by them."""
+    """Return the calls with ids that are unique within the task: a result is matched to its step by them.
+
+    Arguments are made such that the log of the task can hold them, whatever the provider's parser has let through.
+    """
     used = {call.id for entry in context.messages for call in entry.calls}
-    return with_unique_ids(calls, used)
+    return with_unique_ids([attrs.evolve(call, arguments=json_object(call.arguments)) for call in calls], used)
 
 
 def _metadata(response: ModelResponse) -> dict[str, Json]:
     """Return the metadata of the assistant's turn. Thinking blocks are kept: their provider requires them in later requests."""
     if not response.thinking:
         return {}
-    return {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
+    return json_object({"thinking": response.thinking, "thinkingOf": response.thinking_of})
 
 
 def label_of(context: TaskContext, role: str = "subagent") -> Label:

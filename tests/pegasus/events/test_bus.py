@@ -88,13 +88,13 @@ async def running(**readers):
 
 async def emit(bus, *events):
     for it in events:
-        await bus.tell(Emit(it))
+        await bus.tell(Emit((it,)))
 
 
 def emit_together(bus, *events):
     """Events that wait in the mailbox of the bus at the same time."""
     for it in events:
-        bus.tell_nowait(Emit(it))
+        bus.tell_nowait(Emit((it,)))
 
 
 async def test_the_most_urgent_goes_first_and_equals_in_order():
@@ -106,6 +106,19 @@ async def test_the_most_urgent_goes_first_and_equals_in_order():
         emit_together(bus, *together)
         await reader.until(6)
     assert reader.got == ["0", "own", "90a", "90b", "335a", "335b"]
+
+
+async def test_what_is_emitted_together_stays_together():
+    """It goes as early as its most urgent event, so that a task is not seen to be over before its answer."""
+    reader = Reader()
+    async with running(reader=reader) as (bus, refs, _):
+        await bus.ask(Subscribe, refs["reader"], None, True)
+        bus.tell_nowait(Emit((line("335"),)))
+        bus.tell_nowait(Emit((line("300", E.REASON_DONE), line("335b"), line("220", E.TASK_COMPLETED))))
+        bus.tell_nowait(Emit((line("210", E.TASK_STATE_CHANGED),)))
+        await reader.until(5)
+        assert (await bus.ask(GetBusStatus)).emitted == 5
+    assert reader.got == ["210", "300", "335b", "220", "335"]
 
 
 async def test_any_batch_is_sorted_and_stable():

@@ -69,7 +69,7 @@ async def test_the_actor_keeps_what_the_bus_publishes_and_wakes_the_readers(auto
     async with open_supervisor(name="root") as root:
         bus = await root.start_child(Child("bus", event_bus))
         await root.start_child(Child("recent", keep_events, bus, recent))
-        await bus.tell(Emit(event(1)))
+        await bus.tell(Emit((event(1),)))
         with trio.fail_after(1):
             await recent.wait_beyond(0)
         assert [each.event["data"]["message"] for each in recent.after(0)[0]] == ["1"]

@@ -7,7 +7,7 @@ written before the task sees the event.
 from random import Random
 
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventType
+from pegasus.events import Event, EventMaker, EventType
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.context import (
     NeedMoreInfo,
@@ -20,13 +20,14 @@ from pegasus.tasks.core.context import (
     TaskNotified,
     TaskState,
     ToolCallDone,
+    ToolCallFailed,
+    create_task_event,
     last_response,
     make_plan,
-    messages_json,
+    parse_payload,
     task_completed,
     task_resumed,
     task_suspended,
-    to_payload,
 )
 from pegasus.tasks.core.fsm import MEMORY_INDEX, RESTARTED, InvalidTransition, TaskFSM
 from pegasus.tasks.core.views import notification_of
@@ -38,15 +39,17 @@ BEGAN = 1_772_029_800_000
 
 
 def event(type, payload, id="e", at=BEGAN, task_id=ID, priority=None):
-    return Event(id, type, at, "task", task_id, payload, priority)
+    """An event as it is read from a log."""
+    return Event(id, type, at, "task", task_id, payload, priority, data=parse_payload(type, payload))
 
 
-def created_payload(text="x", *, description="", source="user", metadata=None, task_type="general"):
-    return to_payload(TaskCreated(description, text, source, metadata or {}, task_type))
+def said(data, at=BEGAN, task_id=ID, priority=None):
+    """An event as the task system makes it."""
+    return create_task_event(EventMaker(lambda: at, Random(0)), data, task_id, "task", priority=priority)
 
 
-def created(text="find papers", at=BEGAN, **more):
-    return event(E.TASK_CREATED, created_payload(text, **more), "e0", at)
+def created(text="find papers", at=BEGAN, *, description="", source="user", metadata=None, task_type="general"):
+    return said(TaskCreated(description, text, source, metadata or {}, task_type), at)
 
 
 def thought(*calls, text="hm"):
@@ -60,47 +63,44 @@ def reasoned(*calls, text="hm", index="", at=BEGAN):
     if calls:
         made = tuple(ToolCall(id, name, arguments) for id, name, arguments in calls)
         entries.append(Entry(at, "assistant", text, made, metadata={"thinking": ["…"], "thinkingOf": "x"}))
-    return event(
-        E.REASON_DONE, to_payload(ReasonDone(reasoning, make_plan(reasoning, "goal"), messages_json(entries))), at=at
-    )
+    return said(ReasonDone(reasoning, make_plan(reasoning, "goal"), tuple(entries)), at)
 
 
 def tool_done(call_id, content="{}", ok=True, name="look", at=BEGAN):
     result = Entry(at, "tool", content, call_id=call_id, metadata={} if ok else {"error": True})
-    type = E.TOOL_CALL_COMPLETED if ok else E.TOOL_CALL_FAILED
-    return event(type, to_payload(ToolCallDone(name, 12, messages_json((result,)))), at=at)
+    return said((ToolCallDone if ok else ToolCallFailed)(name, 12, (result,)), at)
 
 
 def responded(text="done", at=BEGAN):
-    return event(E.STEP_COMPLETED, to_payload(StepCompleted(messages_json((Entry(at, "assistant", text),)))), at=at)
+    return said(StepCompleted((Entry(at, "assistant", text),)), at)
 
 
 def asked(question="which one?"):
-    return event(E.NEED_MORE_INFO, to_payload(NeedMoreInfo(thought(text="unsure"), question)))
+    return said(NeedMoreInfo(thought(text="unsure"), question))
 
 
 def suspended(fsm, reason="hold on"):
-    return event(E.TASK_SUSPENDED, task_suspended(fsm.context, fsm.state, reason))
+    return said(task_suspended(fsm.context, fsm.state, reason))
 
 
 def resumed(fsm, text="go on", at=BEGAN):
-    return event(E.TASK_RESUMED, task_resumed(text, fsm.state, at), at=at)
+    return said(task_resumed(text, fsm.state, at), at)
 
 
 def finished(fsm):
-    return event(E.TASK_COMPLETED, task_completed(fsm.context, last_response(fsm.context), fsm.context.iteration))
+    return said(task_completed(fsm.context, last_response(fsm.context), fsm.context.iteration))
 
 
 def failed(error="broken"):
-    return event(E.TASK_FAILED, to_payload(TaskFailed(error)))
+    return said(TaskFailed(error))
 
 
 def told(message="half way"):
-    return event(E.TASK_NOTIFY, to_payload(TaskNotified(message)))
+    return said(TaskNotified(message))
 
 
 def reflected():
-    return event(E.REFLECTION_COMPLETE, to_payload(ReflectionDone(2, "learned")))
+    return said(ReflectionDone(2, "learned"))
 
 
 class Life:
@@ -119,13 +119,14 @@ class Life:
     def do(self, event):
         self.log += task_line(event)
         self.lines += 1
+        notified = self.live.context.notified
         try:
             self.live.transition(event)
         except InvalidTransition:
             self.refused += 1
             return False
-        note = notification_of(self.live, event)
-        if note is not None:
+        if self.live.context.notified > notified:
+            note = notification_of(self.live, event)
             self.notes.append((note.type, note.text, note.result))
         return True
 

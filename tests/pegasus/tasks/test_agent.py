@@ -264,7 +264,7 @@ async def test_a_more_urgent_task_goes_first_among_those_that_wait(autojump_cloc
 @pytest.mark.parametrize("kind", [EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED])
 async def test_an_event_from_outside_makes_a_task(kind, autojump_clock):
     async with open_desk(ScriptedModel(["done"])) as desk:
-        await desk.bus.tell(Emit(desk.events.create(kind, "outside", {"text": "do it", "metadata": {"a": 1}})))
+        await desk.bus.tell(Emit((desk.events.create(kind, "outside", {"text": "do it", "metadata": {"a": 1}}),)))
         told = await desk.listener.next(1)
         assert (told.type, told.metadata) == ("completed", {"a": 1})
 
@@ -275,7 +275,7 @@ async def test_a_task_of_an_event_has_its_source_and_type_and_the_event_as_its_c
         for kind in ("explore", "wizard"):
             payload = {"text": "do it", "description": "a job", "taskType": kind}
             event = desk.events.create(EventType.WEBHOOK_TRIGGERED, "hook:1", payload)
-            await desk.bus.tell(Emit(event))
+            await desk.bus.tell(Emit((event,)))
             told = await desk.listener.next(len(desk.listener.heard) + 1)
             task = await desk.agent.ask(GetTask, told.task_id)
             known = "general" if kind == "wizard" else kind
@@ -295,8 +295,8 @@ async def test_who_submits_says_for_whom(autojump_clock):
 async def test_an_event_that_somebody_else_handles_makes_none(autojump_clock):
     async with open_desk(ScriptedModel([])) as desk:
         payload = {"text": "hello", "handledBy": "main-agent"}
-        await desk.bus.tell(Emit(desk.events.create(EventType.MESSAGE_RECEIVED, "cli:main", payload)))
-        await desk.bus.tell(Emit(desk.events.create(EventType.MESSAGE_RECEIVED, "cli:main", {"text": 7})))
+        await desk.bus.tell(Emit((desk.events.create(EventType.MESSAGE_RECEIVED, "cli:main", payload),)))
+        await desk.bus.tell(Emit((desk.events.create(EventType.MESSAGE_RECEIVED, "cli:main", {"text": 7}),)))
         await trio.sleep(1)
         assert await desk.agent.ask(ListTasks) == ()
 
@@ -395,7 +395,7 @@ async def test_a_message_with_its_id_answers_a_task_that_asks(autojump_clock):
         task_id = await desk.submit()
         await desk.listener.next(1)
         event = desk.events.create(EventType.MESSAGE_RECEIVED, "web:c1", {"text": "that one"}, task_id=task_id)
-        await desk.bus.tell(Emit(event))
+        await desk.bus.tell(Emit((event,)))
         assert (await desk.outcome(task_id)).result == "ok"
         resumed = next(it for it in desk.watcher.events if it.type is EventType.TASK_RESUMED)
         assert resumed.parent_id == event.id
@@ -683,8 +683,8 @@ async def test_an_event_that_others_emit_changes_no_task(autojump_clock):
         task_id = await desk.submit()
         await trio.sleep(1)
         stray = desk.events.create(EventType.STEP_COMPLETED, "test", {"newMessages": []}, task_id=task_id)
-        await desk.bus.tell(Emit(stray))
-        await desk.bus.tell(Emit(attrs.evolve(stray, id="1" * 16, task_id="0123456789abcdef")))
+        await desk.bus.tell(Emit((stray,)))
+        await desk.bus.tell(Emit((attrs.evolve(stray, id="1" * 16, task_id="0123456789abcdef"),)))
         assert (await desk.outcome(task_id)).result == "ok"
         await trio.sleep(1)
         assert [told.type for told in desk.listener.heard] == ["completed"]

@@ -1,12 +1,20 @@
+import json
+import math
+from random import Random
+
+import attrs
 import pytest
 import trio
 
 from pegasus.conversation import Entry
+from pegasus.events import EventMaker
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.settings import InForce
-from pegasus.tasks.core.context import ActionResult, TaskContext
+from pegasus.tasks.core.context import ActionResult, ReasonDone, TaskContext, TaskState, create_task_event, make_plan
+from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
+from pegasus.tasks.log.format import parse_task_line, task_line
 from pegasus.tasks.run.thinker import Reflector, Thinker, should_reflect
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
@@ -37,6 +45,27 @@ async def test_calls_are_one_assistant_message_with_ids_that_are_new_in_the_task
     thought = await think(ScriptedModel([say("two", call("read_file", "c1"), call("read_file", "c1"))]), *before)
     [turn] = thought.entries
     assert [made.id for made in turn.calls] == ["c1-2", "c1-3"] == [made.id for made in thought.reasoning.tool_calls]
+
+
+async def test_a_thought_holds_nothing_that_a_log_could_not():
+    """A provider's parser may let NaN pass, tuples, and any depth. The task of a replay must be the task that lived."""
+    deep = []
+    for _ in range(100):
+        deep = [deep]
+    broken = ToolCall("c2", "read_file", {}, "the arguments are not valid JSON")
+    answer = say("", ToolCall("c1", "read_file", {"x": (math.nan, 1, deep)}), broken)
+    thought = await think(ScriptedModel([attrs.evolve(answer, thinking=({"budget": math.inf},), thinking_of="x")]))
+    plan = make_plan(thought.reasoning, "find it")
+    live = TaskFSM("t1", TaskState.REASONING, context())
+    again = TaskFSM("t1", TaskState.REASONING, context())
+    made = create_task_event(
+        EventMaker(lambda: 7, Random(0)), ReasonDone(thought.reasoning, plan, thought.entries), "t1", "task"
+    )
+    live.transition(made)
+    again.transition(parse_task_line(json.loads(task_line(made))))
+    assert again.context == live.context
+    assert live.context.messages[-1].calls[0].arguments["x"][:2] == [None, 1]
+    assert [step.call.error for step in live.context.plan.steps] == [None, "the arguments are not valid JSON"]
 
 
 async def test_the_memory_index_stands_behind_the_input_and_stays_in_the_messages():

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 
 from pegasus.events import EventType
-from pegasus.tasks.core.context import PAYLOADS, TaskState
+from pegasus.tasks.core.context import EVENT_DATA, TaskState
 from pegasus.tasks.core.fsm import TRANSITIONS
 from pegasus.tasks.log.format import parse_task_line, task_line
 from pegasus.tasks.log.replay import replay
@@ -37,7 +37,7 @@ def test_the_log_that_is_shown_is_a_life():
     assert found.task.context.final_result["response"] == "Half past two."
     for line in text.splitlines():
         event = parse_task_line(json.loads(line))
-        assert list(event.payload) == [camel(field.name) for field in attrs.fields(PAYLOADS[event.type])]
+        assert list(event.payload) == [camel(field.name) for field in attrs.fields(EVENT_DATA[event.type])]
         assert task_line(event).decode() == line + "\n"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pegasus.events import Event, EventType
 from pegasus.models import ToolCall
 from pegasus.tasks.core.context import (
-    PAYLOADS,
+    EVENT_DATA,
     PlanStep,
     ReasonDone,
     Reasoning,
@@ -30,6 +30,7 @@ from pegasus.tasks.core.fsm import (
     TaskFSM,
     apply_event,
 )
+from pegasus.tasks.log.replay import replay
 from pegasus.wire import from_wire, to_wire
 from tests.pegasus.tasks.lives import (
     BEGAN,
@@ -90,7 +91,7 @@ def whatever(type, task):
         E.TASK_COMPLETED: lambda: finished(task),
         E.TASK_FAILED: failed,
     }.get(type)
-    return made() if made else event(type, {})
+    return made() if made else Event("e", type, BEGAN, "task", ID)
 
 
 @pytest.mark.parametrize("type", EventType, ids=lambda type: type.name)
@@ -144,7 +145,7 @@ def test_there_are_six_states():
 
 
 def test_every_event_that_changes_a_task_is_a_line_of_its_log():
-    assert {type for _, type in TRANSITIONS} == set(PAYLOADS)
+    assert {type for _, type in TRANSITIONS} == set(EVENT_DATA)
 
 
 def test_a_new_task_is_idle_and_knows_its_input():
@@ -367,6 +368,7 @@ def test_what_a_state_means(state, active, over):
     [
         {"reasoning": 7, "plan": {"steps": [{}]}},
         {"reasoning": {}, "plan": {"steps": []}},
+        {"reasoning": {"response": "", "approach": "direct"}, "plan": {"goal": "", "steps": []}},
         {"reasoning": {}, "plan": {"steps": [3]}},
         {"reasoning": {"toolCalls": "x"}, "plan": {"steps": [{}]}},
         {"reasoning": {}, "plan": {"steps": [{}]}, "newMessages": [{"role": "nobody"}]},
@@ -375,10 +377,18 @@ def test_what_a_state_means(state, active, over):
     ],
 )
 def test_a_payload_of_the_wrong_shape_is_refused(data):
+    log = Life().log
+    line = {"ts": BEGAN, "event": "REASON_DONE", "taskId": ID, "data": data}
+    found = replay(log + json.dumps(line).encode() + b"\n", ID)
+    assert len(found.problems) == 1
+    assert found.task == replay(log, ID).task
+
+
+def test_an_event_without_data_is_refused():
     task = in_state(S.REASONING)
     before = deepcopy(task)
-    with pytest.raises(InvalidTransition):
-        task.transition(event(E.REASON_DONE, data))
+    with pytest.raises(InvalidTransition, match="REASON_DONE"):
+        task.transition(Event("e", E.REASON_DONE, BEGAN, "task", ID))
     assert task == before
 
 
@@ -449,7 +459,7 @@ plans = st.builds(TaskPlan, names, st.lists(steps, min_size=1, max_size=3).map(t
 
 @given(reasonings, plans)
 def test_reading_is_the_way_back_from_the_wire(reasoning, made):
-    data = parse_payload(event(E.REASON_DONE, to_payload(ReasonDone(reasoning, made))))
+    data = parse_payload(E.REASON_DONE, to_payload(ReasonDone(reasoning, made)))
     assert (data.reasoning, data.plan) == (reasoning, made)
 
 

@@ -17,7 +17,6 @@ from pegasus.tasks.core.context import (
     TaskPlan,
     json_safe,
     make_plan,
-    messages_json,
     to_payload,
 )
 from pegasus.tasks.log.format import (
@@ -36,13 +35,13 @@ from tests.pegasus.tasks.lives import (
     Life,
     asked,
     created,
-    event,
     failed,
     finished,
     reasoned,
     reflected,
     responded,
     resumed,
+    said,
     suspended,
     told,
     tool_done,
@@ -97,6 +96,7 @@ def test_an_event_is_the_same_from_its_line(type):
     made = one_of_each()[type]
     again = parse_task_line(json.loads(task_line(made)), 7)
     assert (again.type, again.timestamp, again.task_id, again.payload) == (made.type, made.timestamp, ID, made.payload)
+    assert again.data == made.data
     assert again.id == "0000000000000007"
 
 
@@ -132,15 +132,14 @@ def test_what_a_newer_version_adds_is_ignored():
 )
 def test_whatever_a_payload_holds_can_be_written_and_read_back(value):
     """A line that cannot be written would hold up the whole task system."""
-    payload = to_payload(TaskNotified(value))
-    line = json.loads(task_line(event(E.TASK_NOTIFY, payload)).decode())
+    line = json.loads(task_line(said(TaskNotified(value))).decode())
     assert line["data"]["message"] == json.loads(json.dumps(json_safe(value)))
 
 
 def test_endless_nesting_can_be_written():
     deep = []
     deep.append(deep)
-    assert b"nested too deep" in task_line(event(E.TASK_NOTIFY, to_payload(TaskNotified(deep))))
+    assert b"nested too deep" in task_line(said(TaskNotified(deep)))
 
 
 @pytest.mark.parametrize(("ms", "date"), [(-1, "1970-01-01"), (int(1e300), "9999-12-31")])
@@ -178,6 +177,6 @@ def test_a_thought_is_written_as_every_value_is(calls, text, unsure, goal, done)
     steps = make_plan(reasoning, goal).steps
     made = TaskPlan(goal, tuple(attrs.evolve(step, completed=done) for step in steps), text)
     turn = Entry(BEGAN, "assistant", text)
-    payload = to_payload(ReasonDone(reasoning, made, messages_json((turn,))))
+    payload = to_payload(ReasonDone(reasoning, made, (turn,)))
     law = {"reasoning": to_wire(reasoning), "plan": to_wire(made), "newMessages": [to_json(turn)]}
     assert encode_line(payload) == encode_line(json_safe(law))

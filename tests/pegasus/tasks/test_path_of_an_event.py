@@ -7,13 +7,14 @@ import pytest
 import trio
 
 from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_supervisor
-from pegasus.events import Deliver, Emit, Event, Subscribe, event_bus
+from pegasus.events import Deliver, Emit, Subscribe, event_bus
 from pegasus.storage import run_journal
+from pegasus.tasks.core.context import TaskCreated, TaskNotified
 from pegasus.tasks.log.format import task_line, task_path
 from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.testing.memory_disk import MemoryDisk
-from tests.pegasus.tasks.lives import BEGAN, E, created_payload
+from tests.pegasus.tasks.lives import BEGAN, said
 
 DATE = "2026-02-25"
 TASKS = [f"t{n}" for n in range(7)]
@@ -21,10 +22,8 @@ TASKS = [f"t{n}" for n in range(7)]
 
 def emitted(count, random):
     """Notifications of several tasks, mixed; the number is in the text."""
-    first = [Event(f"{n}", E.TASK_CREATED, BEGAN, "x", task, created_payload(), 0) for n, task in enumerate(TASKS)]
-    rest = [
-        Event(str(n), E.TASK_NOTIFY, BEGAN + n, "x", random.choice(TASKS), {"message": str(n)}) for n in range(count)
-    ]
+    first = [said(TaskCreated(input_text="x"), task_id=task, priority=0) for task in TASKS]
+    rest = [said(TaskNotified(str(n)), BEGAN + n, random.choice(TASKS)) for n in range(count)]
     return first, rest
 
 
@@ -45,7 +44,7 @@ async def test_what_is_published_survives(autojump_clock, seed):
         """As the actor of a task does: first to disk, then onto the bus."""
         for n, event in enumerate(events):
             await TaskLogs(root.ref("persister")).record((event,))
-            await bus.tell(Emit(event))
+            await bus.tell(Emit((event,)))
             if n % 10 == 0:
                 await trio.sleep(random.choice([0, 0.1, 5]))
                 if random.random() < 0.3:
@@ -66,7 +65,7 @@ async def test_what_is_published_survives(autojump_clock, seed):
                 for events in lives.values():
                     nursery.start_soon(live, events)
         await trio.sleep(10)
-    assert sorted(event.id for event in got) == sorted(event.id for event in (*first, *rest))
+    assert sorted(map(id, got)) == sorted(map(id, (*first, *rest)))
     for task, events in lives.items():
         assert [event for event in got if event.task_id == task] == events
         assert disk.survivor().content(task_path(task, DATE)) == b"".join(map(task_line, events))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, RecoveryPlan, plan_recovery
-from pegasus.tasks.core.context import TaskState
+from pegasus.tasks.core.context import TaskCompleted, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
@@ -20,13 +20,13 @@ from tests.pegasus.tasks.lives import (
     E,
     Life,
     asked,
-    created_payload,
-    event,
+    created,
     failed,
     finished,
     reasoned,
     responded,
     resumed,
+    said,
     suspended,
     told,
     tool_done,
@@ -49,8 +49,8 @@ def life_of(*events):
 
 def calls_after(life, plan):
     """The calls that the task makes first when it goes on behind this plan."""
-    for type, payload in plan.events:
-        assert life.do(event(type, payload))
+    for data in plan.events:
+        assert life.do(said(data))
     return [step.call.id for step in next_steps(life.live.context.plan.steps, EFFECTS.get)]
 
 
@@ -70,17 +70,17 @@ def test_a_task_that_is_over_is_told_again_and_let_go(mode):
 @pytest.mark.parametrize("mode", ["fail", "resume"])
 def test_an_answer_that_was_given_is_not_lost(mode):
     life = life_of(reasoned(), responded("42"))
-    [(type, payload)] = plan_of(life.log, mode).events
-    assert type is E.TASK_COMPLETED
-    assert payload["finalResult"]["response"] == "42"
+    [data] = plan_of(life.log, mode).events
+    assert isinstance(data, TaskCompleted)
+    assert data.final_result["response"] == "42"
 
 
 def test_an_unfinished_task_is_failed_once():
     """After a crash in the middle of the recovery its line is there, and is not written again."""
     life = life_of(told("early"), reasoned(("c1", "strike", {})))
     plan = plan_of(life.log, "fail")
-    assert plan == RecoveryPlan(((E.TASK_FAILED, {"error": RESTARTED}),))
-    life.do(event(*plan.events[0]))
+    assert plan == RecoveryPlan((TaskFailed(RESTARTED),))
+    life.do(said(*plan.events))
     assert plan_of(life.log, "fail") == RecoveryPlan()
     found = replay(life.log, ID)
     assert [note.n for note in found.notifications] == [1, 2]
@@ -118,10 +118,10 @@ def test_an_idempotent_call_is_made_again():
 def test_of_a_call_that_must_not_be_repeated_the_model_is_told_that_nobody_knows():
     life = life_of(reasoned(("c1", "strike", {}), ("c2", "strike", {})))
     plan = plan_of(life.log)
-    [(type, payload)] = plan.events
-    assert type is E.TOOL_CALL_FAILED
-    assert payload["newMessages"][0]["toolCallId"] == "c1"  # c2 was not begun
-    assert UNKNOWN in payload["newMessages"][0]["content"]
+    [data] = plan.events
+    assert isinstance(data, ToolCallFailed)
+    assert data.new_messages[0].call_id == "c1"  # c2 was not begun
+    assert UNKNOWN in data.new_messages[0].content
     assert plan.goes_on
     assert calls_after(life, plan) == ["c2"]
     assert [step.completed for step in life.live.context.plan.steps] == [True, False]
@@ -129,8 +129,8 @@ def test_of_a_call_that_must_not_be_repeated_the_model_is_told_that_nobody_knows
 
 def test_a_tool_that_is_gone_may_have_done_something():
     life = life_of(reasoned(("c1", "removed", {})))
-    [(type, _)] = plan_of(life.log).events
-    assert type is E.TOOL_CALL_FAILED
+    [data] = plan_of(life.log).events
+    assert isinstance(data, ToolCallFailed)
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -139,8 +139,8 @@ def test_a_notification_is_not_said_twice(said):
     if said:
         life.do(told("half way"))
         assert [note.text for note in replay(life.log, ID).notifications] == ["half way"]
-        [(type, _)] = plan_of(life.log).events
-        assert type is E.TOOL_CALL_COMPLETED
+        [data] = plan_of(life.log).events
+        assert type(data) is ToolCallDone
     else:
         plan = plan_of(life.log)
         assert plan == RecoveryPlan(goes_on=True)
@@ -152,14 +152,14 @@ def test_a_suspended_task_stays_so():
     [note] = replay(life.log, ID).notifications
     assert (note.type, note.text) == ("needs_info", "which one?")
     assert plan_of(life.log) == RecoveryPlan()
-    assert plan_of(life.log, "fail").events[-1][0] is E.TASK_FAILED
+    assert isinstance(plan_of(life.log, "fail").events[-1], TaskFailed)
 
 
 def test_what_a_suspended_task_had_under_way_is_settled():
     life = life_of(reasoned(("c1", "strike", {})))
     life.do(suspended(life.live))
     plan = plan_of(life.log)
-    assert life.do(event(*plan.events[0]))
+    assert life.do(said(plan.events[0]))
     assert (life.live.state, life.live.context.suspended_state) == (TaskState.SUSPENDED, TaskState.REASONING)
     assert not plan.goes_on
 
@@ -185,7 +185,7 @@ class World:
         self.calls = 0
         self.crashes = random.randint(0, 6)
         self.thoughts = 0
-        self.write(event(E.TASK_CREATED, created_payload()), None)
+        self.write(created("x"), None)
 
     def may_crash(self):
         if self.crashes and self.random.random() < 0.15:
@@ -198,7 +198,7 @@ class World:
             self.may_crash()
         self.log += task_line(made)
         if made.type in (E.TOOL_CALL_COMPLETED, E.TOOL_CALL_FAILED):
-            self.finished_calls.add(made.payload["newMessages"][0]["toolCallId"])
+            self.finished_calls.add(made.data.new_messages[0].call_id)
         if fsm is None:
             return
         self.may_crash()
@@ -267,9 +267,9 @@ class World:
         for note in found.notifications:
             self.may_crash()
             self.hear(note)
-        for type, payload in plan.events:
+        for data in plan.events:
             self.may_crash()
-            self.write(event(type, payload), fsm)
+            self.write(said(data), fsm)
         self.may_crash()
         if found.is_over or plan.dropped:
             self.pending = False

@@ -1,14 +1,14 @@
 from pegasus.events import Event, EventType
 from pegasus.tasks import TaskState
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.core.context import TaskCreated, to_payload
+from pegasus.tasks.core.context import TaskCreated
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import task_view
 
 
 def entry(task_id, *, priority=None, state=None):
-    payload = to_payload(TaskCreated(input_text="do it"))
-    fsm = TaskFSM.from_event(Event(task_id, EventType.TASK_CREATED, 1, "t", task_id, payload, priority))
+    data = TaskCreated(input_text="do it")
+    fsm = TaskFSM.from_event(Event(task_id, EventType.TASK_CREATED, 1, "t", task_id, priority=priority, data=data))
     if state is not None:
         fsm.state = state
     return TaskEntry(task_view(fsm), fsm)
