@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Protocol
 
 from pegasus.messages import Address, ChannelInfo
-from pegasus.models import AudioModel, ChatChoices, Lane, LanguageModel, ModelRequest, TraitStore, UsageTracker
+from pegasus.models import (
+    AudioModel,
+    ChatChoices,
+    Lane,
+    LanguageModel,
+    ModelRequest,
+    PromptSize,
+    TraitStore,
+    UsageTracker,
+)
 
 
 class ConversationModels(Protocol):
@@ -14,14 +23,11 @@ class ConversationModels(Protocol):
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         """Return a model that may be kept: it follows reloads and choices. Raises ModelConfigError."""
 
-    def assumes_window(self) -> bool:
-        """Return whether the default model's window is only assumed, and the model has not answered yet."""
-
     def context_window(self, role: str = "default") -> int:
         """Return how many tokens fit into the model of a role."""
 
-    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
-        """Return about how many tokens a request has, most exactly near the limit."""
+    async def measure(self, request: ModelRequest, share: float) -> PromptSize:
+        """Return the size of a request beside the default model's window, most exactly near this share of it."""
 
 
 class ModelSource(ConversationModels, Protocol):

@@ -289,9 +289,8 @@ def _conversation_parts(
         models.client("compact"),
         models.context_window,
         environment.clock,
-        models.compare_tokens,
+        models.measure,
         settings=environment.session,
-        assumes_window=models.assumes_window,
         open_tasks=open_tasks,
         memory_index=memory_index,
     )

@@ -239,7 +239,7 @@ class ModelAsker:
         if refusal is not None and refusal.context_window:
             return refusal.context_window < SMALL_WINDOW
         if isinstance(model, PreparedModel):
-            return model.context_window < SMALL_WINDOW
+            return model.facts.context_window < SMALL_WINDOW
         compactor = self._services.compactor
         return compactor is not None and compactor.context_window("default") < SMALL_WINDOW
 

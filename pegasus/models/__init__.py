@@ -3,15 +3,15 @@
 `ModelService` is made from the settings and hands out a `ModelClient` for each role; everything else follows from there:
 
     base.py        the vocabulary: turns, request, response, errors, the `LanguageModel` protocol
-    service.py     `ModelService`: clients by role, reloads, `/model`; what is made from the settings
-    client.py      one call: `ModelClient` and its middleware; more of it in fallback.py and usage/tracker.py
+    service.py     `ModelService` and its clients by role: reloads, `/model`, local servers
+    setup.py       what is made from one version of the settings; here is the list of middleware
+    client.py      one call and its middleware; more of it in fallback.py and usage/tracker.py
     roles.py       which role is which model, and the command `/model`
     options.py     effort, times, headers … of a role and model, by the settings
-    model_facts.py the window of a model, as its server tells it or its refusals show
+    model_facts.py what is found out about a model: its window, and its manners, which are kept on disk
     tokens.py      sizes of prompts; exact_tokens.py: counts where the provider has a way
     catalog.py     prices and windows of known models
     chat_choices.py   models that were chosen for single chats
-    traits.py      what is learned about each model's manners, kept on disk
     errors.py      what a refusal means, and its text for people
     json_text.py   JSON as models write it by hand
     stand_in.py    fixed rules that answer where there is no model; stand_in_demo.py: its demonstration
@@ -22,8 +22,8 @@
     answers/       streamed pieces; calls and reasoning that were written as text
     usage/         what calls cost, and budgets
 
-Each folder is entered through its `__init__`. Imports go down this list of levels: service → fallback, usage → client → model_facts,
-answers → tokens → providers → formats → errors, json_text, base.
+Each folder is entered through its `__init__`. Imports go down this list of levels: service → setup → fallback, usage → client →
+model_facts, answers → tokens → providers → formats → errors, json_text, base.
 
 To add a provider, see `PROVIDERS` and `docs/user/models.md`.
 
@@ -66,9 +66,10 @@ from pegasus.models.base import (
 )
 from pegasus.models.catalog import PriceList
 from pegasus.models.chat_choices import CHOICES_FILE, ChatChoices, ChatModelSwitch
-from pegasus.models.client import Lane, ModelClient, PreparedModel
+from pegasus.models.client import Lane, PreparedModel
 from pegasus.models.fallback import BreakerStatus
 from pegasus.models.formats import EXTENSIONS, MOST_PICTURES, picture_problem, picture_type, unfinished
+from pegasus.models.model_facts import SPEECHES, TRAITS_FILE, ModelTraits, TraitStore
 from pegasus.models.providers import (
     LocalModel,
     ModelConfigError,
@@ -81,9 +82,8 @@ from pegasus.models.providers import (
     split_spec,
 )
 from pegasus.models.roles import OFFLINE, ModelSwitch, model_command, problems, role_spec
-from pegasus.models.service import ChatModels, ModelService
-from pegasus.models.tokens import TokenCounter
-from pegasus.models.traits import SPEECHES, TRAITS_FILE, ModelTraits, TraitStore
+from pegasus.models.service import ChatModels, ModelClient, ModelService
+from pegasus.models.tokens import PromptSize, TokenCounter
 from pegasus.models.usage import UsageTracker, amount_text, budget_text, usage_keeper
 
 __all__ = [
@@ -119,6 +119,7 @@ __all__ = [
     "OnPiece",
     "PreparedModel",
     "PriceList",
+    "PromptSize",
     "ReasoningPiece",
     "StreamPiece",
     "TextPiece",

@@ -1,12 +1,11 @@
-"""One model call, from the request to the answer: the client and its middleware.
+"""One model call, from the request to the answer, and the middleware that it passes.
 
-A `ModelClient` is what the rest of Pegasus calls. It belongs to a role ("default", "compact", …) or to a model by name. It stays valid
-when settings are reloaded or another model is chosen: `prepare` asks the service which model that is at this moment. The
-`PreparedModel` that it returns is for one thought: whoever makes a prompt by the model's name and window asks it, and calls it then.
+The rest of Pegasus calls a `ModelClient` (in `service.py`), which knows what model its role means at this moment. It gives a
+`PreparedModel` for one thought: whoever makes a prompt by the model's name and window reads them there, and calls it then.
 
 The call then passes a list of middleware, outermost first, and ends at a provider:
 
-    ModelClient → PreparedModel → Routing → Fallback → UsageTracker → CallLimit → HttpModel or StandIn
+    PreparedModel → Routing → Fallback → UsageTracker → CallLimit → HttpModel or StandIn
 
 * `Routing` sends a call to another model where a rule of the settings says so.
 * `Fallback` tries the models of `models.fallback` when the first is down. It calls the rest of the list once for each model.
@@ -14,7 +13,7 @@ The call then passes a list of middleware, outermost first, and ends at a provid
 * `CallLimit` holds back calls above `models.max_concurrent_calls`.
 
 A middleware is an async function of a call and the next step. It may change the call (`attrs.evolve`), call `next` zero or more
-times, and handle the ModelError that comes back. To add one, write it and name it in `service.py`.
+times, and handle the ModelError that comes back. To add one, write it and name it in the list in `setup.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ from pegasus.models.base import (
     UserTurn,
 )
 from pegasus.models.model_facts import ModelFacts
-from pegasus.models.providers import ModelConfigError
 from pegasus.models.tokens import TokenCounter
 from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
@@ -84,6 +82,11 @@ class ModelCall:
     request: ModelRequest
     """The request as the caller made it. Streamed pieces go to `relay`, not to its `on_piece`."""
     relay: PieceRelay = attrs.field(factory=PieceRelay)
+
+    async def to(self, target: ModelTarget) -> ModelCall:
+        """Return the same call of another model. Its server is asked for the window first, if it was not asked yet."""
+        await target.facts.learn()
+        return attrs.evolve(self, target=target)
 
     @property
     def options(self) -> CallOptions:
@@ -138,11 +141,10 @@ def compose(middleware: Sequence[Middleware]) -> Next:
 async def ask_target(call: ModelCall) -> ModelResponse:
     """Ask the call's model: the last step. Its counter learns from the usage, its facts from a refusal. Raises ModelError.
 
-    Calls and reasoning that the model wrote as text become such. Before the first call of a model its server is asked for the window.
-    On failure and on cancellation what was streamed is retracted.
+    Calls and reasoning that the model wrote as text become such. On failure and on cancellation what was streamed is retracted.
     """
-    target, options, length = call.target, call.options, call.max_tokens
-    options = attrs.evolve(options, context_window=await target.facts.learn())
+    target, length = call.target, call.max_tokens
+    options = attrs.evolve(call.options, context_window=target.facts.context_window)
     answer_filter = AnswerFilter(call.request, call.relay)
     request = attrs.evolve(call.request, max_tokens=length, options=options, on_piece=answer_filter)
     try:
@@ -225,7 +227,7 @@ class Routing:
         target = self.pick(call)
         if target is not call.target:
             _log.debug("a rule names another model", model=target.name, role=call.role)
-            call = attrs.evolve(call, target=target)
+            call = await call.to(target)
         return await next(call)
 
     def pick(self, call: ModelCall) -> ModelTarget:
@@ -241,20 +243,7 @@ class Routing:
         return call.target
 
 
-# ------------------------------------------------------------------ the client
-
-
-class ClientSource(Protocol):
-    """Source of a client's model, asked anew for each call."""
-
-    def target(self, role: str) -> ModelTarget:
-        """Return the model of a role or name at this moment. Raises ModelConfigError."""
-
-    async def prepare(self, role: str) -> tuple[ModelTarget, Next]:
-        """Return that model and the way of its calls (see `compose`), after asking the model's server what it can tell.
-
-        Where there is no model, a local one is looked for. Raises ModelConfigError.
-        """
+# ------------------------------------------------------------------ the model of a thought
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -262,24 +251,20 @@ class PreparedModel:
     """`LanguageModel` of a client at one moment: for the calls of one thought, and for what must be known before them.
 
     It stays the same model when the settings change, while the client has another one then.
+
+    Example: `PreparedModel(target.name, target.facts, target, "default", "conversation", setup.run).facts.context_window`.
     """
 
+    name: str
+    """`<provider>/<model>`, before routing rules and fallbacks."""
+    facts: ModelFacts
+    """Its window, as far as is known at each moment: a refusal may name fewer tokens."""
     _target: ModelTarget
     _role: str
     """Role or model name of the client."""
     _lane: Lane
     _run: Next
     """The way of a call."""
-
-    @property
-    def name(self) -> str:
-        """`<provider>/<model>`, before routing rules and fallbacks."""
-        return self._target.name
-
-    @property
-    def context_window(self) -> int:
-        """Tokens that fit into the model, as far as is known at this moment: a refusal may name fewer."""
-        return self._target.facts.context_window
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
         """Return the model's answer. Raises ModelError.
@@ -295,36 +280,3 @@ class PreparedModel:
             raise
         relay.finish()
         return response
-
-
-class ModelClient:
-    """`LanguageModel` of a role. It follows reloads of the settings and `/model` by itself, so it can be kept for good.
-
-    A call that is under way when the settings change ends with the model it began with.
-    """
-
-    def __init__(self, source: ClientSource, role: str, lane: Lane = "work") -> None:
-        self._source = source
-        self._role = role
-        self._lane: Lane = lane
-
-    @property
-    def name(self) -> str:
-        """`<provider>/<model>` that would be asked now, before routing rules and fallbacks. Raises ModelConfigError."""
-        return self._source.target(self._role).name
-
-    async def prepare(self) -> PreparedModel:
-        """Return the model at this moment. Find out which one that is and how large its window is, if a local server has to tell.
-
-        Call it before a prompt is made whose length depends on the window. It takes no time once the server has answered, and at
-        most two seconds else. Raises ModelError if the settings name a model that cannot work.
-        """
-        try:
-            target, run = await self._source.prepare(self._role)
-        except ModelConfigError as error:  # after a reload of the settings
-            raise ModelError(str(error), kind="request") from error
-        return PreparedModel(target, self._role, self._lane, run)
-
-    async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Return the answer of the model at this moment, as `PreparedModel.generate` does. Raises ModelError."""
-        return await (await self.prepare()).generate(request)

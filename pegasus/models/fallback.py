@@ -181,7 +181,7 @@ class Fallback:
         """
         breaker = self.breaker(target.name)
         try:
-            response = await next(attrs.evolve(call, target=target))
+            response = await next(await call.to(target))
         except BaseException as error:
             kind = error.kind if isinstance(error, ModelError) else "cancelled"
             if kind in PROVIDER_FAILURES:

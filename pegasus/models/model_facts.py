@@ -1,8 +1,8 @@
-"""Facts about one model that its settings do not tell: how many tokens fit into it, and what it can do.
+"""Facts about models that are found out while they are used: the window of one (`ModelFacts`), and its manners (`TraitStore`).
 
-The window decides how large the prompt may be, when a conversation is summarised, and how long results of tools may be. So there is
-one number for each model, in one place, and everybody asks for it anew each time. Where it comes from, the first that says
-something wins:
+**The window** decides how large the prompt may be, when a conversation is summarised, and how long results of tools may be. So there
+is one number for each model, in one place, and everybody reads it anew each time. Where it comes from, the first that says something
+wins:
 
 1. A refusal that names the window. It is the server's last word: with a larger number every request would be refused. 2. The
 settings (`models.options."<provider>/<model>".context_window`, `models.context_window`). 3. The server, which is asked once before
@@ -13,23 +13,41 @@ model by its name (`catalog`). 5. 8,192 tokens for a server on one's own machine
     facts.context_window  # 8,192
     await facts.learn()
     facts.context_window  # 32,768, as the server says
+
+**Traits** decide how a model is spoken with. A small local model behaves differently from a large hosted one, and no table could know
+them all. So each is observed: one that has called a tool is trusted to do so again; one that only writes text is listened to; one
+whose server refuses tools is asked without them. The owner's choice with `/speech` is kept beside these facts. All of it is
+remembered by `<provider>/<model>` in the file TRAITS_FILE below data/, so that a restart does not have to find out again:
+
+    {"ollama/qwen3:0.6b": {"callsTools": false, "writesText": true, "refusesTools": false, "speech": "", "contextWindow": 0}}
+
+Reading is immediate, since the facts are needed before each model call. A trait that was learned holds at once and is written behind
+it; if the disk refuses, that is logged, and the next change writes it. A choice of the owner is written first, so that the answer to
+`/speech` is still true after a crash. A crash before a write costs one more question to the model, nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
 
+import attrs
 import trio
 
+from actors import ActorError, Ref
+from pegasus.messages import Json
 from pegasus.models.base import ModelError, ModelRequest, Usage
 from pegasus.models.catalog import DEFAULT_WINDOW
 from pegasus.models.formats import usual_window
 from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
 from pegasus.models.tokens import TokenCounter
 from pegasus.observe import get_logger
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
 _log = get_logger("models")
+
+# ------------------------------------------------------------------ the window of a model
 
 LOCAL_WINDOW: Final = 8_192
 """Tokens of a model on one's own machine whose server does not tell its window."""
@@ -68,6 +86,10 @@ class ModelFacts:
     ) -> None:
         self.server = ""
         """Program that serves the model ("Ollama", "llama.cpp", …), "" if that is not known."""
+        self.context_window = 0
+        """Tokens that fit into the model, as far as is known at this moment."""
+        self.is_assumed = True
+        """True while nobody has told the window and the model has not answered: it may be out of reach, or not exist."""
         self._name = name
         self._configured = configured
         self._known = known
@@ -87,17 +109,14 @@ class ModelFacts:
         self._has_remembered = False
         """A window of an earlier run was taken over."""
         self._has_warned = False
+        self._conclude()
 
-    @property
-    def context_window(self) -> int:
-        """Tokens that fit into the model."""
-        window = self._configured or self._told or self._known or (LOCAL_WINDOW if self._is_local else DEFAULT_WINDOW)
-        return min(window, self._limit) if self._limit else window
-
-    @property
-    def is_assumed(self) -> bool:
-        """True while nobody has told the window and the model has not answered: it may be out of reach, or not exist."""
-        return not (self._configured or self._told or self._known or self._limit or self._has_answered)
+    def _conclude(self) -> None:
+        """Set the window after something was learned. It is read far more often."""
+        told = self._configured or self._told or self._known
+        window = told or (LOCAL_WINDOW if self._is_local else DEFAULT_WINDOW)
+        self.context_window = min(window, self._limit) if self._limit else window
+        self.is_assumed = not (told or self._limit or self._has_answered)
 
     # ------------------------------------------------------------ learning
 
@@ -129,6 +148,7 @@ class ModelFacts:
         told = usual_window(model.context_window, model.default_window) if is_ollama else model.context_window
         if told != self._described:  # a server that was started anew, maybe with another window
             self._described, self._told, self._limit = told, told, 0
+            self._conclude()
         _log.info(
             "a local server describes its model", model=self._name, server=model.server, window=self.context_window
         )
@@ -137,6 +157,7 @@ class ModelFacts:
         """Ask the server again before the next call: it was not there, and may come back with another window."""
         if self._describe is not None:
             self._not_before, self._has_answered = min(self._not_before, trio.current_time()), False
+            self._conclude()
 
     def note_failure(self, error: ModelError) -> None:
         """Learn from a failed call: the window that a refusal names; and a server that was not there is asked again."""
@@ -150,6 +171,7 @@ class ModelFacts:
         if tokens >= SMALLEST_WINDOW and tokens != self._limit:
             self._limit = tokens
             self._told = self._told or tokens
+            self._conclude()
             _log.info("the window of a model was learned", model=self._name, window=self.context_window)
 
     # ------------------------------------------------------------ prompts that the server cuts
@@ -163,11 +185,11 @@ class ModelFacts:
         that look like those of servers which count only what is not in their cache. It sets the window, too, so that the next prompt
         fits.
         """
-        if not self._has_answered and self._not_before < float(
-            "inf"
-        ):  # it may tell more now that it has loaded the model
-            self._not_before = trio.current_time()
-        self._has_answered = True
+        if not self._has_answered:
+            if self._not_before < float("inf"):  # it may tell more now that it has loaded the model
+                self._not_before = trio.current_time()
+            self._has_answered = True
+            self._conclude()
         read = usage.prompt_tokens
         if self._has_warned or read < _FEWEST or read >= counter.estimate(request) * _SHARE_AT_A_LIMIT:
             return ""
@@ -181,6 +203,7 @@ class ModelFacts:
         window = limit or half or next((size for size in _LIMITS if size >= read), read)
         self._told = self._limit = window
         self._has_warned = True
+        self._conclude()
         _log.warning("the server cuts the prompt", model=self._name, read=read, sent=sent, window=window)
         return (
             f"The server of {self._name} has read only {read:,} of about {counter.estimate(request):,} tokens that I sent, "
@@ -195,3 +218,113 @@ class ModelFacts:
         }
         general = 'give the server a larger window; for Ollama use a provider of type "ollama", or set OLLAMA_CONTEXT_LENGTH=32768'
         return by_server.get(self.server, general)
+
+
+# ------------------------------------------------------------------ the manners of models
+
+TRAITS_FILE: Final = "models/traits.json"
+"""File of all traits, below data/."""
+SPEECHES: Final = ("auto", "monologue", "direct")
+"""Ways of speaking that `agent.speech` and `/speech` allow."""
+_OFFLINE: Final = "offline/"
+"""Beginning of the stand-in's name. It calls tools by fixed rules, so its silence is deliberate from the first message on."""
+
+
+@attrs.frozen
+class ModelTraits:
+    """Facts about one model.
+
+    Example: `ModelTraits(calls_tools=True)` for a model whose silence is deliberate.
+    """
+
+    calls_tools: bool = False
+    """It has called a tool that it was offered."""
+    writes_text: bool = False
+    """It writes text where it should call `reply`, so its text is taken for the reply."""
+    refuses_tools: bool = False
+    """Its server refuses requests with tools."""
+    speech: str = ""
+    """Choice of the owner by `/speech`, one of SPEECHES; "" for the setting `agent.speech`."""
+    context_window: int = 0
+    """Tokens of its window, as a refusal of its server told it; 0 if none did."""
+
+
+class TraitStore:
+    """The traits of all models, in memory and on disk.
+
+    Example:
+        traits = TraitStore()
+        await traits.load(journal, clock)
+        await traits.learn("ollama/qwen3:0.6b", writes_text=True)
+        traits.get("ollama/qwen3:0.6b").writes_text  # True, also after a restart
+    """
+
+    def __init__(self) -> None:
+        self._traits: dict[str, ModelTraits] = {}
+        """By `<provider>/<model>`."""
+        self._journal: Ref[JournalMessage] | None = None
+        """Writes the file; None before `load`, and then nothing is kept."""
+        self._lock = trio.Lock()
+        """Held while the file is written, so that an older state never replaces a newer one."""
+
+    def get(self, model: str) -> ModelTraits:
+        """Return what is known of a model, `<provider>/<model>`."""
+        return self._traits.get(model) or ModelTraits(calls_tools=model.startswith(_OFFLINE))
+
+    async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
+        """Read the traits of earlier runs, and write changes to this journal from now on.
+
+        clock: returns the wall clock, ms. A file that cannot be understood is set aside beside its place, which is logged; the facts
+        are then learned anew. Never raises.
+        """
+        self._journal = journal
+        try:
+            content = await journal.ask(ReadFile, TRAITS_FILE)
+            try:
+                self._traits = _decode(content) if content else {}
+            except ValueError as error:
+                aside = f"{TRAITS_FILE}.bad-{clock()}"
+                _log.warning("set the file of model traits aside: it is damaged", file=aside, error=str(error))
+                await journal.ask(ReplaceFile, aside, content)
+        except (StorageError, ActorError) as error:
+            _log.warning("the file of model traits cannot be read", file=TRAITS_FILE, error=str(error))
+
+    async def learn(self, model: str, **facts: Any) -> None:
+        """Change traits of a model: fields of `ModelTraits`. They hold at once; a disk that refuses is only logged."""
+        known = self.get(model)
+        changed = attrs.evolve(known, **facts)
+        if changed == known:
+            return
+        _log.info("learned about a model", model=model, **facts)
+        self._traits[model] = changed
+        try:
+            async with self._lock:
+                await self._write(self._traits)
+        except (StorageError, ActorError) as error:
+            _log.error("the traits of a model are not on disk", model=model, error=str(error))
+
+    async def choose_speech(self, model: str, speech: str) -> None:
+        """Keep the owner's choice for a model; one of SPEECHES. Raises StorageError, and nothing has changed then.
+
+        Everything that was learned about its manners is forgotten, so "auto" finds out anew.
+        """
+        async with self._lock:
+            fresh = ModelTraits(calls_tools=model.startswith(_OFFLINE))
+            chosen = attrs.evolve(fresh, speech=speech, context_window=self.get(model).context_window)
+            await self._write({**self._traits, model: chosen})
+            self._traits[model] = chosen
+
+    async def _write(self, traits: Mapping[str, ModelTraits]) -> None:
+        """Replace the file. Raises StorageError and ActorError."""
+        if self._journal is not None:
+            record: dict[str, Json] = {model: to_wire(facts) for model, facts in traits.items()}
+            await self._journal.ask(ReplaceFile, TRAITS_FILE, encode_line(record))
+
+
+def _decode(content: bytes) -> dict[str, ModelTraits]:
+    """Return the traits in the content of the file. Raises ValueError."""
+    traits = {model: from_wire(facts, ModelTraits) for model, facts in decode_object(content).items()}
+    for model, facts in traits.items():
+        if facts.speech not in ("", *SPEECHES):
+            raise ValueError(f"{model}: speech: found {facts.speech!r}; allowed: {', '.join(SPEECHES)}")
+    return traits

@@ -5,9 +5,11 @@
     response = await model.generate(request)
     service.reload(new.models, new.providers)  # `model` uses the new settings from its next call on
 
-Everything that is derived from one version of the settings is in one `_Setup`: accounts, HTTP clients, models, breakers and
-middleware. It is built lazily and never changed; a reload replaces it as a whole. So a mistake in the new settings changes nothing,
-and a call that is under way keeps what it began with.
+Everything that is made from one version of the settings is in one `ModelSetup`, which a reload replaces as a whole.
+
+A `ModelClient` is what the rest of Pegasus calls. It belongs to a role ("default", "compact", …) or to a model by name. It stays valid
+when settings are reloaded or another model is chosen: `prepare` asks the service which model that is at this moment, and returns a
+`PreparedModel` for the calls of one thought.
 """
 
 from __future__ import annotations
@@ -16,46 +18,21 @@ import random
 from collections.abc import Mapping
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from pegasus.messages import Address, ChannelInfo, Json
 from pegasus.models.audio import AudioModel
-from pegasus.models.base import ModelError, ModelRequest
-from pegasus.models.catalog import known_window
+from pegasus.models.base import ModelError, ModelRequest, ModelResponse
 from pegasus.models.chat_choices import ChatChoices
-from pegasus.models.client import CallLimit, Lane, ModelClient, ModelTarget, Next, Routing, compose
-from pegasus.models.exact_tokens import CountByProvider, CountByTable
-from pegasus.models.fallback import BreakerStatus, Fallback
-from pegasus.models.formats import AnthropicWire
-from pegasus.models.model_facts import ModelFacts
-from pegasus.models.options import effective_options
-from pegasus.models.providers import (
-    LOCAL_SERVERS,
-    HttpModel,
-    LocalModel,
-    ModelConfigError,
-    ProviderAccount,
-    ProviderClient,
-    describe_models,
-    find_local_models,
-    find_providers,
-    is_local_address,
-    split_spec,
-)
-from pegasus.models.roles import (
-    AUDIO_ROLES,
-    OFFLINE,
-    audio_account,
-    check_choice,
-    describe_rules,
-    list_choices,
-    role_spec,
-)
-from pegasus.models.stand_in import StandIn
-from pegasus.models.tokens import ExactCount, TokenCounter
-from pegasus.models.traits import TraitStore
+from pegasus.models.client import Lane, ModelTarget, Next, PreparedModel
+from pegasus.models.fallback import BreakerStatus
+from pegasus.models.model_facts import TraitStore
+from pegasus.models.providers import LOCAL_SERVERS, LocalModel, ModelConfigError, find_local_models
+from pegasus.models.roles import check_choice, describe_rules, list_choices
+from pegasus.models.setup import ModelSetup
+from pegasus.models.tokens import PromptSize, TokenCounter
 from pegasus.models.usage import daily_usage, usage_report, usage_text
 from pegasus.observe import get_logger
 from pegasus.settings import MODEL_ROLES
@@ -70,6 +47,58 @@ SEARCH_PAUSE: Final = 3.0
 """Seconds between two searches for local models, as long as the stand-in answers for want of one."""
 READING: Final = 5.0
 """Seconds that a report waits for the records of calls before this start."""
+
+
+# ------------------------------------------------------------------ the client of a role
+
+
+class ClientSource(Protocol):
+    """Source of a client's model, asked anew for each call."""
+
+    def target(self, role: str) -> ModelTarget:
+        """Return the model of a role or name at this moment. Raises ModelConfigError."""
+
+    async def prepare(self, role: str) -> tuple[ModelTarget, Next]:
+        """Return that model and the way of its calls (see `compose`), after asking the model's server what it can tell.
+
+        Where there is no model, a local one is looked for. Raises ModelConfigError.
+        """
+
+
+class ModelClient:
+    """`LanguageModel` of a role. It follows reloads of the settings and `/model` by itself, so it can be kept for good.
+
+    A call that is under way when the settings change ends with the model it began with.
+    """
+
+    def __init__(self, source: ClientSource, role: str, lane: Lane = "work") -> None:
+        self._source = source
+        self._role = role
+        self._lane: Lane = lane
+
+    @property
+    def name(self) -> str:
+        """`<provider>/<model>` that would be asked now, before routing rules and fallbacks. Raises ModelConfigError."""
+        return self._source.target(self._role).name
+
+    async def prepare(self) -> PreparedModel:
+        """Return the model at this moment. Find out which one that is and how large its window is, if a local server has to tell.
+
+        Call it before a prompt is made whose length depends on the window. It takes no time once the server has answered, and at
+        most two seconds else. Raises ModelError if the settings name a model that cannot work.
+        """
+        try:
+            target, run = await self._source.prepare(self._role)
+        except ModelConfigError as error:  # after a reload of the settings
+            raise ModelError(str(error), kind="request") from error
+        return PreparedModel(target.name, target.facts, target, self._role, self._lane, run)
+
+    async def generate(self, request: ModelRequest) -> ModelResponse:
+        """Return the answer of the model at this moment, as `PreparedModel.generate` does. Raises ModelError."""
+        return await (await self.prepare()).generate(request)
+
+
+# ------------------------------------------------------------------ the models
 
 
 class ModelService:
@@ -95,7 +124,7 @@ class ModelService:
         self.chosen = ""
         """Model that replaces the default of the settings; see `choose`."""
         self._rng = rng
-        self._setup = _Setup(settings, providers, rng, usage)
+        self._setup = ModelSetup(settings, providers, rng, usage)
         self._target_by_role: dict[str, ModelTarget] = {}
         """Models by role or name, until something changes."""
         self._local_models: list[LocalModel] = []
@@ -193,7 +222,7 @@ class ModelService:
         The models of all roles are checked, as at a start, where a client of each role is made: a compaction may begin hours later.
         A chosen model that is not possible any more gives way to that of the settings.
         """
-        setup = _Setup(settings, providers, self._rng, self.usage, previous=self._setup)
+        setup = ModelSetup(settings, providers, self._rng, self.usage, previous=self._setup)
         for role in MODEL_ROLES:
             setup.target(setup.spec(role), f"models.{role}")
         self._setup = setup
@@ -241,17 +270,20 @@ class ModelService:
         """
         return self.target(role).facts.context_window
 
-    def assumes_window(self, role: str = "default") -> bool:
-        """Return whether the window of a role's model is only assumed, and no call has shown that there is such a model."""
-        return self.target(role).facts.is_assumed
+    async def measure(self, request: ModelRequest, share: float, role: str = "default") -> PromptSize:
+        """Return the size of a request to a role's model beside its window. Raises ModelConfigError.
+
+        It is counted exactly if it is near this share of the window, where that is known. This takes at most 5 seconds.
+        """
+        target = self.target(role)
+        window, is_assumed = target.facts.context_window, target.facts.is_assumed
+        if is_assumed:
+            return PromptSize(target.counter.estimate(request), window, is_assumed=True)
+        return PromptSize(await target.counter.compare(request, round(share * window)), window)
 
     def token_counter(self, role: str = "default") -> TokenCounter:
         """Return the token counter of a role's model (not of its fallbacks). Raises ModelConfigError."""
         return self.target(role).counter
-
-    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
-        """Return the tokens of a request to the default model, counted exactly if they are near the limit."""
-        return await self.token_counter().compare(request, limit)
 
     def breakers(self) -> Mapping[str, BreakerStatus]:
         """Return the models that failed when they were last asked and have fallbacks, with the state of their breakers."""
@@ -340,150 +372,6 @@ class ChatModels:
         """Return how many tokens fit into the model of a role, as far as is known. Raises ModelConfigError."""
         return self._service.context_window(self._name(role))
 
-    def assumes_window(self, role: str = "default") -> bool:
-        """Return whether the window of a role's model is only assumed, and no call has shown that there is such a model."""
-        return self._service.assumes_window(self._name(role))
-
-    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
-        """Return the tokens of a request to this chat's model, counted exactly if they are near the limit."""
-        return await self._service.token_counter(self._name("default")).compare(request, limit)
-
-
-class _Setup:
-    """Everything that is derived from one version of the settings. Models are created when they are first asked for.
-
-    previous: the setup that this one replaces. Its connections are used further where the provider's account is the same, so that a
-    reload that changes something else costs no TLS handshake. Token counters and breakers begin anew: the provider behind a name
-    may be another.
-    """
-
-    def __init__(
-        self,
-        settings: ModelSettings,
-        providers: Mapping[str, ProviderSettings],
-        rng: random.Random,
-        usage: UsageTracker | None,
-        previous: _Setup | None = None,
-    ) -> None:
-        self.settings = settings
-        self.providers = find_providers(providers)
-        self.tables: dict[str, CountByTable] = {}
-        """Exact counts by tiktoken, by model."""
-        self.lacks_model = not settings.default and self.spec("default") == OFFLINE
-        """No model is named and no key is known: a local model answers, if there is one."""
-        self._rng = rng
-        self._clients: dict[str, ProviderClient] = previous.clients_of(self.providers) if previous is not None else {}
-        """HTTP clients by provider: all its models share the connections."""
-        self._targets: dict[str, ModelTarget] = {}
-        """Models by `<provider>/<model>`. All roles and lanes share one, with its counter and what its wire format has learned."""
-        self._usage = usage
-        self._audio: dict[str, AudioModel | None] = {role: self._create_audio(role) for role in AUDIO_ROLES}
-        self.target(self.spec("default"), "models.default")
-        routes = [
-            (route, self.target(route.model, f"models.routes.{name}.model")) for name, route in settings.routes.items()
-        ]
-        self.fallback = Fallback(
-            [self.target(spec, "models.fallback") for spec in settings.fallback],
-            after=settings.breaker_failures,
-            pause=settings.breaker_pause,
-        )
-        self.run = compose(
-            [
-                *([Routing(routes)] if routes else []),
-                *([self.fallback] if settings.fallback else []),
-                *([usage] if usage is not None else []),
-                CallLimit(settings.max_concurrent_calls),
-            ]
-        )
-        """The way of a call; middleware that the settings do not use is left out."""
-
-    def spec(self, role: str, chosen: str = "", found: str = "") -> str:
-        """Return `<provider>/<model>` of a role or name."""
-        return role_spec(role, self.settings, self.providers, chosen, found)
-
-    def target(self, spec: str, path: str) -> ModelTarget:
-        """Return a model. path: the settings key that an error names. Raises ModelConfigError."""
-        if spec not in self._targets:
-            provider, model_id = split_spec(spec, self.providers, path)
-            self._targets[spec] = self._create(spec, provider, model_id)
-        return self._targets[spec]
-
-    def clients_of(self, providers: Mapping[str, ProviderAccount]) -> dict[str, ProviderClient]:
-        """Return the HTTP clients of the providers that are the same in this setup: their connections stay open."""
-        return {name: sdk for name, sdk in self._clients.items() if providers.get(name) == self.providers[name]}
-
-    def http_client(self, spec: str) -> ProviderClient | None:
-        """Return the HTTP client of a model that was created; None for the stand-in."""
-        return self._clients.get(spec.partition("/")[0])
-
-    async def aclose(self) -> None:
-        async with trio.open_nursery() as nursery:
-            for client in self._clients.values():
-                nursery.start_soon(client.aclose)
-
-    def audio(self, role: str) -> AudioModel | None:
-        """Return the model that hears or speaks, if one is named."""
-        return self._audio[role]
-
-    def _create_audio(self, role: str) -> AudioModel | None:
-        """Create what a setting names. Raises ModelConfigError if it cannot work."""
-        spec, path = getattr(self.settings, role), f"models.{role}"
-        if not spec:
-            return None
-        provider, model_id = audio_account(spec, self.providers, path)
-        connect = provider.kind.connect
-        if connect is None:
-            return None
-        if provider.name not in self._clients:
-            self._clients[provider.name] = connect(provider)
-        client = self._clients[provider.name]
-        client.hide((*provider.headers.values(), *provider.query.values()))
-        return AudioModel(
-            spec,
-            model_id,
-            client,
-            self._usage,
-            timeout=self.settings.timeout,
-            headers=provider.headers,
-            query=provider.query,
-            key_name=provider.kind.key if provider.is_own_service else "",
-        )
-
-    def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
-        """Create the model for a spec."""
-        kind = provider.kind
-        options = {role: effective_options(role, spec, self.settings, provider) for role in MODEL_ROLES}
-        facts = self._facts(spec, provider, model_id, options["default"].context_window)
-        if kind.wire is None or kind.connect is None:
-            return ModelTarget(spec, StandIn(spec), TokenCounter(), facts, is_offline=True)
-        if provider.name not in self._clients:
-            self._clients[provider.name] = kind.connect(provider)
-        client, wire = self._clients[provider.name], kind.wire(model_id, provider)
-        exact: ExactCount | None = None
-        if isinstance(wire, AnthropicWire):
-            exact = CountByProvider(client, wire.count_path, wire.count_body, options)
-        elif provider.type == "openai" and provider.is_own_service:
-            exact = self.tables[spec] = CountByTable(model_id)
-        key_name = kind.key if provider.is_own_service else ""
-        model = HttpModel(spec, provider.type, wire, client, key_name=key_name, rng=self._rng)
-        client.hide(
-            value for option in options.values() for value in (*option.headers.values(), *option.query.values())
-        )
-        return ModelTarget(spec, model, TokenCounter(exact), facts, options=options)
-
-    def _facts(self, spec: str, provider: ProviderAccount, model_id: str, configured: int) -> ModelFacts:
-        """Return the facts about a model. A server is asked if it is Ollama, or speaks OpenAI's format on the user's own network."""
-        is_local, is_ollama = is_local_address(provider.url), provider.type == "ollama"
-
-        async def describe() -> LocalModel | None:
-            models = await describe_models(provider.name, provider.url, is_ollama, model=model_id, key=provider.api_key)
-            return models[0] if models else None
-
-        can_tell = is_ollama or (is_local and provider.type in ("openai", "llamacpp", "lmstudio"))
-        return ModelFacts(
-            spec,
-            configured=configured,
-            known=known_window(spec),
-            is_local=is_local,
-            describe=describe if can_tell else None,
-        )
+    async def measure(self, request: ModelRequest, share: float, role: str = "default") -> PromptSize:
+        """Return the size of a request to a role's model beside its window, as `ModelService.measure` does."""
+        return await self._service.measure(request, share, self._name(role))

@@ -84,6 +84,17 @@ def _json(value: Json) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
+@attrs.frozen
+class PromptSize:
+    """Size of a prompt beside the window that it must fit into: `PromptSize(90_000, 128_000)`."""
+
+    tokens: int
+    window: int
+    """Tokens that fit into the model."""
+    is_assumed: bool = False
+    """Nobody has told the window, and no call has shown that there is such a model."""
+
+
 # ------------------------------------------------------------------ the counter of one model
 
 

@@ -68,6 +68,7 @@ from pegasus.models import (
     LanguageModel,
     ModelRequest,
     ModelResponse,
+    PromptSize,
     TokenCounter,
     TraitStore,
     UsageTracker,
@@ -136,13 +137,9 @@ class ScriptedModels:
         """Return the window, the same for all."""
         return self.window
 
-    def assumes_window(self) -> bool:
-        """Return False: the window is given."""
-        return False
-
-    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
-        """Return about how many tokens a request has."""
-        return await self.counter.compare(request, limit)
+    async def measure(self, request: ModelRequest, share: float) -> PromptSize:
+        """Return about how many tokens a request has, beside the window."""
+        return PromptSize(await self.counter.compare(request, round(share * self.window)), self.window)
 
     async def usage_text(self, channel: ChannelInfo | None = None) -> str:
         """Return that nothing is counted."""

@@ -30,6 +30,7 @@ from pegasus.models import (
     ModelRequest,
     ModelResponse,
     ModelService,
+    PromptSize,
     ToolCall,
     ToolSpec,
     TraitStore,
@@ -184,14 +185,11 @@ class _Models:
     def for_chat(self, chat: Address) -> _Models:
         return self
 
-    def assumes_window(self) -> bool:
-        return False
-
     def context_window(self, role: str = "default") -> int:
         return 128_000
 
-    async def compare_tokens(self, request: ModelRequest, limit: int) -> int:
-        return 0
+    async def measure(self, request: ModelRequest, share: float) -> PromptSize:
+        return PromptSize(0, self.context_window())
 
     async def usage_text(self, channel: ChannelInfo | None = None) -> str:
         return ""

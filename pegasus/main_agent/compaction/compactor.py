@@ -48,7 +48,7 @@ from pegasus.main_agent.compaction.summary import NoSummary, summarise_by_code, 
 from pegasus.main_agent.compaction.transcript import previous_summary, read_events, write_transcript
 from pegasus.main_agent.session import Session
 from pegasus.messages import Address
-from pegasus.models import Label, LanguageModel, ModelError, ModelRequest
+from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, PromptSize
 from pegasus.observe import get_logger
 from pegasus.settings import InForce, SessionSettings
 
@@ -113,7 +113,7 @@ class Compactor:
     """Keeps a session within the window of the model that talks.
 
     Example:
-        compactor = Compactor(models.client("compact"), models.context_window, clock, count_tokens=models.compare_tokens)
+        compactor = Compactor(models.client("compact"), models.context_window, clock, models.measure)
         nursery.start_soon(compactor.run)
         ...
         if await compactor.fit(session, request, [item.n]):
@@ -129,12 +129,11 @@ class Compactor:
     """Returns the window in tokens of the model of a role. It is asked each time, since settings may change while we run."""
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
-    count_tokens: Callable[[ModelRequest, int], Awaitable[int]]
-    """Returns about how many tokens a request has; exact only near the given limit, since counting may take a network call."""
+    measure: Callable[[ModelRequest, float], Awaitable[PromptSize]]
+    """Returns the size of a request beside the window of the default model; exact only near this share of the window, since counting
+    may take a network call."""
     settings: InForce[SessionSettings] = attrs.field(factory=lambda: InForce(SessionSettings()))
     """The settings [session]: the part of the window at which a session is compacted."""
-    assumes_window: Callable[[], bool] = lambda: False
-    """Returns whether the window of the default model is only assumed, and the model has not answered yet."""
     timeout: float = 1_800.0
     """Seconds that a summary may take, all calls of it together.
 
@@ -171,11 +170,12 @@ class Compactor:
 
         Cancelled: the session is as it was, or compacted.
         """
-        if self.assumes_window():
+        share = self.settings.now.compact_threshold
+        size = await self.measure(request, share)
+        if size.is_assumed:
             return False
-        window = self.context_window("default")
-        threshold = round(self.settings.now.compact_threshold * window)
-        tokens = await self.count_tokens(request, threshold)
+        tokens, window = size.tokens, size.window
+        threshold = round(share * window)
         if self._was_compacted:
             self._tokens_after, self._was_compacted = tokens, False
         has_grown = self._tokens_after is None or tokens >= self._tokens_after + GROWTH_SHARE * window

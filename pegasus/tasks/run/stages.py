@@ -135,7 +135,7 @@ class Stages:
         model = deps.model_for(name)
         if isinstance(model, ModelClient):
             model = await model.prepare()  # a local server tells the window, which decides about prompt and tools
-        window = model.context_window if isinstance(model, PreparedModel) else deps.context_window(name)
+        window = model.facts.context_window if isinstance(model, PreparedModel) else deps.context_window(name)
         lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await read_or_nothing(partial(deps.memory.index_message, window))

@@ -10,7 +10,7 @@ from pegasus.main_agent.compaction import Compactor, OpenTask
 from pegasus.main_agent.compaction.planning import entry_tokens
 from pegasus.main_agent.session import Session
 from pegasus.main_agent.session_loading import load_session
-from pegasus.models.base import ModelRequest, UserTurn
+from pegasus.models import ModelRequest, PromptSize, UserTurn
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
 from tests.pegasus.conversation.test_projection import is_valid
@@ -27,8 +27,8 @@ def nobody(request):
     raise AssertionError("no model was to be asked")
 
 
-async def no_tokens(request, limit):
-    return 0
+async def no_tokens(request, share):
+    return PromptSize(0, WINDOW)
 
 
 def compactor(model=nobody, *, window=WINDOW, reads=100_000, timeout=60.0, **more):
@@ -447,13 +447,13 @@ async def test_where_nothing_prepares_it_is_made_when_it_is_due(autojump_clock):
 # ------------------------------------------------------------------ when
 
 
-def counting(agent, tokens):
+def counting(agent, tokens, *, is_assumed=False):
     """Let the next request have so many tokens."""
 
-    async def count(request, limit):
-        return tokens
+    async def measure(request, share):
+        return PromptSize(tokens, WINDOW, is_assumed)
 
-    agent.count_tokens = count
+    agent.measure = measure
     return agent
 
 
@@ -476,17 +476,15 @@ async def test_the_session_is_compacted_at_the_threshold_and_a_summary_begun_a_t
 
 async def test_nothing_is_compacted_for_an_assumed_window_before_the_model_has_answered(autojump_clock):
     """The model may be out of reach, or a name with a typing error; the conversation goes on with another one."""
-    assumed = True
     model = ScriptedModel([good()])
-    agent = compactor(model, assumes_window=lambda: assumed)
+    agent = compactor(model)
     talk = long_talk()
     async with session_of(talk) as session, preparing(agent):
         for tokens in (WINDOW * 0.75, WINDOW * 2):
-            assert not await counting(agent, tokens).fit(session, REQUEST, [40])
+            assert not await counting(agent, tokens, is_assumed=True).fit(session, REQUEST, [40])
             await trio.sleep(1)
         assert session.entries == talk.entries
         assert not model.requests
-        assumed = False
         assert await counting(agent, WINDOW * 2).fit(session, REQUEST, [40])
 
 

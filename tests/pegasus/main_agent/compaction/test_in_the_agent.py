@@ -10,6 +10,7 @@ from pegasus.identity import BUILT_IN, MainPrompts
 from pegasus.intake import Intake
 from pegasus.main_agent import AgentServices, AgentToolset, Compactor, main_agent
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.models import PromptSize
 from pegasus.settings import InForce
 from pegasus.storage import LastSeq, Unacknowledged, Waiting, run_journal
 from pegasus.testing.memory_disk import MemoryDisk
@@ -44,8 +45,8 @@ def voice(request):
 async def talk(disk, model, first, last, *, count, size=300):
     """count: whether tokens are counted before a call; else only the provider says that it is too long."""
 
-    async def tokens(request, near):
-        return characters(request) // 3 if count else 0
+    async def tokens(request, share):
+        return PromptSize(characters(request) // 3 if count else 0, WINDOW)
 
     compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens)
     toolset = AgentToolset(MainPrompts(BUILT_IN), ToolExecutor(()))

@@ -73,7 +73,7 @@ async def test_the_window_is_the_models_own_and_asked_for_once() -> None:
     async with opened(host) as (server, service):
         model = service.client()
         assert service.context_window() == 8192  # until the server has answered
-        assert (await model.prepare()).context_window == service.context_window() == 16_384
+        assert (await model.prepare()).facts.context_window == service.context_window() == 16_384
         for _ in range(3):
             await model.generate(request())
     assert [request.raw["options"]["num_ctx"] for request in server.requests] == [16_384] * 3

@@ -1,0 +1,184 @@
+"""Everything that is made from one version of the settings: accounts, HTTP clients, models, breakers, and the way of a call.
+
+A `ModelSetup` is built lazily and never changed; a reload replaces it as a whole (see `ModelService`). So a mistake in the new
+settings changes nothing, and a call that is under way keeps what it began with.
+
+    setup = ModelSetup(settings.models, settings.providers, Random(), usage)
+    target = setup.target(setup.spec("default"), "models.default")
+    response = await setup.run(ModelCall(target, "default", "work", request))
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import trio
+
+from pegasus.models.audio import AudioModel
+from pegasus.models.catalog import known_window
+from pegasus.models.client import CallLimit, ModelTarget, Routing, compose
+from pegasus.models.exact_tokens import CountByProvider, CountByTable
+from pegasus.models.fallback import Fallback
+from pegasus.models.formats import AnthropicWire
+from pegasus.models.model_facts import ModelFacts
+from pegasus.models.options import effective_options
+from pegasus.models.providers import (
+    HttpModel,
+    LocalModel,
+    ProviderAccount,
+    ProviderClient,
+    describe_models,
+    find_providers,
+    is_local_address,
+    split_spec,
+)
+from pegasus.models.roles import AUDIO_ROLES, OFFLINE, audio_account, role_spec
+from pegasus.models.stand_in import StandIn
+from pegasus.models.tokens import ExactCount, TokenCounter
+from pegasus.settings import MODEL_ROLES
+
+if TYPE_CHECKING:
+    from pegasus.models.usage import UsageTracker
+    from pegasus.settings import ModelSettings, ProviderSettings
+
+
+class ModelSetup:
+    """Everything that is made from one version of the settings. Models are created when they are first asked for.
+
+    previous: the setup that this one replaces. Its connections are used further where the provider's account is the same, so that a
+    reload that changes something else costs no TLS handshake. Token counters and breakers begin anew: the provider behind a name
+    may be another.
+    """
+
+    def __init__(
+        self,
+        settings: ModelSettings,
+        providers: Mapping[str, ProviderSettings],
+        rng: random.Random,
+        usage: UsageTracker | None,
+        previous: ModelSetup | None = None,
+    ) -> None:
+        self.settings = settings
+        self.providers = find_providers(providers)
+        self.tables: dict[str, CountByTable] = {}
+        """Exact counts by tiktoken, by model."""
+        self.lacks_model = not settings.default and self.spec("default") == OFFLINE
+        """No model is named and no key is known: a local model answers, if there is one."""
+        self._rng = rng
+        self._clients: dict[str, ProviderClient] = previous.clients_of(self.providers) if previous is not None else {}
+        """HTTP clients by provider: all its models share the connections."""
+        self._targets: dict[str, ModelTarget] = {}
+        """Models by `<provider>/<model>`. All roles and lanes share one, with its counter and what its wire format has learned."""
+        self._usage = usage
+        self._audio: dict[str, AudioModel | None] = {role: self._create_audio(role) for role in AUDIO_ROLES}
+        self.target(self.spec("default"), "models.default")
+        routes = [
+            (route, self.target(route.model, f"models.routes.{name}.model")) for name, route in settings.routes.items()
+        ]
+        self.fallback = Fallback(
+            [self.target(spec, "models.fallback") for spec in settings.fallback],
+            after=settings.breaker_failures,
+            pause=settings.breaker_pause,
+        )
+        self.run = compose(
+            [
+                *([Routing(routes)] if routes else []),
+                *([self.fallback] if settings.fallback else []),
+                *([usage] if usage is not None else []),
+                CallLimit(settings.max_concurrent_calls),
+            ]
+        )
+        """The way of a call; middleware that the settings do not use is left out."""
+
+    def spec(self, role: str, chosen: str = "", found: str = "") -> str:
+        """Return `<provider>/<model>` of a role or name."""
+        return role_spec(role, self.settings, self.providers, chosen, found)
+
+    def target(self, spec: str, path: str) -> ModelTarget:
+        """Return a model. path: the settings key that an error names. Raises ModelConfigError."""
+        if spec not in self._targets:
+            provider, model_id = split_spec(spec, self.providers, path)
+            self._targets[spec] = self._create(spec, provider, model_id)
+        return self._targets[spec]
+
+    def clients_of(self, providers: Mapping[str, ProviderAccount]) -> dict[str, ProviderClient]:
+        """Return the HTTP clients of the providers that are the same in this setup: their connections stay open."""
+        return {name: sdk for name, sdk in self._clients.items() if providers.get(name) == self.providers[name]}
+
+    def http_client(self, spec: str) -> ProviderClient | None:
+        """Return the HTTP client of a model that was created; None for the stand-in."""
+        return self._clients.get(spec.partition("/")[0])
+
+    async def aclose(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for client in self._clients.values():
+                nursery.start_soon(client.aclose)
+
+    def audio(self, role: str) -> AudioModel | None:
+        """Return the model that hears or speaks, if one is named."""
+        return self._audio[role]
+
+    def _create_audio(self, role: str) -> AudioModel | None:
+        """Create what a setting names. Raises ModelConfigError if it cannot work."""
+        spec, path = getattr(self.settings, role), f"models.{role}"
+        if not spec:
+            return None
+        provider, model_id = audio_account(spec, self.providers, path)
+        connect = provider.kind.connect
+        if connect is None:
+            return None
+        if provider.name not in self._clients:
+            self._clients[provider.name] = connect(provider)
+        client = self._clients[provider.name]
+        client.hide((*provider.headers.values(), *provider.query.values()))
+        return AudioModel(
+            spec,
+            model_id,
+            client,
+            self._usage,
+            timeout=self.settings.timeout,
+            headers=provider.headers,
+            query=provider.query,
+            key_name=provider.kind.key if provider.is_own_service else "",
+        )
+
+    def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
+        """Create the model for a spec."""
+        kind = provider.kind
+        options = {role: effective_options(role, spec, self.settings, provider) for role in MODEL_ROLES}
+        facts = self._facts(spec, provider, model_id, options["default"].context_window)
+        if kind.wire is None or kind.connect is None:
+            return ModelTarget(spec, StandIn(spec), TokenCounter(), facts, is_offline=True)
+        if provider.name not in self._clients:
+            self._clients[provider.name] = kind.connect(provider)
+        client, wire = self._clients[provider.name], kind.wire(model_id, provider)
+        exact: ExactCount | None = None
+        if isinstance(wire, AnthropicWire):
+            exact = CountByProvider(client, wire.count_path, wire.count_body, options)
+        elif provider.type == "openai" and provider.is_own_service:
+            exact = self.tables[spec] = CountByTable(model_id)
+        key_name = kind.key if provider.is_own_service else ""
+        model = HttpModel(spec, provider.type, wire, client, key_name=key_name, rng=self._rng)
+        client.hide(
+            value for option in options.values() for value in (*option.headers.values(), *option.query.values())
+        )
+        return ModelTarget(spec, model, TokenCounter(exact), facts, options=options)
+
+    def _facts(self, spec: str, provider: ProviderAccount, model_id: str, configured: int) -> ModelFacts:
+        """Return the facts about a model. A server is asked if it is Ollama, or speaks OpenAI's format on the user's own network."""
+        is_local, is_ollama = is_local_address(provider.url), provider.type == "ollama"
+
+        async def describe() -> LocalModel | None:
+            models = await describe_models(provider.name, provider.url, is_ollama, model=model_id, key=provider.api_key)
+            return models[0] if models else None
+
+        can_tell = is_ollama or (is_local and provider.type in ("openai", "llamacpp", "lmstudio"))
+        return ModelFacts(
+            spec,
+            configured=configured,
+            known=known_window(spec),
+            is_local=is_local,
+            describe=describe if can_tell else None,
+        )
