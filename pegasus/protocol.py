@@ -25,6 +25,7 @@ Example::
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, TypeAlias, TypeVar, cast
 
@@ -42,7 +43,7 @@ from pegasus.messages import (
     TaskProgress,
     Typing,
 )
-from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, is_unicode, to_wire
+from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
 """The name that is agreed in the WebSocket handshake."""
@@ -67,6 +68,9 @@ SERVER_ERROR: Final = 1011
 TRY_LATER: Final = 1013
 """Too many clients; also sent to a client that does not read, whose replies are kept."""
 
+
+_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair. JSON can name one, and no UTF-8 can hold it."""
 
 F = TypeVar("F")
 
@@ -258,11 +262,11 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
 
     A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
     """
-    if isinstance(frame, OutboundMessage | Progress) and not is_unicode(frame.text):
+    if isinstance(frame, OutboundMessage | Progress) and not _is_unicode(frame.text):
         frame = attrs.evolve(frame, text=_to_unicode(frame.text))
     if isinstance(frame, OutboundMessage) and frame.files:
         frame = attrs.evolve(frame, files=())
-    if isinstance(frame, Progress) and (frame.item or not is_unicode(frame.reasoning)):
+    if isinstance(frame, Progress) and (frame.item or not _is_unicode(frame.reasoning)):
         frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning), item=0)
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
@@ -312,7 +316,7 @@ def _structure(fields: dict[str, Json], cls: type[F], name: str) -> F:
 def _check_content(path: str, value: Json, levels: int) -> None:
     """Raise BadFrame if the value could not be written as UTF-8 JSON again, or only in a form that other readers change."""
     match value:
-        case str() if not is_unicode(value):
+        case str() if not _is_unicode(value):
             raise BadFrame("bad_frame", f"{path}: found half a surrogate pair in {describe(value)}, allowed: Unicode")
         case int() if abs(value) >= MAX_INTEGER:
             raise BadFrame(
@@ -323,6 +327,11 @@ def _check_content(path: str, value: Json, levels: int) -> None:
                 raise BadFrame("bad_frame", f"{path}: found JSON nested too deep, allowed: {MAX_DEPTH} levels")
             for item in value if isinstance(value, list) else [*value.keys(), *value.values()]:
                 _check_content(path, item, levels - 1)
+
+
+def _is_unicode(text: str) -> bool:
+    """Return whether the text can be written as UTF-8: it has no half of a surrogate pair."""
+    return text.isascii() or _HALF_PAIR.search(text) is None
 
 
 def _to_unicode(text: str) -> str:

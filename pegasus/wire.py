@@ -433,18 +433,6 @@ def _parse_record(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def is_unicode(text: str) -> bool:
-    """Return whether the text can be written as UTF-8: it has no half of a surrogate pair.
-
-    Python reads such halves from JSON, and shows bytes of file names that are not UTF-8 as such.
-    """
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def require_text(value: object) -> str:
     """Return the value, which must be a string. Raises TypeError."""
     if not isinstance(value, str):

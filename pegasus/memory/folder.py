@@ -21,8 +21,6 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import trio
 
-from pegasus.wire import is_unicode
-
 HEAD: Final = 4096
 """Bytes at the beginning of a file that are read for its summary."""
 LARGEST: Final = 256 << 10
@@ -112,7 +110,7 @@ class FolderReader:
         self, folder: int, prefix: str, seen: Mapping[str, Stamp] | None, limit: int
     ) -> Iterator[FileState]:
         with os.scandir(folder) as entries:
-            found = [entry for entry in entries if is_unicode(entry.name)]
+            found = [entry for entry in entries if _is_unicode(entry.name)]
         for entry in found:
             with suppress(OSError):  # it is gone, or may not be read
                 if entry.is_file(follow_symlinks=False) and entry.name.endswith(".md"):
@@ -168,3 +166,12 @@ def _opened(name: str, flags: int, folder: int | None = None) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _is_unicode(name: str) -> bool:
+    """Return whether a name is UTF-8. Python shows bytes that are not as halves of surrogate pairs."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
