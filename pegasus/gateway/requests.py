@@ -35,7 +35,7 @@ from pegasus.intake import (
 )
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json, Media
 from pegasus.observe import get_logger
-from pegasus.policy import CONTROL, MESSAGE, OWNER_GRANT, READ, TokenGrant
+from pegasus.policy import CONTROL, MESSAGE, OWNER_GRANT, READ, SCOPES, TokenGrant
 from pegasus.protocol import (
     AcceptedFrame,
     AckFrame,
@@ -90,8 +90,12 @@ class Requests:
     ) -> None:
         self._own = own
         """The channel of the hello."""
-        self._grant = grant
-        """Rights of the client's token."""
+        self._token = grant.name
+        """Name of the client's token."""
+        self._scopes = frozenset(scope for scope in SCOPES if grant.allows(scope))
+        """Scopes of the token."""
+        self._is_vouched = grant.vouches_for(own.type)
+        """The client may speak for an owner."""
         self._caller = Caller(own.type, own.channel_id, own.user_id, own.reply_to, grant)
         self._read_methods = read_methods
         """Methods for which the scope "read" is enough."""
@@ -116,8 +120,8 @@ class Requests:
             await self._queue.answer(error_frame(error.code, error.message, error.id))
             return
         scope = self._scope_of(frame)
-        if not self._grant.allows(scope):
-            message = f"the token {self._grant.name!r} has not the scope {scope!r}, which this needs; its owner can add another token"
+        if scope not in self._scopes:
+            message = f"the token {self._token!r} has not the scope {scope!r}, which this needs; its owner can add another token"
             id = None if isinstance(frame, Acknowledge) else frame.id
             await self._queue.answer(error_frame("bad_frame", message, id))
             return
@@ -145,8 +149,8 @@ class Requests:
         The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
         """
         try:
-            is_vouched, is_bridge = self._grant.vouches_for(self._own.type), self._own.channel_id is None
-            answer = await self._intake.send(message, is_vouched=is_vouched, is_bridge=is_bridge)
+            is_bridge = self._own.channel_id is None
+            answer = await self._intake.send(message, is_vouched=self._is_vouched, is_bridge=is_bridge)
         except InvalidMessage as error:
             return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
         except TooManyMessages as error:
