@@ -10,9 +10,8 @@ Read the files in this order; each uses only those before it:
     config        the bounds, and the methods that a client may call
     send_queue    the bounded queue of one client
     requests      what a client may say, and what is done about it
-    listeners     what the agent says, for the HTTP API
     reply_feed    which reply goes to whom and when
-    delivery      what comes from the agent, as frames to the feeds
+    delivery      what comes from the agent, as frames to the feeds, and for the HTTP API
     connection    one client, from its first byte to its last
     server        the actor: accepts connections and serves them
 """
@@ -34,7 +33,7 @@ from pegasus.gateway.config import (
     PushEvent,
     connections_within,
 )
-from pegasus.gateway.listeners import Behind, Listeners, Said
+from pegasus.gateway.delivery import Behind, Listeners, Said
 from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_message
 from pegasus.gateway.server import GatewayMessage, ServeConnection, run_gateway
 

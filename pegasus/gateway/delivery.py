@@ -1,28 +1,39 @@
-"""Delivery of what comes from the agent: the hub frames it and gives it to the feeds of the clients that it is for.
+"""Delivery of what comes from the agent: `Hub` gives it to its clients, and to `Listeners` within the process.
 
-A reply goes to all clients that greeted with its exact address. If there are none it goes to the bridges of its
-channel type. Dictionaries make this cost the same with one client and with thousands. The hub never waits for a client, so
-one that is slow delays nobody.
+**Clients.** A reply goes, as a frame, to the feeds of all clients that greeted with its exact address. If there are none it goes to
+the bridges of its channel type. Dictionaries make this cost the same with one client and with thousands. The hub never waits for a
+client, so one that is slow delays nobody.
+
+**Listeners** are readers within the process, such as the HTTP API. One listens to an address, or follows approvals. It is no
+recipient: replies still go to the clients and bridges of the address, and nothing is acknowledged by listening. Nothing that is
+published waits for a reader. One that is behind by MAX_BEHIND gets `Behind`, and finds in the journal what it has missed. The object
+outlives restarts of the gateway; what the agent says while the gateway is down reaches nobody here, so a reader also asks the journal
+now and then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
 
 import attrs
 import trio
 
-from actors import Ref
-from pegasus.gateway.listeners import Listeners
+from actors import ActorError, Ref
 from pegasus.gateway.reply_feed import ReplyFeed, Routes
 from pegasus.gateway.send_queue import SendQueue
-from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import Address, ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant
 from pegasus.protocol import HelloFrame, encode_frame
 from pegasus.settings import InForce
-from pegasus.storage import Connected, Disconnected, JournalMessage
+from pegasus.storage import Connected, Disconnected, JournalMessage, StorageError, load_files
+
+MAX_BEHIND: Final = 100
+"""Messages that wait for a reader."""
+
+Said: TypeAlias = OutboundMessage | Progress | Typing
 
 OpenTasks: TypeAlias = Callable[[], Awaitable[Sequence[TaskProgress]]]
 """Returns the present state of all unfinished tasks, () if the task system does not answer. Raises nothing."""
@@ -31,6 +42,59 @@ OpenApprovals: TypeAlias = Callable[[], Awaitable[Sequence[ApprovalNotice]]]
 """Returns the calls that wait for an owner, () if that cannot be told now. Raises nothing."""
 
 _log = get_logger("gateway")
+
+
+class Behind:
+    """Note in place of messages that a reader has missed."""
+
+
+class Listeners:
+    """Readers by address. One writer, the gateway; any number of readers.
+
+    Example::
+
+        with listeners.listen(Address("api", "main")) as said:
+            async for message in said: ...
+    """
+
+    def __init__(self) -> None:
+        self._readers: dict[Address | None, dict[trio.MemorySendChannel[Said | ApprovalNotice | Behind], None]] = {}
+        """By address; those of approvals by None."""
+
+    @contextmanager
+    def listen(self, address: Address) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
+        """Give what is said to this address from now on."""
+        with self._listen(address) as messages:
+            yield messages
+
+    @contextmanager
+    def follow_approvals(self) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
+        """Give the approvals that are new or answered from now on."""
+        with self._listen(None) as messages:
+            yield messages
+
+    @contextmanager
+    def _listen(self, key: Address | None) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
+        sender, receiver = trio.open_memory_channel[Said | ApprovalNotice | Behind](MAX_BEHIND)
+        readers = self._readers.setdefault(key, {})
+        readers[sender] = None
+        try:
+            yield receiver
+        finally:
+            del readers[sender]
+            if not readers and self._readers.get(key) is readers:
+                del self._readers[key]
+            sender.close()
+            receiver.close()
+
+    def publish(self, message: Said | ApprovalNotice) -> None:
+        """Give a message to its readers. Never waits."""
+        key = None if isinstance(message, ApprovalNotice) else message.channel.address
+        for sender in self._readers.get(key, ()):
+            if sender.statistics().current_buffer_used < MAX_BEHIND - 1:
+                sender.send_nowait(message)
+            elif sender.statistics().current_buffer_used < MAX_BEHIND:
+                sender.send_nowait(Behind())
 
 
 async def _no_tasks() -> Sequence[TaskProgress]:
@@ -100,24 +164,34 @@ class Hub:
                 scope.shield = True
                 await self._journal.tell(Disconnected(feed.channel.type, feed.channel.channel_id))
 
-    def deliver(self, reply: OutboundMessage) -> None:
-        """Hand a reply to the clients of its address, or the bridges of its type. For the others it waits in the outbox."""
-        frame = encode_frame(reply)
+    async def deliver(self, reply: OutboundMessage) -> None:
+        """Hand a reply to the clients of its address, or the bridges of its type. For the others it waits in the outbox.
+
+        If its files cannot be read now, the clients' feeds read the reply from the journal again.
+        """
+        if reply.files:
+            try:
+                reply = await load_files(reply, self._journal)
+            except (ActorError, StorageError) as error:
+                _log.error("the files of a reply cannot be read", to=str(reply.channel.address), reason=str(error))
+                self.catch_up()
+                return
         self._listeners.publish(reply)
+        frame = encode_frame(reply)
         for feed in self._routes.recipients(reply.channel.type, reply.channel.channel_id):
             feed.deliver(reply.channel.channel_id, reply.seq, frame)
 
     def typing(self, typing: Typing) -> None:
         """Announce that the agent thinks, or has stopped thinking. The end of a turn follows the replies it gave."""
-        frame = encode_frame(attrs.evolve(typing, after=0))
         self._listeners.publish(typing)
+        frame = encode_frame(attrs.evolve(typing, after=0))
         for feed in self._routes.recipients(typing.channel.type, typing.channel.channel_id):
             feed.send_behind(typing.channel.channel_id, typing.after, frame)
 
     def progress(self, draft: Progress) -> None:
         """Show a reply while it is written."""
-        frame = encode_frame(draft)
         self._listeners.publish(draft)
+        frame = encode_frame(draft)
         for feed in self._routes.recipients(draft.channel.type, draft.channel.channel_id):
             feed.send_draft(draft.channel.channel_id, frame, is_withdrawal=draft.is_withdrawal)
 
@@ -129,8 +203,8 @@ class Hub:
 
     def approval(self, notice: ApprovalNotice) -> None:
         """Show owners a call that waits for them, or what became of it."""
-        frame = encode_frame(notice)
         self._listeners.publish(notice)
+        frame = encode_frame(notice)
         for feed in self._routes.all():
             if feed.is_owners(self._owners.now):
                 feed.show_state(_approval_name(notice), frame)

@@ -21,20 +21,18 @@ from typing import TypeAlias
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref, Reply
+from actors import Inbox, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
 from pegasus.gateway.accepting import accept_connections, failures_logged
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
 from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor, NewcomerPlace
-from pegasus.gateway.delivery import Hub, OpenApprovals, OpenTasks
-from pegasus.gateway.listeners import Listeners
+from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
 from pegasus.intake import Intake
-from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import TokenGrant
 from pegasus.protocol import GOING_AWAY
 from pegasus.settings import InForce
-from pegasus.storage import JournalMessage, StorageError, load_files
 
 GOODBYE_TIME = 2.0
 """Seconds that all clients together have to answer the close frame when the gateway stops."""
@@ -83,7 +81,7 @@ async def run_gateway(
         async for message in inbox:
             match message:
                 case DeliverReply(reply):
-                    await _deliver(hub, reply, intake.journal)
+                    await hub.deliver(reply)
                 case Typing():
                     hub.typing(message)
                 case Progress():
@@ -99,17 +97,6 @@ async def run_gateway(
         accepting.cancel()
         await server.close_all()
         nursery.cancel_scope.cancel()
-
-
-async def _deliver(hub: Hub, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
-    """Hand a reply with its files to the clients. If these cannot be read now, the clients' feeds read it from the journal again."""
-    try:
-        reply = await load_files(reply, journal)
-    except (ActorError, StorageError) as error:
-        _log.error("the files of a reply cannot be read", to=str(reply.channel.address), reason=str(error))
-        hub.catch_up()
-    else:
-        hub.deliver(reply)
 
 
 async def _accept_all(

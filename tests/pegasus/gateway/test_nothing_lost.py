@@ -83,7 +83,7 @@ class Here:
         if deed in ("say", "say twice"):
             message = self.journal.post(channel, "x")
             for _ in range(2 if deed == "say twice" else 1):
-                self.hub.deliver(message)
+                await self.hub.deliver(message)
         elif deed == "lose":
             self.journal.post(channel, "x")
             self.hub.catch_up()
