@@ -32,6 +32,7 @@ only and start from zero after a crash, because nothing but the text of /status 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -42,7 +43,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.intake import CONTROL_COMMANDS, Priority, command_of, describe_unknown, find_unknown
+from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
     AgentStatus,
@@ -51,15 +52,21 @@ from pegasus.main_agent.chat_commands import (
     MainAgentMessage,
     Stop,
     Withdraw,
-    describe_commands,
     help_text,
+    refuse_unknown,
     stop_text,
 )
 from pegasus.main_agent.consolidation import WindowKeeper
-from pegasus.main_agent.queue_items import AgentTurn, WithdrawnMessages, begins_session
-from pegasus.main_agent.replies import apologise, close_stopped_item, reply_key, reply_to_sender
+from pegasus.main_agent.queue_items import MOST_WITHDRAWN, AgentTurn
+from pegasus.main_agent.replies import apologise, begin_session, close_stopped_item, reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session import NextStep, Session, is_begun_by, opening_entry, stopped_thoughts, until_written
+from pegasus.main_agent.session import (
+    ItemProgress,
+    NextStep,
+    Session,
+    stopped_thoughts,
+    until_written,
+)
 from pegasus.main_agent.session_files import GLOBAL, chat_files
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
@@ -169,7 +176,8 @@ class _MainAgent:
     """Time on Trio's clock until which the control lane waits for all of them together. A second /stop that arrives while the
     work of the first one still runs gets no time of its own. Otherwise anybody could block the lane by repeating the command."""
 
-    _withdrawn: WithdrawnMessages = attrs.field(init=False, factory=WithdrawnMessages)
+    _withdrawn: deque[Withdraw] = attrs.field(init=False, factory=partial(deque, maxlen=MOST_WITHDRAWN))
+    """Messages whose senders do not wait for an answer any more."""
 
     def __attrs_post_init__(self) -> None:
         self._loop = ThinkLoop(self._session, self._services, self._journal, self._show)
@@ -219,7 +227,8 @@ class _MainAgent:
         self._session.replies = {}
         self._show_typing(item, active=True)
         try:
-            self._withdrawn.stop(turn)
+            if self._withdrawn:
+                turn.stop_if_withdrawn(self._withdrawn)
             with turn.scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn message is not begun
                 await self._work_on(item, turn)
@@ -236,7 +245,7 @@ class _MainAgent:
             self._show_typing(item, active=False)
 
     async def _work_on(self, item: Item, turn: AgentTurn) -> None:
-        """Do all that an item needs: an apology after too many crashes, /new, the refusal of a command, or the think loop.
+        """Do all that an item needs: an apology after too many crashes, a command, or the think loop.
 
         The attempts are checked only if the item still needs something. An item that was finished right before the last crash lacks
         only its `Done`, and an apology would contradict the reply that its sender has already received.
@@ -245,31 +254,32 @@ class _MainAgent:
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
             await self._loop.send_gathered(item)
-        elif begins_session(item):
-            if (
-                self._services.config.now.scope == "global"
-                and not sender_of(item.message, self._services.config.now.owners).is_owner
-            ):
-                await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
-            else:
-                await self._begin_session(item)
-        elif progress.next is NextStep.RECORD and (refusal := await self._refuse_unknown(item)):
-            await self._session.commit((), (reply_to_sender(item, refusal, COMMAND),))
-        else:
+        elif not await self._obey(item, progress):
             await self._loop.run(turn, progress)
 
-    async def _refuse_unknown(self, item: Item) -> str:
-        """Return the answer to a command that does not exist, "" for any other message. It does not enter the session."""
-        text, skills = item.message.text, self._services.toolset.now.skills
-        if not text.startswith("/") or item.message.is_internal:
-            return ""
-        known = {*CONTROL_COMMANDS, *describe_commands(self._answers)}
-        if not find_unknown(text, known):
-            return ""
-        if skills is not None:
-            known |= {f"/{skill.name}" for skill in await skills.by_people()}
-        name = find_unknown(text, known)
-        return describe_unknown(name, known) if name else ""
+    async def _obey(self, item: Item, progress: ItemProgress) -> bool:
+        """Carry out a command of the main lane, /new, or refuse one that does not exist. Return False for any other message.
+
+        What is refused does not enter the session.
+        """
+        if "/" not in item.message.text:
+            return False
+        if _begins_session(item):
+            config = self._services.config.now
+            if config.scope == "global" and not sender_of(item.message, config.owners).is_owner:
+                await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
+            else:
+                await begin_session(item, self._session, self._services.clock())
+            return True
+        if item.message.is_internal or progress.next is not NextStep.RECORD:
+            return False
+        skills = self._services.toolset.now.skills
+        refusal = await refuse_unknown(
+            item.message.text, self._answers, skills.by_people if skills is not None else None
+        )
+        if refusal:
+            await self._session.commit((), (reply_to_sender(item, refusal, COMMAND),))
+        return bool(refusal)
 
     async def _close_stopped(self, turn: AgentTurn) -> bool:
         """End the item that a /stop has cut short. Return False if it is to be worked on again.
@@ -279,28 +289,13 @@ class _MainAgent:
         """
         item = turn.item
         progress = self._session.progress(item.n, item.message.id)
-        if progress.next is NextStep.RECORD and not begins_session(item):
-            await self._loop.record(item, reads_attachments=False)
+        if progress.next is NextStep.RECORD and not _begins_session(item):
+            sender = sender_of(item.message, self._services.config.now.owners)
+            await self._loop.record(item, sender, reads_attachments=False)
         now, elsewhere = self._services.clock(), turn.stopped_elsewhere
         return await close_stopped_item(
             self._session, item, now, turn.stopped_by, turn.stop_facts, from_elsewhere=elsewhere
         )
-
-    async def _begin_session(self, item: Item) -> None:
-        """Carry out /new: archive the session and answer with the archive's name.
-
-        Called again after a crash, it finds in the first entry that this item has begun the session, and only answers. The answer has
-        an idempotency key, so it is sent once. An empty session is not archived.
-        """
-        now = self._services.clock()
-        answer = "This is a fresh conversation."
-        if not self._session.entries:
-            await self._session.commit((opening_entry(now, item, ""),), (reply_to_sender(item, answer, "new"),))
-            return
-        if not is_begun_by(self._session.entries, item.n, item.message.id):
-            archive = await self._session.restart(lambda archive: (opening_entry(now, item, archive),), now)
-            answer += f" The one before is kept in {self._session.files.file(archive)}."
-        await self._session.commit((), (reply_to_sender(item, answer, "new"),))
 
     # ------------------------------------------------------------------ control lane
 
@@ -386,9 +381,9 @@ class _MainAgent:
 
     def withdraw(self, message: Withdraw) -> None:
         """Carry out a Withdraw of the mailbox. Never waits: the main lane closes the turn."""
-        self._withdrawn.add(message)
+        self._withdrawn.append(message)
         if self._running is not None:
-            self._withdrawn.stop(self._running)
+            self._running.stop_if_withdrawn(self._withdrawn)
 
     def _may_stop(self, person: Principal | None, turn: AgentTurn) -> bool:
         """Return whether a /stop of this person ends a turn: an owner's ends any, a guest's that which is for the guest alone.
@@ -489,6 +484,11 @@ class _MainAgent:
         if self._announce is not None:
             with suppress(ActorError):
                 self._announce.tell_nowait(sign)
+
+
+def _begins_session(item: Item) -> bool:
+    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
+    return command_of(item.message.text) == "/new" and not item.message.is_internal
 
 
 def _set_aside(item: Item) -> str:

@@ -52,7 +52,6 @@ from pegasus.models import (
     find_calls,
 )
 from pegasus.observe import get_logger
-from pegasus.policy import sender_of
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, KnownAddresses
 
@@ -212,7 +211,7 @@ class ModelAsker:
         The session is compacted before the call if it is due, and after it if the provider says that it is too long, as often as
         that makes it smaller. If the window turns out to be small, the call is repeated with the lean prompt first. Raises ModelError.
         """
-        compactor, numbers = self._services.compactor, [item.n for item in thought.turn.items]
+        compactor, numbers = self._services.compactor, [item.n for item in (*thought.turn.earlier, thought.turn.item)]
         is_lean = self._has_small_window(thought.model)
         while True:
             request = self._request(thought.turn, manner, first, is_lean=is_lean)
@@ -255,8 +254,7 @@ class ModelAsker:
             turns = without_calls(turns)
         if first is not None:
             turns = with_nudge(turns, first, manner)
-        guest = sender_of(item.message, self._config.owners).guest
-        label = Label("default", item.message.channel, item.n, guest=guest)
+        label = Label("default", item.message.channel, item.n, guest=turn.principal.guest)
         return ModelRequest(prompt, turns, specs, label=label)
 
     def _model_for(self, wanted: str) -> LanguageModel:

@@ -17,7 +17,7 @@ the agent takes it from the journal, so that nothing is lost with a mailbox.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -33,8 +33,10 @@ from pegasus.identity import (
     format_persona,
     persona_view,
 )
+from pegasus.intake import CONTROL_COMMANDS, describe_unknown, find_unknown
 from pegasus.messages import Address, ChannelInfo
 from pegasus.policy import is_owner
+from pegasus.skills import Skill
 from pegasus.storage import StorageError
 
 PERSONA: Final = "/persona"
@@ -150,6 +152,22 @@ def describe_commands(answered: Collection[str]) -> dict[str, str]:
     answered: commands that functions of the composition root answer; those of the actor itself are always there.
     """
     return {command: text for command, text in _HELP.items() if command in _OWN or command in answered}
+
+
+async def refuse_unknown(
+    text: str, answered: Collection[str], skills: Callable[[], Awaitable[Iterable[Skill]]] | None
+) -> str:
+    """Return the answer to a command that does not exist, "" for any other message.
+
+    answered: as for `describe_commands`. skills: returns those that people may call; None: there are none.
+    """
+    known = {*CONTROL_COMMANDS, *describe_commands(answered)}
+    if not find_unknown(text, known):
+        return ""
+    if skills is not None:
+        known |= {f"/{skill.name}" for skill in await skills()}
+    name = find_unknown(text, known)
+    return describe_unknown(name, known) if name else ""
 
 
 def help_text(answered: Collection[str], skills: str = "") -> str:

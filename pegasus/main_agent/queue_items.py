@@ -22,7 +22,6 @@ task system sends it again. The item's id is made of the task and the number of 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Final
@@ -41,13 +40,13 @@ from pegasus.conversation import (
 )
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
-from pegasus.intake import Priority, command_of
+from pegasus.intake import Priority
 from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.main_agent.chat_prompt import NO_CHAT, ChatPrompt
-from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
-from pegasus.policy import ROLE, Principal, Role, sender_of
+from pegasus.policy import NOBODY, ROLE, Principal, Role, sender_of
 from pegasus.schedule import HEARTBEAT, QUIET_FAILURE, SCHEDULED
 from pegasus.storage import (
     UNDELIVERED_REPLY,
@@ -251,6 +250,8 @@ class AgentTurn:
     """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
     stopped_elsewhere: bool = False
     """True if the /stop came from another chat than the message."""
+    principal: Principal = NOBODY
+    """Person that the item is worked on for. The think loop decides it before each thought, by the settings that the thought sees."""
     prompt: ChatPrompt = NO_CHAT
     """End of the prompt. It stays the same for all thoughts of the turn."""
 
@@ -291,36 +292,18 @@ class AgentTurn:
         await self.ended.wait()
         return (thought,) if self.scope.cancelled_caught else ()
 
-    def join(self, item: Item) -> None:
-        """Go on with another item, which is recorded behind the others."""
+    def stop_if_withdrawn(self, withdrawn: Collection[Withdraw]) -> None:
+        """Cancel the work if nobody waits for any of its messages. withdrawn: messages that nobody waits for."""
+        unawaited = {(message.address, message.message_id) for message in withdrawn}
+        messages = [item.message for item in self.items]
+        if all((message.channel.address, message.id) in unawaited for message in messages):
+            self.stopped_by = self.stopped_by or f"the user ({messages[-1].channel.type})"
+            self.scope.cancel()
+
+    def join(self, item: Item, principal: Principal) -> None:
+        """Go on with another item, which is recorded behind the others. principal: person that it is worked on for."""
         self.earlier.append(self.item)
-        self.item = item
-
-
-class WithdrawnMessages:
-    """Messages whose senders do not wait for an answer any more; the last MOST_WITHDRAWN are remembered.
-
-    Example: `withdrawn.add(message)`, then `withdrawn.stop(turn)` for the turn that runs and for each that begins.
-    """
-
-    def __init__(self) -> None:
-        self._known: deque[tuple[Address, str]] = deque(maxlen=MOST_WITHDRAWN)
-
-    def add(self, message: Withdraw) -> None:
-        """Remember a message."""
-        self._known.append((message.address, message.message_id))
-
-    def stop(self, turn: AgentTurn) -> None:
-        """Cancel the work of a turn if nobody waits for any of its messages."""
-        messages = [item.message for item in turn.items]
-        if all((message.channel.address, message.id) in self._known for message in messages):
-            turn.stopped_by = turn.stopped_by or f"the user ({messages[-1].channel.type})"
-            turn.scope.cancel()
-
-
-def begins_session(item: Item) -> bool:
-    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
-    return command_of(item.message.text) == "/new" and not item.message.is_internal
+        self.item, self.principal = item, principal
 
 
 def _is_same_person(a: Principal, b: Principal) -> bool:

@@ -31,7 +31,7 @@ from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_cir
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
 from pegasus.main_agent.media_queue import SENT, files_sent_by
-from pegasus.main_agent.session import ItemProgress, NextStep, Session
+from pegasus.main_agent.session import ItemProgress, NextStep, Session, is_begun_by, opening_entry
 from pegasus.messages import Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
@@ -148,19 +148,29 @@ def media_paths(call: ToolCall) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in paths if isinstance(path, str) and path.strip()))
 
 
-def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, Post | str]:
-    """Return the posts that the reply calls want, by call id; at most `room` of them are valid.
+@attrs.frozen
+class WantedReply:
+    """A reply as a call wants it: `WantedReply(post, ("chart.png",))`."""
+
+    post: Post | str
+    """The post without its files, or why there is none, in words for the model."""
+    paths: tuple[str, ...]
+    """Paths of its files."""
+
+
+def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, WantedReply]:
+    """Return the replies that the calls want, by call id; at most `room` of them have a post.
 
     They are parsed before the thought is written, since posts and thought go into one durable step.
     """
-    parsed: dict[str, Post | str] = {}
+    parsed: dict[str, WantedReply] = {}
     for call in calls:
         if call.name == REPLY.name:
             post = parse_reply(call, item)
             if isinstance(post, Post):
                 post = post if room > 0 else _TOO_MANY_REPLIES
                 room -= 1
-            parsed[call.id] = post
+            parsed[call.id] = WantedReply(post, media_paths(call))
     return parsed
 
 
@@ -195,14 +205,14 @@ def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: st
     In the conversation of that message, the metadata has its beginning as well: only one of the clients there has sent it, and the
     others could not tell what is being answered. No other conversation is told.
     """
-    message = item.message
+    message, key = item.message, reply_key(item.n, purpose)
     metadata: dict[str, Json] = {} if message.is_internal else {"inReplyTo": message.id}
     given = Address(channel_type or message.channel.type, channel_id)
-    is_same = given.escaped == message.channel.address.escaped
+    is_same = given == message.channel.address or given.escaped == message.channel.address.escaped
     if metadata and is_same and (question := truncate(message.text[: 4 * QUESTION_LENGTH], QUESTION_LENGTH)):
         metadata["question"] = question
     return Post(
-        key=reply_key(item.n, purpose),
+        key=key,
         text=text,
         channel_id=channel_id,
         source=message.channel,
@@ -238,6 +248,16 @@ def reply_result(result: PostResult | str, only: Address | None = None) -> tuple
         if only in (None, address)
     )
     return f"Error: nothing was said: {result.reason}. Known channels: {known or 'none yet'}", True
+
+
+def reply_results(
+    replies: Mapping[str, Post | str], posted: Mapping[str, PostResult], only: Address | None = None
+) -> dict[str, tuple[str, bool]]:
+    """Return `reply_result` for each of these replies, by call id. posted: results of the journal for those that have a post."""
+    return {
+        call_id: reply_result(reply if isinstance(reply, str) else posted[call_id], only)
+        for call_id, reply in replies.items()
+    }
 
 
 # ------------------------------------------------------------------ endings
@@ -336,6 +356,22 @@ async def close_stopped_item(
     is_recorded = session.progress(item.n, item.message.id).next is not NextStep.RECORD
     await session.commit((*closing, note) if is_recorded else (), posts)
     return ends
+
+
+async def begin_session(item: Item, session: Session, now: int) -> None:
+    """Carry out the /new in an item: archive the session and answer with the archive's name.
+
+    Called again after a crash, it finds in the first entry that this item has begun the session, and only answers. The answer has
+    an idempotency key, so it is sent once. An empty session is not archived.
+    """
+    answer = "This is a fresh conversation."
+    if not session.entries:
+        await session.commit((opening_entry(now, item, ""),), (reply_to_sender(item, answer, "new"),))
+        return
+    if not is_begun_by(session.entries, item.n, item.message.id):
+        archive = await session.restart(lambda archive: (opening_entry(now, item, archive),), now)
+        answer += f" The one before is kept in {session.files.file(archive)}."
+    await session.commit((), (reply_to_sender(item, answer, "new"),))
 
 
 async def end_if_stuck(

@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
 from actors import ActorError, Ref
 from pegasus.conversation import new_fence
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.compaction import Compactor
 from pegasus.main_agent.consolidation import Consolidator
@@ -28,6 +29,11 @@ from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings, InForce, Settings
 from pegasus.tools import ToolContext, base_context
 from pegasus.wire import to_wire
+
+LONGEST_RESULT: Final = 70_000
+"""Characters of a tool's result: the body of the largest skill, and what JSON adds to it. The replay of a task may be megabytes."""
+SHORTEST_RESULT: Final = 4_000
+"""Characters that a result may have however small the model's window is."""
 
 CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[str]]]
 """By command ("/usage"), the function that answers it. It may raise StorageError, whose text is then the answer."""
@@ -94,6 +100,13 @@ class AgentServices:
     for_chat: Callable[[Address], AgentServices] | None = None
     """Returns the services for the agent of one chat: its model may be another one, and its compactor has the state of its session.
     None: all chats are served alike."""
+
+    def result_limit(self) -> int:
+        """Return the characters that a tool's result may have: LONGEST_RESULT, or about a quarter of the window if that is less."""
+        if self.compactor is None:
+            return LONGEST_RESULT
+        window = self.compactor.context_window("default")
+        return min(LONGEST_RESULT, max(SHORTEST_RESULT, window * CHARACTERS_PER_TOKEN // 4))
 
     def for_one_chat(self, chat: Address) -> AgentServices:
         """Return the services for the agent of one chat."""

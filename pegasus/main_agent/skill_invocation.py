@@ -143,8 +143,8 @@ class ActiveSkills:
         return call.name == USE_SKILL and bool(call.arguments.get("file")) and call.arguments.get("skill") in names
 
 
-def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> ActiveSkills:
-    """Return the skills in force after these entries, which are those of one queue item from its user entry on.
+def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> ActiveSkills | None:
+    """Return the skills in force after these entries, None if there are none. entries: of one queue item, from its user entry on.
 
     get: returns a skill by its name. A result of `use_skill` names no skill, so its call is looked up by the id: calls stand before
     their results. A skill that comes into force twice keeps its first place.
@@ -158,6 +158,8 @@ def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) 
         called.update({call.id: call.arguments.get("skill") for call in entry.calls if call.name == USE_SKILL})
         if isinstance(name, str):
             names[name] = None
+    if not names:
+        return None
     found = {name: get(name) for name in names}
     skills = tuple(skill for skill in found.values() if skill is not None)
     return ActiveSkills(skills, tuple(name for name, skill in found.items() if skill is None))

@@ -50,7 +50,6 @@ from pegasus.conversation import (
     surplus_note,
     with_unique_ids,
 )
-from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.intake import GROUP
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
@@ -61,16 +60,16 @@ from pegasus.main_agent.queue_items import AgentTurn, find_newer, internal_entry
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
     REPLY,
+    WantedReply,
     apologise,
     direct_reply,
     end_if_stuck,
     files_alone,
-    media_paths,
     model_failure,
     parse_replies,
     repeat_replies,
     reply_key,
-    reply_result,
+    reply_results,
     reply_to_sender,
 )
 from pegasus.main_agent.sent_files import FileSender
@@ -91,10 +90,6 @@ from pegasus.wire import encode_json
 
 _log = get_logger("main_agent")
 
-LONGEST_RESULT: Final = 70_000
-"""Characters of a tool's result: the body of the largest skill, and what JSON adds to it. The replay of a task may be megabytes."""
-SHORTEST_RESULT: Final = 4_000
-"""Characters that a result may have however small the model's window is."""
 NOTICES_TOGETHER: Final = 64
 """Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
 NOTICE: Final = "notice"
@@ -138,7 +133,7 @@ class ThinkLoop:
     def __attrs_post_init__(self) -> None:
         self._board = DraftBoard(self._show_draft)
         self._sender = FileSender(self._services, self._journal)
-        self._take_settings()
+        self._config, self._toolset = self._services.config.now, self._services.toolset.now
 
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do everything that the item of a turn still needs. Items that join it are added to the turn. progress: of the item.
@@ -155,35 +150,36 @@ class ThinkLoop:
         finally:
             self._board.withdraw()
 
-    def _take_settings(self) -> None:
-        """Work with the settings of this moment from now on."""
+    def _take_settings(self, turn: AgentTurn) -> None:
+        """Work with the settings of this moment from now on, also when they say with whose rights."""
         self._config, self._toolset = self._services.config.now, self._services.toolset.now
+        turn.principal = sender_of(turn.item.message, self._config.owners)
 
     async def _work_on(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do what `run` says, but leave drafts of a failed or cancelled answer where they are."""
         item, session, clock = turn.item, self._session, self._services.clock
-        self._take_settings()
+        self._take_settings(turn)
         if progress.next is not NextStep.RECORD:
             await repeat_replies(item, session)
         if progress.next is NextStep.NOTHING:
             await self.send_gathered(item)
             return
         await self._toolset.refresh()
-        skills, invocation, is_from_person = self._toolset.skills, None, not item.message.is_internal
-        if skills is not None and not progress.thoughts and is_from_person:
-            invocation = await skills.resolve(item.message.text)
+        message, skills, invocation = item.message, self._toolset.skills, None
+        if skills is not None and not progress.thoughts and "/" in message.text and not message.is_internal:
+            invocation = await skills.resolve(message.text)
         if progress.next is NextStep.RECORD:
-            await self.record(item, invocation)
+            await self.record(item, turn.principal, invocation)
         if skills is not None and invocation is not None and invocation.ends_item:
-            await skills.start(invocation, item, self._principal(item), session, clock())
+            await skills.start(invocation, item, turn.principal, session, clock())
             return
         if progress.next is NextStep.RECORD and invocation is None:
-            if not is_from_person:
+            if message.is_internal:
                 await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
             await self._take_along(turn, self._config.burst_cap, may_join)
         if (prompts := self._services.chat_prompts) is not None:
-            is_owner = self._principal(item).is_owner
-            turn.prompt = prompts.of(item.message.channel.address, session.entries, session.outside, is_owner=is_owner)
+            is_owner = turn.principal.is_owner
+            turn.prompt = prompts.of(message.channel.address, session.entries, session.outside, is_owner=is_owner)
         try:
             await self._think_until_done(turn)
         except ModelError as error:
@@ -203,7 +199,12 @@ class ThinkLoop:
             await session.commit((entry,), (files_alone(files, item, thoughts),))
 
     async def record(
-        self, item: Item, invocation: SkillInvocation | None = None, *, reads_attachments: bool = True
+        self,
+        item: Item,
+        principal: Principal,
+        invocation: SkillInvocation | None = None,
+        *,
+        reads_attachments: bool = True,
     ) -> None:
         """Write an item into the session for the first time; in a fresh session the index of memory stands before it.
 
@@ -213,8 +214,8 @@ class ThinkLoop:
         PDFs and recordings are read before, which may take as long as a model call; a /stop ends it, and the item is then recorded
         without (reads_attachments).
 
-        invocation: the skill that the message calls. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing
-        has happened.
+        principal: the person that it is worked on for. invocation: the skill that the message calls. While the disk refuses to write,
+        waits. Cancelled: it is recorded, or nothing has happened.
         """
         services, session, message, now = self._services, self._session, item.message, self._services.clock()
         index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
@@ -225,14 +226,13 @@ class ThinkLoop:
             if message.media:
                 readings: Mapping[int, Reading] = {}
                 if services.reader is not None and reads_attachments:
-                    guest = self._principal(item).guest
-                    label = Label("transcribe", message.channel, item.n, guest=guest)
-                    readings = await services.reader.read(message.media, _result_limit(services), label)
+                    label = Label("transcribe", message.channel, item.n, guest=principal.guest)
+                    readings = await services.reader.read(message.media, services.result_limit(), label)
                 keep = partial(keep_media, self._journal, message.media, session.pictures, readings)
                 media = await until_written(keep, "media")
             text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
             name_user = message.metadata.get(GROUP) is True or session.is_shared(message.channel)
-            is_guest = not self._principal(item).is_owner
+            is_guest = not principal.is_owner
             entry = user_entry(
                 item, now, text, media, session.fence, skill=skill, name_user=name_user, is_guest=is_guest
             )
@@ -240,23 +240,26 @@ class ThinkLoop:
         await session.add(*first, entry)
 
     async def _think_until_done(self, turn: AgentTurn) -> None:
-        """Think until nothing is left to think, or the limit is reached. Raises ModelError."""
+        """Think until nothing is left to think, or the limit is reached. Each thought sees one version of the settings.
+
+        Raises ModelError.
+        """
         session = self._session
         progress = session.progress(turn.item.n)
         while progress.next is NextStep.THINK:
-            self._take_settings()
-            config = self._config
+            config, item = self._config, turn.item
             asker = ModelAsker(session, self._services, config, self._toolset, self._journal, self._board)
-            item = turn.item
             if progress.thoughts and await end_if_stuck(
                 item, session, progress, config.max_thoughts, self._services.clock
             ):
                 return
             active = self._active_skills(progress.entries)
-            answer = await asker.ask(turn, active.model, config.max_replies - progress.replies)
+            model = active.model if active is not None else ""
+            answer = await asker.ask(turn, model, config.max_replies - progress.replies)
             if answer is not None:
-                await self._act_on(answer, item, progress, active)
+                await self._act_on(answer, turn, progress, active)
                 progress = session.progress(item.n)
+            self._take_settings(turn)
             if (
                 progress.next is NextStep.THINK
                 and config.when_busy != "followup"
@@ -266,17 +269,19 @@ class ThinkLoop:
 
     # ------------------------------------------------------------------ acting on an answer
 
-    async def _act_on(self, answer: ModelAnswer, item: Item, before: ItemProgress, active: ActiveSkills) -> None:
-        """Record a thought about an item and carry out its calls in order.
+    async def _act_on(
+        self, answer: ModelAnswer, turn: AgentTurn, before: ItemProgress, active: ActiveSkills | None
+    ) -> None:
+        """Record a thought about the item of a turn and carry out its calls in order.
 
-        before: progress of the item without this thought. active: the skills in force. A call that they do not allow is refused.
+        before: progress of the item without this thought. active: the skills in force, None for none. A call that they do not allow is
+        refused.
 
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
         session, config, now = self._session, self._config, self._services.clock()
-        response = answer.response
-        principal = self._principal(item)
+        response, item, principal = answer.response, turn.item, turn.principal
         notice = answer.notice if principal.is_owner else ""
         if answer.failure:
             await apologise(item, session, now, "\n\n".join(part for part in (answer.failure, notice) if part))
@@ -286,10 +291,8 @@ class ThinkLoop:
             return
         calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
         surplus = first_surplus(before.entries, calls)
-        replies = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
-        paths = {call.id: media_paths(call) for call in calls}
-        replies = {id: await self._permitted(reply, item, principal) for id, reply in replies.items()}
-        replies = {id: await self._with_files(reply, paths[id], item) for id, reply in replies.items()}
+        wanted = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
+        replies = {id: await self._prepare_reply(reply, item, principal) for id, reply in wanted.items()}
         posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
         files = session.media_queue.waiting(item.message.channel.address) if answer.spoken else ()
         if answer.spoken:
@@ -309,35 +312,38 @@ class ThinkLoop:
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
         is_told_all = config.scope == "global" or principal.is_owner
         only = None if is_told_all else item.message.channel.address
-        said = {
-            key: reply_result(reply if isinstance(reply, str) else posted[key], only) for key, reply in replies.items()
-        }
-        await self._carry_out(calls, surplus, said, item, principal, active)
+        said = reply_results(replies, posted, only)
+        await self._carry_out(calls, surplus, said, item, principal, active, now)
 
-    async def _permitted(self, reply: Post | str, item: Item, principal: Principal) -> Post | str:
-        """Return a reply, or why the policy does not allow it.
+    async def _prepare_reply(self, wanted: WantedReply, item: Item, principal: Principal) -> Post | str:
+        """Return the post of a reply with its files, which are kept by then, or why it is not sent."""
+        post = wanted.post
+        if not isinstance(post, Post):
+            return post
+        if refusal := await self._refuse_reply(post, item, principal):
+            return refusal
+        if not wanted.paths:
+            return post
+        files = await self._sender.keep(wanted.paths, item, post, self._session.outside)
+        return files if isinstance(files, str) else attrs.evolve(post, files=files)
+
+    async def _refuse_reply(self, post: Post, item: Item, principal: Principal) -> str:
+        """Return why the policy does not allow a reply, "" if it does.
 
         The policy is asked where a task has read text from outside and its notification leads to a reply in another conversation than
         the one that the task was asked for in: that sends out what the agent knows, and nobody has said so. It is not asked where the
         reply goes to an owner. People may ask to be answered elsewhere.
         """
         message = item.message
-        if isinstance(reply, str) or not message.is_internal or not parse_outside(message.metadata):
-            return reply
-        target = ChannelInfo(reply.channel_type or message.channel.type, reply.channel_id)
+        if not message.is_internal or not parse_outside(message.metadata):
+            return ""
+        target = ChannelInfo(post.channel_type or message.channel.type, post.channel_id)
         is_here = target.address.escaped == message.channel.address.escaped
         if is_here or is_owner(target, self._config.owners):
-            return reply
-        context = ToolContext(key=reply.key, principal=principal, origin=message.channel, outside=self._session.outside)
+            return ""
+        context = ToolContext(key=post.key, principal=principal, origin=message.channel, outside=self._session.outside)
         outcome = await self._toolset.executor.run(_ELSEWHERE, {}, context)
-        return outcome.content.removeprefix("Error: ") if outcome.failed else reply
-
-    async def _with_files(self, reply: Post | str, paths: Sequence[str], item: Item) -> Post | str:
-        """Return a reply with the files that it sends, which are kept by then, or why it is not sent."""
-        if isinstance(reply, str) or not paths:
-            return reply
-        files = await self._sender.keep(paths, item, reply, self._session.outside)
-        return files if isinstance(files, str) else attrs.evolve(reply, files=files)
+        return outcome.content.removeprefix("Error: ") if outcome.failed else ""
 
     async def _carry_out(
         self,
@@ -346,20 +352,22 @@ class ThinkLoop:
         said: Mapping[str, tuple[str, bool]],
         item: Item,
         principal: Principal,
-        active: ActiveSkills,
+        active: ActiveSkills | None,
+        now: int,
     ) -> None:
         """Run the calls of an answer in order and record their results.
 
         surplus: index of the first call that only repeats those before it; it and all behind it are not run. said: by call id, the
-        results of the replies, which were posted already; each has its content, and whether the call failed.
+        results of the replies, which were posted already; each has its content, and whether the call failed. now: wall clock of the
+        thought, ms.
         """
-        session, now, has_ended = self._session, self._services.clock(), False
+        session, has_ended = self._session, False
         for number, call in enumerate(calls):
             facts: dict[str, Json] = {}
             has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
             if number >= surplus or has_ended:
                 outcome = _refused(_REPEATED)
-            elif (refusal := active.refusal(call)) is not None:
+            elif active is not None and (refusal := active.refusal(call)) is not None:
                 outcome = _refused(refusal)
             elif call.id in said:
                 outcome = ToolOutcome(*said[call.id])
@@ -369,7 +377,8 @@ class ThinkLoop:
                 outcome = await self._run_call(call, item, principal)
                 now = self._services.clock()
             metadata: dict[str, Json] = {"error": True} if outcome.failed else facts
-            metadata |= fenced_metadata(outcome.outside, session.fence)
+            if outcome.outside:
+                metadata |= fenced_metadata(outcome.outside, session.fence)
             if outcome.pictures:
                 keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
                 metadata["media"] = list((await until_written(keep, "media")).refs)
@@ -394,10 +403,10 @@ class ThinkLoop:
         result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
         return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
 
-    def _active_skills(self, entries: Sequence[Entry]) -> ActiveSkills:
-        """Return the skills that are in force after these entries of an item."""
+    def _active_skills(self, entries: Sequence[Entry]) -> ActiveSkills | None:
+        """Return the skills that are in force after these entries of an item, None if there are none."""
         skills = self._toolset.skills
-        return ActiveSkills() if skills is None else active_skills(entries, skills.catalog.get)
+        return None if skills is None else active_skills(entries, skills.catalog.get)
 
     async def _run_call(self, call: ToolCall, item: Item, principal: Principal) -> ToolOutcome:
         """Run the tool of a call and return its outcome.
@@ -413,20 +422,15 @@ class ThinkLoop:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
             return _refused(f"there is no tool {call.name!r} here. There are: {known}")
         key = reply_key(item.n, call.id)
-        limit = _result_limit(self._services)
         context = ToolContext(
             key=key,
             principal=principal,
             user_id=channel.user_id,
             origin=channel,
-            max_result=limit,
+            max_result=self._services.result_limit(),
             outside=self._session.outside,
         )
         return await executor.run(tool, call.arguments, context)
-
-    def _principal(self, item: Item) -> Principal:
-        """Return the person that an item is worked on for. All messages of a turn are the same person's."""
-        return sender_of(item.message, self._config.owners)
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 
@@ -449,22 +453,15 @@ class ThinkLoop:
             taken = await self._journal.ask(Take, newer.n)
             if taken is None:
                 break
-            await self.record(taken)
-            turn.join(taken)
+            principal = sender_of(taken.message, self._config.owners)
+            await self.record(taken, principal)
+            turn.join(taken, principal)
         return len(turn.earlier) > before
 
 
 def _refused(why: str) -> ToolOutcome:
     """Return the outcome of a call that was not run."""
     return ToolOutcome(f"Error: {why}", failed=True)
-
-
-def _result_limit(services: AgentServices) -> int:
-    """Return the characters that a tool's result may have: LONGEST_RESULT, or about a quarter of the window if that is less."""
-    if services.compactor is None:
-        return LONGEST_RESULT
-    window = services.compactor.context_window("default")
-    return min(LONGEST_RESULT, max(SHORTEST_RESULT, window * CHARACTERS_PER_TOKEN // 4))
 
 
 def _thought_entry(

@@ -42,18 +42,18 @@ class Principal:
     role: Role
     channel: ChannelInfo | None = None
     """The channel that the work was asked for on, with the person's userId; None if nobody asked for it."""
+    is_owner: bool = attrs.field(init=False, eq=False, repr=False)
+    """True if the work may do what an owner may."""
+    guest: str = attrs.field(init=False, eq=False, repr=False)
+    """Name of the person for budgets, as "slack:U1"; "" for an owner, and for work of which nobody knows who asked for it."""
 
-    @property
-    def is_owner(self) -> bool:
-        """True if the work may do what an owner may."""
+    @is_owner.default
+    def _has_all_rights(self) -> bool:
         return self.role is Role.OWNER
 
-    @property
-    def guest(self) -> str:
-        """Name of the person for budgets, as "slack:U1"; "" for an owner, and for work of which nobody knows who asked for it."""
-        if self.is_owner or self.channel is None:
-            return ""
-        return self.channel.sender
+    @guest.default
+    def _name_for_budgets(self) -> str:
+        return "" if self.is_owner or self.channel is None else self.channel.sender
 
 
 NOBODY: Final = Principal(Role.GUEST)
