@@ -1,21 +1,27 @@
 """HTTP to a chat service: a client that follows no redirect, and errors as `ServiceDown`.
 
 A redirect is never followed, since the request that it asks for would carry the token to a host that somebody else may have chosen.
+
+**Connections.** A pool of httpx2 goes through all of its connections for each request, at its beginning and at its end, and asks the
+system about each idle one whether the other side has closed it. With the connections of an adapter that is a tenth of what a reply
+costs (`./scripts/bench doors`). So here each connection is a transport of its own, which serves one request at a time, and the one
+that was used last is taken first: it is the most likely to be open still, and only it is asked about.
 """
 
 from __future__ import annotations
 
 import logging
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import attrs
 import httpx2
+import trio
 
 from pegasus import __version__
 from pegasus.channels.refusals import ServiceDown
@@ -57,9 +63,14 @@ class ServiceHttp:
     Example: see `open_service_http`.
     """
 
-    def __init__(self, base_url: str, transport: httpx2.AsyncBaseTransport) -> None:
+    def __init__(self, base_url: str, connect: Callable[[], httpx2.AsyncBaseTransport], connections: int) -> None:
+        """Prepare. connect: returns a transport, which serves one request at a time. connections: at most; further requests wait."""
         self._base_url = base_url.rstrip("/")
-        self._transport = transport
+        self._connect = connect
+        self._places = trio.Semaphore(connections)
+        self._transports: list[httpx2.AsyncBaseTransport] = []
+        self._idle: list[httpx2.AsyncBaseTransport] = []
+        """Those that serve nothing, the one that was used last at the end."""
 
     async def __aenter__(self) -> ServiceHttp:
         """Return itself; connections are opened when they are needed."""
@@ -71,7 +82,8 @@ class ServiceHttp:
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._transport.aclose()
+        for transport in self._transports:
+            await transport.aclose()
 
     @asynccontextmanager
     async def stream(
@@ -95,12 +107,22 @@ class ServiceHttp:
             fields["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
         limits = {"connect": CONNECT_TIMEOUT, "read": timeout, "write": timeout, "pool": None}
         request = httpx2.Request(method, _parse_address(url), headers=fields, extensions={"timeout": limits}, **body)
-        response = await self._transport.handle_async_request(request)
-        response.request = request
-        try:
-            yield response
-        finally:
-            await response.aclose()
+        async with self._places:
+            transport = self._idle.pop() if self._idle else self._add_transport()
+            try:
+                response = await transport.handle_async_request(request)
+                response.request = request
+                try:
+                    yield response
+                finally:
+                    await response.aclose()
+            finally:
+                self._idle.append(transport)
+
+    def _add_transport(self) -> httpx2.AsyncBaseTransport:
+        transport = self._connect()
+        self._transports.append(transport)
+        return transport
 
 
 @lru_cache(maxsize=64)
@@ -121,11 +143,15 @@ def open_service_http(
         async with open_service_http("https://api.telegram.org") as http:
             response = await request(http, "POST", "/bot…/getMe")
     """
-    if transport is None:
-        limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-        is_plain = base_url.startswith("http://")  # then the certificates of the system need not be read, some 20 ms
-        transport = httpx2.AsyncHTTPTransport(verify=not is_plain, limits=limits, proxy=_proxy_for(base_url))
-    return ServiceHttp(base_url, transport)
+    if transport is not None:
+        return ServiceHttp(base_url, lambda: transport, connections)
+    limits = httpx2.Limits(
+        max_connections=2, max_keepalive_connections=2
+    )  # the other one is for the host of the service's files
+    is_plain = base_url.startswith("http://")  # then the certificates of the system need not be read, some 20 ms
+    context = httpx2.create_ssl_context(verify=not is_plain)
+    connect = partial(httpx2.AsyncHTTPTransport, verify=context, limits=limits, proxy=_proxy_for(base_url))
+    return ServiceHttp(base_url, connect, connections)
 
 
 def _proxy_for(base_url: str) -> str | None:
