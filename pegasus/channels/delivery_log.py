@@ -7,11 +7,16 @@
                                                                  behind a space, what the adapter must know about it
     {"key":"approval/a-7f3k","value":{…}}                        anything that an adapter wants to find again
 
-A line is on disk before the next piece is sent. So a crash repeats at most the one piece whose acknowledgement was not recorded yet:
-not a long reply from its beginning, and not a reply whose acknowledgement the journal had not written yet.
+The line of a piece is on disk before the next piece is sent. So a crash repeats at most the one piece whose acknowledgement was not
+recorded yet: not a long reply from its beginning, and not a reply whose acknowledgement the journal had not written yet.
 
 Each attempt is on disk before it is made, so that a process that finds one knows that the message may be there (`attempts`). A draft
 that may be shown counts as an attempt.
+
+**One writer.** A task of the adapter (`write_all`) writes all lines that were added meanwhile as one request. So conversations share
+their writes, and the file has the lines in the order in which they were added. Where a piece has its attempt on disk nobody needs to
+wait for its line: that of the next attempt comes behind it, and is waited for. A reply is acknowledged when the lines of its pieces
+are on disk, since the journal forgets it then.
 
 The file is `channels/<type>.jsonl` below data/, written by the journal. What is over is dropped when the file is rewritten: at a
 start, and when it has got long.
@@ -19,15 +24,16 @@ start, and when it has got long.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import attrs
 import trio
 
-from actors import Ref
-from pegasus.messages import Json, OutboundMessage
+from actors import ActorError, Ref
+from pegasus.messages import Address, Json, OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import Acknowledge, Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import Line, encode_line, scan_lines
 
 LONGEST: Final = 5_000
@@ -37,7 +43,9 @@ KEPT_REPLIES: Final = 1_000
 KEPT_FACTS: Final = 1_000
 """Facts of the adapter that are kept, the newest."""
 RETRY_DELAY: Final = 2.0
-"""Seconds until a line that the disk has refused is offered again."""
+"""Seconds until lines that the disk has refused are offered again."""
+STOP_TIME: Final = 1.0
+"""Seconds in which a writer that is stopped may write what was added."""
 UNSURE: Final = "?"
 """Begins what stands in place of the message id of a draft that the service was asked to show, before it is known whether it does."""
 UNCONFIRMED: Final = "unconfirmed"
@@ -81,8 +89,10 @@ class DeliveryLog:
 
         log = DeliveryLog("telegram")
         await log.load(journal)
-        await log.add_piece(reply, part=0, of=2, id="8121")
+        nursery.start_soon(log.write_all)
+        await log.add_piece(reply, part=0, of=1, id="8121")
         log.ids_of(reply)      # ["8121"]
+        log.acknowledge(reply)
     """
 
     def __init__(self, type: str) -> None:
@@ -98,6 +108,18 @@ class DeliveryLog:
         self._facts: dict[str, Json] = {}
         self._lines = 0
         """Lines in the file."""
+        self._unwritten: list[bytes] = []
+        """Lines that are not known to be on disk."""
+        self._delivered: dict[Address, int] = {}
+        """Replies that are acknowledged when these lines are on disk: by address, the seq of the last one."""
+        self._added = self._written = 0
+        """Lines that were added in this process, and how many of them are on disk."""
+        self._wanted = trio.Event()
+        """Set when there is something for the writer."""
+        self._progress = trio.Event()
+        """Set, and replaced, when lines have reached the disk."""
+        self._has_writer = False
+        self._writing = trio.Lock()
 
     async def load(self, journal: Ref[JournalMessage]) -> None:
         """Read the file and write to this journal from now on. Raises StorageError, ActorError.
@@ -148,13 +170,21 @@ class DeliveryLog:
         return known.ids[-1] if known is not None and known.ids else ""
 
     async def add_piece(self, reply: OutboundMessage, *, part: int, of: int, id: str) -> None:
-        """Record that the service has taken a piece. Returns when it is on disk, which may take as long as a full disk is full.
+        """Record that the service has taken a piece. Returns at once if the attempt is on disk, otherwise when the record is.
 
-        It counts at once in this process, so that a restart of the actor does not repeat it.
+        That may take as long as a full disk is full. In this process it counts at once: a restart of the actor does not repeat it.
         """
         channel_id = reply.channel.channel_id
+        has_attempt = self._attempts_for(reply, part) is not None
         self._note_piece(channel_id, reply.seq, part, of, id)
-        await self._write({"channelId": channel_id, "seq": reply.seq, "part": part, "of": of, "id": id})
+        self._add({"channelId": channel_id, "seq": reply.seq, "part": part, "of": of, "id": id})
+        if not has_attempt:
+            await self.written()
+
+    def acknowledge(self, reply: OutboundMessage) -> None:
+        """Acknowledge a reply, and those before it, when everything that was added is on disk."""
+        self._delivered[reply.channel.address] = reply.seq
+        self._wanted.set()
 
     def _note_piece(self, channel_id: str, seq: int, part: int, of: int, id: str) -> None:
         self._attempts.pop(channel_id, None)
@@ -186,7 +216,7 @@ class DeliveryLog:
         return known if known is not None and (known.seq, known.part) == (reply.seq, part) else None
 
     async def set_attempts(self, reply: OutboundMessage, part: int, count: int, mark: str = "") -> None:
-        """Record how often the service was asked to take a piece. Returns when it is on disk, as `add_piece` does.
+        """Record how often the service was asked to take a piece. Returns when it is on disk, and all that was added before.
 
         mark: by which the service can be asked for the message.
         """
@@ -243,31 +273,82 @@ class DeliveryLog:
 
     # ------------------------------------------------------------------ the file
 
+    async def write_all(self) -> None:
+        """Write what is added until cancelled, and then what is left. Raises ActorError."""
+        self._has_writer = True
+        try:
+            while True:
+                await self._wanted.wait()
+                await self._write_lines()
+        finally:
+            self._has_writer = False
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + STOP_TIME), suppress(ActorError):
+                await self._write_lines()
+
+    async def written(self) -> None:
+        """Wait until everything that was added is on disk. While there is no writer it is written here. Raises ActorError."""
+        goal = self._added
+        while self._written < goal and self._journal is not None:
+            if self._has_writer:
+                await self._progress.wait()
+            else:
+                await self._write_lines()
+
+    def _add(self, record: dict[str, Json]) -> None:
+        """Add a line."""
+        self._unwritten.append(encode_line(record))
+        self._added += 1
+        self._wanted.set()
+
     async def _write(self, record: dict[str, Json]) -> None:
-        """Append a line, trying again while the disk refuses. Raises ActorError."""
-        if self._journal is None:
-            return
+        """Add a line, and wait until it is on disk."""
+        self._add(record)
+        await self.written()
+
+    async def _write_lines(self) -> None:
+        """Write what was added, and acknowledge what is delivered by that.
+
+        Cancelled, or with ActorError, it is left for the next time. It may be on disk then: lines that are there twice, in the same
+        order, say the same.
+        """
+        async with self._writing:
+            self._wanted = trio.Event()
+            lines, delivered = self._unwritten.copy(), list(self._delivered.items())
+            if lines:
+                await self._append(lines)
+                del self._unwritten[: len(lines)]
+                self._written += len(lines)
+                self._progress.set()
+                self._progress = trio.Event()
+            for address, seq in delivered:
+                await self._journal_ref.tell(Acknowledge(address, seq))
+                if self._delivered[address] == seq:
+                    del self._delivered[address]
+
+    async def _append(self, lines: list[bytes]) -> None:
+        """Append lines to the file, trying again while the disk refuses, and rewrite it if it has got long."""
         while True:
             try:
-                await self._journal.ask(Commit, ((self._path, encode_line(record)),))
+                await self._journal_ref.ask(Commit, ((self._path, b"".join(lines)),))
                 break
             except StorageError as error:
                 _log.error("what a service has taken cannot be recorded", error=str(error))
                 await trio.sleep(RETRY_DELAY)
-        self._lines += 1
+        self._lines += len(lines)
         if self._lines > LONGEST:
             try:
                 await self._rewrite()
             except StorageError as error:
                 _log.error("the delivery log cannot be rewritten", error=str(error))
 
-    async def _rewrite(self) -> None:
-        """Write what still counts. Raises StorageError, ActorError.
-
-        Nobody else writes the file between the two steps here: there is no checkpoint between taking the content and asking for it.
-        """
+    @property
+    def _journal_ref(self) -> Ref[JournalMessage]:
         if self._journal is None:
-            return
+            raise RuntimeError("load comes first")
+        return self._journal
+
+    async def _rewrite(self) -> None:
+        """Write what still counts, lines that were added meanwhile included. Raises StorageError, ActorError."""
         complete = [channel_id for channel_id, reply in self._replies.items() if reply.is_complete]
         for channel_id in complete[:-KEPT_REPLIES]:
             del self._replies[channel_id]
@@ -282,7 +363,7 @@ class DeliveryLog:
         records += [{"channelId": channel_id, "draft": id} for channel_id, id in self._drafts.items()]
         records += [{"key": key, "value": value} for key, value in self._facts.items()]
         self._lines = len(records)
-        await self._journal.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
+        await self._journal_ref.ask(ReplaceFile, self._path, b"".join(map(encode_line, records)))
 
 
 def _attempts_record(channel_id: str, attempts: Attempts) -> dict[str, Json]:

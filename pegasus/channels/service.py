@@ -8,7 +8,7 @@ slow, full or blocked, so here each conversation has a queue and a task of its o
   MOST_CALLS places.
 * **Nothing lost, hardly anything twice.** What the service has taken is on disk (`DeliveryLog`) before the next piece is sent, and a
   reply is acknowledged when all its pieces are. A crash repeats at most the piece whose acknowledgement was not recorded; what each
-  service does about that one is in its `send`.
+  service does about that one is in its `send`. All conversations share the writes.
 * **Bounded memory.** A queue holds MOST_QUEUED replies. The others wait in the journal's outbox and are read when there is room.
 
 What a service says instead of yes has one of four kinds (`refusals`), each handled here:
@@ -80,8 +80,6 @@ DRAFT_PAUSE: Final = 1.0
 """Seconds between two states of a draft."""
 SIGN_TIMEOUT: Final = 10.0
 """Seconds that showing a draft or a typing sign may take. It is not tried again."""
-LONGEST_TYPING: Final = 900.0
-"""Seconds after which a typing sign is not repeated any more, whether its end was announced or not."""
 STOP_GRACE: Final = 2.0
 """Seconds that calls under way may take when the adapter is stopped."""
 RETRY_DELAY: Final = 2.0
@@ -221,6 +219,7 @@ class ServiceAdapter(Adapter):
         self._calls = trio.CapacityLimiter(MOST_CALLS)
         await self.log.load(journal)
         async with self.connection(), trio.open_nursery() as nursery:
+            nursery.start_soon(self.log.write_all)
             nursery.start_soon(self._listen)
             await self._catch_up_all(journal, nursery)
             async for message in inbox:
@@ -297,11 +296,7 @@ class ServiceAdapter(Adapter):
                 known.typing = None
             return
         conversation = self._conversation(sign.channel.channel_id, journal, nursery)
-        if isinstance(sign, Progress):
-            conversation.draft = sign
-        else:
-            conversation.typing = sign
-            conversation.typing_since = conversation.typing_due = trio.current_time()
+        conversation.note_sign(sign)
         conversation.woken.set()
 
     async def _serve_conversation(self, conversation: OutgoingChat, journal: Ref[JournalMessage]) -> None:
@@ -313,21 +308,22 @@ class ServiceAdapter(Adapter):
                 conversation.waiting.popleft()
             elif conversation.is_behind:
                 await self._read_waiting(conversation, journal)
-            elif (due := self._next_sign(conversation)) is None:
+            elif (due := conversation.sign_due()) is None:
                 # Limits outlive what they were told for.
                 due = max(conversation.quiet_until, conversation.next_draft)
                 if due <= trio.current_time():
                     del self._conversations[conversation.channel_id]
                     return
                 await _wait(conversation.woken, due)
-            elif due <= trio.current_time():
+            elif max(due, self._quiet_until) <= trio.current_time():
                 await self._show_next(conversation)
             else:
-                await _wait(conversation.woken, due)
+                await _wait(conversation.woken, max(due, self._quiet_until))
 
     async def _read_waiting(self, conversation: OutgoingChat, journal: Ref[JournalMessage]) -> None:
         """Read the next replies of a conversation from the journal. What was delivered before is acknowledged by that."""
         channel_id = conversation.channel_id
+        await self.log.written()
         conversation.is_behind = False
         delivered = self._delivered.get(channel_id)
         after = ((channel_id, delivered),) if delivered else ()
@@ -420,7 +416,12 @@ class ServiceAdapter(Adapter):
                 return
             await trio.sleep_until(until)
 
+    async def confirm(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+        """Acknowledge a delivered reply when that is on record."""
+        self.log.acknowledge(reply)
+
     async def _report(self, reply: OutboundMessage, reason: str, journal: Ref[JournalMessage]) -> None:
+        await self.log.written()  # since the report acknowledges the replies before it, too
         while True:
             try:
                 return await report_undelivered(journal, reply, reason)
@@ -429,28 +430,15 @@ class ServiceAdapter(Adapter):
 
     # ---------------------------------------------------------------- signs
 
-    def _next_sign(self, conversation: OutgoingChat) -> float | None:
-        """Return Trio's clock at which something is to be shown, None if there is nothing."""
-        due = [conversation.typing_due] if conversation.typing is not None else []
-        if conversation.draft is not None:
-            due.append(0.0 if conversation.draft.is_withdrawal else conversation.next_draft)
-        return max(min(due), conversation.quiet_until, self._quiet_until) if due else None
-
     async def _show_next(self, conversation: OutgoingChat) -> None:
         """Show a draft or the typing sign, once. What fails is left out: it is not worth holding up a reply."""
-        now = trio.current_time()
-        draft, conversation.draft = conversation.draft, None
+        sign = conversation.take_sign(self.draft_pause(conversation.channel_id), self.typing_pause)
         try:
             with trio.move_on_after(SIGN_TIMEOUT):
-                if draft is not None:
-                    conversation.next_draft = now + self.draft_pause(conversation.channel_id)
-                    await self.show_draft(draft)
-                elif (typing := conversation.typing) is not None:
-                    conversation.typing_due = now + self.typing_pause
-                    if now - conversation.typing_since > LONGEST_TYPING:
-                        conversation.typing = None
-                        return
-                    await self.show_typing(typing)
+                if isinstance(sign, Progress):
+                    await self.show_draft(sign)
+                elif sign is not None:
+                    await self.show_typing(sign)
         except RateLimited as limit:
             self._obey(conversation.channel_id, limit)
         except ReplyRefused as error:
