@@ -4,7 +4,7 @@ Everything here is a function of its arguments, so a test says what the time is.
 
 Cron expressions have five fields (minute, hour, day of month, month, day of week; a sixth in front counts seconds) and are read
 by cronsim, which behaves as Debian's cron does when clocks are set for daylight saving: a time that does not exist on that day comes
-an hour later, and one that exists twice comes once.
+at the end of the gap (02:30 at 03:00), and one that exists twice comes once.
 """
 
 from __future__ import annotations

@@ -14,13 +14,17 @@ Work that must see one version of the settings from its beginning to its end, as
 `replace` is the one way to change them. It knows for every key whether somebody follows it:
 
 * a key that is declared with `restart=True` keeps its value until the next start;
-* a key that somebody follows takes effect at once;
-* a key that nobody follows is reported as one that needs a restart, so that the answer is true whatever is forgotten.
+* a key under a prefix that somebody follows takes effect at once;
+* a key that nobody follows is reported as one that needs a restart.
 
-Order of a replacement: first everything that may fail (files that are read in a thread, functions of the settings, guards such as the
-models), and a failure leaves the old settings in force as a whole; then, without a checkpoint, all handles change; then the actions
-run, which start what takes time (a channel, a server of tools). So nobody sees one key of the new settings beside another one of the
-old, and a cancel never leaves half of a change.
+A prefix such as "agent." covers keys that are declared later, too. That each declared key is also read somewhere is the matter of
+a test.
+
+Order of a replacement: first files are read in a thread, which may take time and fail. Then, without a checkpoint, the functions
+of the settings make the values of all handles in the order in which these were made, so that a later one may ask an earlier one,
+and the guard (the models) takes or refuses the settings; if one of them raises, all handles get their old values back. Last come
+the actions, which start what takes time (a channel, a server of tools). So nobody sees one key of the new settings beside another
+one of the old, a failure leaves the old settings in force as a whole, and a cancel never leaves half of a change.
 """
 
 from __future__ import annotations

@@ -229,7 +229,7 @@ class Post:
     """A reply to be put in the outbox, as part of a `Commit`."""
 
     key: str
-    """Idempotency key (session and tool call id). The same key gets the same reply, however often it is posted."""
+    """Idempotency key (queue item and tool call id). The same key gets the same reply, however often it is posted."""
     text: str
     """Text of the reply."""
     channel_id: str
