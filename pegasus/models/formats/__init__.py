@@ -4,8 +4,7 @@
     framing.py          events and lines of a streamed answer
     pictures.py         which pictures are sent, and what a model is told about the others
     anthropic.py        Anthropic's Messages; claude_thinking.py: thinking of each Claude
-    chat.py             OpenAI's Chat Completions, which many servers speak: requests
-    chat_assembler.py   its answers, read leniently
+    chat.py             OpenAI's Chat Completions, which many servers speak
     chat_dialects.py    what single services want otherwise
     responses.py        OpenAI's Responses
     ollama.py           Ollama's own API

@@ -119,7 +119,8 @@ class AnthropicWire(WireFormat):
 
     def count_body(self, request: ModelRequest) -> bytes:
         """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
-        return self.encode(self._prompt(self.restrict(request)), request.turns)
+        restricted, messages = self.restrict(request), self.translate(request.turns)
+        return self.encode(self._prompt(restricted), request.turns, messages)
 
     def _prompt(self, request: ModelRequest) -> dict[str, Json]:
         """Return the fields that the prompt is made of, without the turns."""
@@ -265,11 +266,12 @@ class MessageAssembler(AnswerAssembler):
         elif kind == "tool_use":
             block["number"] = self._calls
             self._calls += 1
-            self.stream(CallBegun(block["number"], self.own_name(str(block["name"]))))
+            name = str(block["name"])
+            self.pieces.append(CallBegun(block["number"], self.names.get(name, name)))
             if block.get("input"):
-                self.stream(CallPiece(block["number"], encode_json(block["input"]).decode()))
+                self.pieces.append(CallPiece(block["number"], encode_json(block["input"]).decode()))
         elif kind in THINKING:
-            self.stream(ReasoningPiece(str(block.get("thinking", ""))))
+            self.pieces.append(ReasoningPiece(str(block.get("thinking", ""))))
 
     def _extend(self, block: dict[str, Any], delta: Any) -> None:
         """Take a piece of a block."""
@@ -277,16 +279,16 @@ class MessageAssembler(AnswerAssembler):
         if kind == "text_delta":
             block["pieces"].append(delta["text"])
             if block.get("streaming"):
-                self.stream(TextPiece(delta["text"]))
+                self.pieces.append(TextPiece(delta["text"]))
             else:
                 self._start_streaming(block)
         elif kind == "input_json_delta":
             block["pieces"].append(delta["partial_json"])
             if "number" in block:
-                self.stream(CallPiece(block["number"], delta["partial_json"]))
+                self.pieces.append(CallPiece(block["number"], delta["partial_json"]))
         elif kind == "thinking_delta":
             block["pieces"].append(delta["thinking"])
-            self.stream(ReasoningPiece(delta["thinking"]))
+            self.pieces.append(ReasoningPiece(delta["thinking"]))
         elif kind == "signature_delta":
             block["signature_pieces"].append(delta["signature"])
 
@@ -295,7 +297,7 @@ class MessageAssembler(AnswerAssembler):
         text = _text_of(block)
         if text.strip():
             block["streaming"] = True
-            self.stream(TextPiece(text))
+            self.pieces.append(TextPiece(text))
 
     def _count(self, usage: Any) -> None:
         """Merge usage numbers. They are cumulative: a later number replaces an earlier one, null changes nothing."""

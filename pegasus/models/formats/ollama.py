@@ -37,12 +37,12 @@ from pegasus.models.base import (
     Usage,
     UserTurn,
 )
+from pegasus.models.formats.chat import function_tool
 from pegasus.models.formats.framing import LineDecoder
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
     WireFormat,
     encode_json,
-    function_tool,
     stop_reason,
     token_count,
 )
@@ -184,10 +184,10 @@ class OllamaAssembler(AnswerAssembler):
         message = event.get("message") or {}
         if thought := message.get("thinking"):
             self._thoughts.append(thought)
-            self.stream(ReasoningPiece(thought))
+            self.pieces.append(ReasoningPiece(thought))
         if text := message.get("content"):
             self._pieces.append(text)
-            self.stream(TextPiece(text))
+            self.pieces.append(TextPiece(text))
         for call in message.get("tool_calls") or ():
             self._take_call(call)
         if event.get("done"):
@@ -206,9 +206,11 @@ class OllamaAssembler(AnswerAssembler):
         name, arguments = str(function["name"]), function.get("arguments")
         number = len(self._calls)
         self._calls.append((str(call.get("id") or ""), name, arguments))
-        self.stream(CallBegun(number, self.own_name(name)))
+        self.pieces.append(CallBegun(number, self.names.get(name, name)))
         if arguments:
-            self.stream(CallPiece(number, arguments if isinstance(arguments, str) else encode_json(arguments).decode()))
+            self.pieces.append(
+                CallPiece(number, arguments if isinstance(arguments, str) else encode_json(arguments).decode())
+            )
 
     def response(self) -> ModelResponse:
         """Return the answer. Only valid when `complete`."""

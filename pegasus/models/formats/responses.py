@@ -274,9 +274,10 @@ class ResponseAssembler(AnswerAssembler):
         if item.kind == "function_call":
             item.number = self._calls
             self._calls += 1
-            self.stream(CallBegun(item.number, self.own_name(str(fields["name"]))))
+            name = str(fields["name"])
+            self.pieces.append(CallBegun(item.number, self.names.get(name, name)))
         elif item.kind == "reasoning":
-            self.stream(ReasoningPiece(""))
+            self.pieces.append(ReasoningPiece(""))
         return item
 
     def _extend(self, index: int, piece: str) -> None:
@@ -284,11 +285,11 @@ class ResponseAssembler(AnswerAssembler):
         item = self._items[index]
         item.pieces.append(piece)
         if item.kind == "function_call":
-            self.stream(CallPiece(item.number, piece))
+            self.pieces.append(CallPiece(item.number, piece))
         elif item.kind == "reasoning":
-            self.stream(ReasoningPiece(piece))
+            self.pieces.append(ReasoningPiece(piece))
         elif item.kind == "message":
-            self.stream(TextPiece(piece))
+            self.pieces.append(TextPiece(piece))
 
     def _close(self, index: int, fields: Any) -> None:
         """End an item. What no piece has brought is streamed as one piece."""

@@ -1,9 +1,9 @@
 """Base classes of a provider's wire format, and the pieces that all wire formats share.
 
 A wire format translates between the values of `base.py` and one HTTP API. It does no I/O: `HttpModel` sends the bytes of `body`,
-feeds what comes back to an `AnswerAssembler`, and asks `adapt` what to make of a refusal. To add a provider with an API of its
-own, write a subclass of `WireFormat` and one of `AnswerAssembler` in a new file and name the first in `PROVIDERS` of
-`providers/accounts.py`; `chat.py` is a good model. Two rules hold for every format:
+feeds what comes back to an `AnswerAssembler`, takes the pieces of the answer from there, and asks `adapt` what to make of a refusal.
+To add a provider with an API of its own, write a subclass of `WireFormat` and one of `AnswerAssembler` in a new file and name the
+first in `PROVIDERS` of `providers/accounts.py`; `chat.py` is a good model. Two rules hold for every format:
 
 * `body` is a pure function of the request and of what `adapt` has learned. The conversation stands at the end of the body, so the
   next request of the same conversation begins with the same bytes, and the provider finds them in its prompt cache.
@@ -22,6 +22,7 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping
+from functools import cached_property
 from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -34,10 +35,9 @@ from pegasus.models.base import (
     CallOptions,
     ModelRequest,
     ModelResponse,
-    OnPiece,
+    StreamPiece,
     ToolCall,
     ToolResult,
-    ToolSpec,
     Turn,
     UserTurn,
 )
@@ -81,7 +81,8 @@ class WireFormat(ABC):
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the request as JSON."""
-        return self.encode(self.add_options(self.head(self.restrict(request)), request.options), request.turns)
+        restricted, messages = self.restrict(request), self.translate(request.turns)
+        return self.encode(self.add_options(self.head(restricted), request.options), request.turns, messages)
 
     def add_options(self, head: dict[str, Json], options: CallOptions) -> dict[str, Json]:
         """Return the head with the temperature and the additional fields of the settings. Its last field stays the last one."""
@@ -99,19 +100,27 @@ class WireFormat(ABC):
         )
         return attrs.evolve(request, tools=tools, max_tokens=min(request.max_tokens, self._longest_answer))
 
-    def encode(self, head: dict[str, Json], turns: tuple[Turn, ...]) -> bytes:
-        """Return the head as JSON, with the messages of the turns at the end of its list. The last message may be marked.
-
-        A fragment is the JSON of messages without the brackets of their list.
-        """
+    def translate(self, turns: tuple[Turn, ...]) -> list[tuple[Turn, list[Json]]]:
+        """Return the turns that were not sent before, and the last one in any case, with their messages."""
         *earlier, last = turns
-        new = [turn for turn in earlier if turn not in self._encoded]
-        prepared = [self._prepare(turn) for turn in (*new, last)]
-        *translated, newest = [
+        new = [*(turn for turn in earlier if turn not in self._encoded), last]
+        prepared = [self._prepare(turn) for turn in new]
+        messages = [
             self.assistant_messages(turn) if isinstance(turn, AssistantTurn) else self.user_messages(turn)
             for turn in prepared
         ]
-        for turn, messages in zip(new, translated, strict=True):
+        return list(zip(new, messages, strict=True))
+
+    def encode(
+        self, head: dict[str, Json], turns: tuple[Turn, ...], translated: list[tuple[Turn, list[Json]]]
+    ) -> bytes:
+        """Return the head as JSON, with the messages of the turns at the end of its list. The last message may be marked.
+
+        A fragment is the JSON of messages without the brackets of their list. translated: what `translate` has returned.
+        """
+        *earlier, _ = turns
+        *new, (_, newest) = translated
+        for turn, messages in new:
             self._encoded[turn] = encode_json(messages)[1:-1]
         newest[-1] = self.mark_last(newest[-1], head)
         fragments = [*map(self._encoded.__getitem__, earlier), encode_json(newest)[1:-1]]
@@ -197,23 +206,21 @@ class WireFormat(ABC):
 
 
 class AnswerAssembler(ABC):
-    """Collector of the events of one streamed answer. It streams its pieces to the request's `on_piece`.
+    """Collector of the events of one streamed answer: of its pieces at once, and of the whole in the end.
 
     The data comes from outside. Malformed data may raise KeyError, IndexError, TypeError, AttributeError or ValueError from any
     method; the caller turns these into a ModelError of kind "protocol".
     """
 
     def __init__(self, request: ModelRequest) -> None:
-        self.stream: OnPiece = request.on_piece or (lambda piece: None)
-        """Passes a piece of the answer on to whoever listens."""
-        self._names = {wire_name(tool.name): tool.name for tool in request.tools}
+        self.pieces: list[StreamPiece] = []
+        """Pieces of the answer that have come and were not taken yet. Whoever takes them clears the list."""
+        self.names = {wire_name(tool.name): tool.name for tool in request.tools}
         """The tools' own names by their names on the wire."""
-        self._used_ids = {call.id for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls}
-        """Ids of calls in the conversation and in this answer."""
-        mark = _checksum(request)
-        self._new_ids = (f"{mark}_{number}" for number in count())
-        """Ends of the ids that replace others. The calls of one answer share the numbers: a model that runs in circles may make
-        thousands of calls, and each would otherwise try the numbers of all before it."""
+        self._request = request
+        self._replaced_ids = count()
+        """Numbers of the ids that replace others. The calls of one answer share them: a model that runs in circles may make thousands
+        of calls, and each would otherwise try the numbers of all before it."""
         self.complete = False
         """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
 
@@ -232,9 +239,19 @@ class AnswerAssembler(ABC):
     def finish(self) -> None:  # noqa: B027 formats without such a mark do nothing
         """Note the end of the stream that some formats mark by `[DONE]`."""
 
-    def own_name(self, name: str) -> str:
-        """Return the tool's own name for its name on the wire. A name that no tool has stays as it is."""
-        return self._names.get(name, join_surrogates(name))
+    @cached_property
+    def _used_ids(self) -> set[str]:
+        """Ids of calls in the conversation and in this answer."""
+        turns = (turn for turn in self._request.turns if isinstance(turn, AssistantTurn))
+        return {call.id for turn in turns for call in turn.calls}
+
+    @cached_property
+    def _mark(self) -> str:
+        """Mark of this point of the conversation: its last input and its length."""
+        last = self._request.turns[-1]
+        inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
+        checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
+        return f"{checksum:08x}{len(self._request.turns):x}"
 
     def tool_call(self, call_id: str, name: str, raw: object, reason: str, *, is_last: bool) -> ToolCall:
         """Return a finished call with the tool's own name and an id that is unique in the conversation.
@@ -244,10 +261,11 @@ class AnswerAssembler(ABC):
         they were still to come.
         """
         arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
+        call_id, name = join_surrogates(call_id), self.names.get(name) or join_surrogates(name)
         is_empty = raw in (None, {}) or (isinstance(raw, str) and not raw.strip())
         if is_empty and is_last and reason in CUT:
             error = f"the arguments are missing: {CUT[reason]}"
-        return ToolCall(self._unique_id(join_surrogates(call_id)), self.own_name(name), arguments, error)
+        return ToolCall(self._unique_id(call_id), name, arguments, error)
 
     def _unique_id(self, call_id: str) -> str:
         """Return the id in a form that is valid on the wire, or a replacement if it is empty or used.
@@ -258,17 +276,9 @@ class AnswerAssembler(ABC):
         """
         unique = wire_id(call_id) if call_id else ""
         while not unique or unique in self._used_ids:
-            unique = wire_id(f"{call_id[:12] or 'call'}_{next(self._new_ids)}")
+            unique = wire_id(f"{call_id[:12] or 'call'}_{self._mark}_{next(self._replaced_ids)}")
         self._used_ids.add(unique)
         return unique
-
-
-def _checksum(request: ModelRequest) -> str:
-    """Return a mark of this point of a conversation: its last input and its length."""
-    last = request.turns[-1]
-    inputs = (last.text, *(result.content for result in last.results)) if isinstance(last, UserTurn) else ()
-    checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
-    return f"{checksum:08x}{len(request.turns):x}"
 
 
 # ------------------------------------------------------------------ JSON
@@ -286,12 +296,6 @@ def encode_json(value: Json) -> bytes:
         finite = json.loads(json.dumps(value), parse_constant=lambda _: None)
         text = json.dumps(finite, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "replace")
-
-
-def function_tool(spec: ToolSpec) -> Json:
-    """Return the declaration of a tool as OpenAI's first API and many others have it."""
-    function: Json = {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
-    return {"type": "function", "function": function}
 
 
 def recorded_blocks(turn: AssistantTurn, text: str, call: str, thinking: Container[object]) -> list[Any]:

@@ -82,6 +82,8 @@ class ProviderClient:
             "content-type": "application/json",
             "user-agent": "pegasus",
         }
+        self.is_ready = False
+        """True once `load` has succeeded."""
         self._lock = trio.Lock()
         self._client: Any = None
 
@@ -94,12 +96,11 @@ class ProviderClient:
 
         Raises ModelError if it cannot be used; may be tried again.
         """
-        if self._client is not None:
-            return
         async with self._lock:
-            if self._client is None:
+            if not self.is_ready:
                 try:
                     self._client = await trio.to_thread.run_sync(self._import, abandon_on_cancel=True)
+                    self.is_ready = True
                 except Exception as error:
                     text = f"the package {self.package} cannot be used: {error}"
                     raise ModelError(text, kind="request") from error
@@ -142,7 +143,7 @@ class ProviderClient:
 
     async def aclose(self) -> None:
         """Close all connections; calls under way fail. The next `load` creates a new client."""
-        client, self._client = self._client, None
+        client, self._client, self.is_ready = self._client, None, False
         if client is not None:
             await client.aclose()
 
@@ -183,7 +184,7 @@ class SdkClient(ProviderClient):
 
     async def aclose(self) -> None:
         """Close all connections; calls under way fail. The next `load` creates a new client."""
-        client, self._client = self._client, None
+        client, self._client, self.is_ready = self._client, None, False
         if client is not None:
             await client.close()
 

@@ -31,13 +31,14 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import attrs
 import trio
 
-from pegasus.models.base import ModelError, ModelRequest, ModelResponse, StreamPiece
+from pegasus.models.base import ModelError, ModelRequest, ModelResponse, OnPiece, StreamPiece
 from pegasus.models.errors import (
     cut_error,
     event_status,
@@ -139,12 +140,13 @@ class HttpModel:
         Raises ModelError: of kind "timeout" when a time limit passes, otherwise the error of the last attempt. Cancelled: the
         connection is closed, also if the provider is still sending.
         """
-        await self._client.load()  # before the deadline begins: an import is not the provider's fault
+        if not self._client.is_ready:
+            await self._client.load()  # before the deadline begins: an import is not the provider's fault
         options = request.options
         deadline = AnswerDeadline(request)
         failures: list[ModelError] = []
         with deadline.scope:
-            response = await self._retry(attrs.evolve(request, on_piece=deadline), deadline, failures)
+            response = await self._retry(request, deadline, failures)
             return attrs.evolve(response, model=self.name)
         if deadline.pieces:
             raise silence_error(self.name, options.silence_timeout)
@@ -193,7 +195,7 @@ class HttpModel:
         try:
             return await self._read(response, self._wire.assembler(request), deadline)
         except _AttemptFailed:
-            deadline(None)
+            deadline.retract()
             raise
         finally:
             if not response.is_closed:
@@ -262,7 +264,7 @@ class HttpModel:
         if kind == "application/json":
             data = await self._read_body(response)
             events = [data] if data.strip() else []
-            if (failure := self._feed(events, assembler, is_stream=False)) is not None:
+            if (failure := self._feed(events, assembler, deadline, is_stream=False)) is not None:
                 raise failure
         else:
             await self._read_events(response, assembler, deadline)
@@ -291,7 +293,7 @@ class HttpModel:
                 async for chunk in response.aiter_bytes():
                     size += len(chunk)
                     if failure is None:
-                        failure = self._feed(decoder.feed(chunk), assembler)
+                        failure = self._feed(decoder.feed(chunk), assembler, deadline)
                     if size > _LARGEST_ANSWER or deadline.is_endless:
                         failure = self._senseless("it does not end")
                         scope.cancel()
@@ -302,14 +304,16 @@ class HttpModel:
                 if failure is None and not assembler.complete:
                     failure = _AttemptFailed(network_error(self.name, error, self._client.secrets), can_retry=True)
         if failure is None and not assembler.complete:
-            failure = self._feed_rest(decoder, assembler)
+            failure = self._feed_rest(decoder, assembler, deadline)
         if failure is not None:
             raise failure
 
-    def _feed_rest(self, decoder: StreamDecoder, assembler: AnswerAssembler) -> _AttemptFailed | None:
+    def _feed_rest(
+        self, decoder: StreamDecoder, assembler: AnswerAssembler, deadline: AnswerDeadline
+    ) -> _AttemptFailed | None:
         """Feed what follows the last complete event: only the mark of its end may be missing. Other text is no answer at all."""
         rest = decoder.rest
-        failure = self._feed(decoder.end(), assembler)
+        failure = self._feed(decoder.end(), assembler, deadline)
         if failure is not None and failure.error.kind != "protocol":
             return failure
         if rest.strip() and not decoder.is_framed(rest):
@@ -317,12 +321,22 @@ class HttpModel:
         return None
 
     def _feed(
-        self, events: list[bytes], assembler: AnswerAssembler, *, is_stream: bool = True
+        self, events: list[bytes], assembler: AnswerAssembler, deadline: AnswerDeadline, *, is_stream: bool = True
     ) -> _AttemptFailed | None:
-        """Feed events to the assembler. Return the failure that ends the answer, None while there is none.
+        """Feed events to the assembler, and pass on the pieces of the answer in them, those before a failure as well.
 
-        is_stream: False for an answer in one piece. Data that cannot be understood may be damaged in a stream, so that is worth
-        another attempt.
+        Return the failure that ends the answer, None while there is none. is_stream: False for an answer in one piece.
+        """
+        failure = self._understand(events, assembler, is_stream=is_stream)
+        if assembler.pieces:
+            deadline.pass_on(assembler.pieces)
+            assembler.pieces.clear()
+        return failure
+
+    def _understand(self, events: list[bytes], assembler: AnswerAssembler, *, is_stream: bool) -> _AttemptFailed | None:
+        """Feed events to the assembler until one is a failure, and return that.
+
+        Data that cannot be understood may be damaged in a stream, so that is worth another attempt.
         """
         feed = assembler.feed if is_stream else assembler.feed_whole
         for data in events:
@@ -374,7 +388,7 @@ def _requested_pause(headers: Any) -> float | None:
 
 
 class AnswerDeadline:
-    """Deadline of one call, moved on by each piece of its answer. It stands between the provider and the listener of a request.
+    """Deadline of one call, moved on by the pieces of its answer, which it passes on to the listener of the request.
 
     A slow model is no failure as long as it writes, so a whole answer has no limit. The request's `options.timeout` limits the
     time until the first token, over all attempts. Then `options.silence_timeout` limits each pause. If an attempt fails, the first
@@ -384,7 +398,7 @@ class AnswerDeadline:
 
         deadline = AnswerDeadline(request)
         with deadline.scope:
-            return await ask(attrs.evolve(request, on_piece=deadline))
+            …  # for each chunk: deadline.pass_on(pieces)
         …  # too late; with `pieces` it was the limit of silence
     """
 
@@ -392,19 +406,25 @@ class AnswerDeadline:
         self._until = trio.current_time() + request.options.timeout
         """Trio time at which an answer must have begun."""
         self._silence = request.options.silence_timeout
-        self._listener = request.on_piece
+        self._listener: OnPiece = request.on_piece or (lambda piece: None)
         self._most_pieces = request.max_tokens + _UNCOUNTED
         self.scope = trio.CancelScope(deadline=self._until)
         """Scope for the call. It is cancelled when a limit has passed."""
         self.pieces = 0
         """Pieces of the present attempt that have come. Each is at least one token."""
 
-    def __call__(self, piece: StreamPiece | None) -> None:
-        """Take a piece and pass it on. None: the attempt has failed."""
-        self.pieces = 0 if piece is None else self.pieces + 1
-        self.scope.deadline = self._until if piece is None else trio.current_time() + self._silence
-        if self._listener is not None:
+    def pass_on(self, pieces: Sequence[StreamPiece]) -> None:
+        """Pass on pieces that have come: the next one may take as long as the limit of silence."""
+        self.pieces += len(pieces)
+        self.scope.deadline = trio.current_time() + self._silence
+        for piece in pieces:
             self._listener(piece)
+
+    def retract(self) -> None:
+        """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
+        self.pieces = 0
+        self.scope.deadline = self._until
+        self._listener(None)
 
     def lift(self) -> None:
         """Set no limit any more: the answer is complete."""

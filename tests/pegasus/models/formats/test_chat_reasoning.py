@@ -26,17 +26,15 @@ def wire_of(provider: str) -> ChatWire:
 def answer(
     wire: ChatWire, *deltas: dict[str, Any], after_results: bool = False
 ) -> tuple[ModelResponse, list[StreamPiece]]:
-    pieces: list[StreamPiece] = []
     turns: tuple[Any, ...] = (ASK,)
     if after_results:
         called = AssistantTurn(calls=(ToolCall("call00001", "now", {}),))
         turns = (ASK, called, UserTurn(results=(ToolResult("call00001", "now", "12:00"),)))
-    request = ModelRequest("", turns, (CLOCK,), on_piece=lambda piece: pieces.append(piece) if piece else None)
-    assembler = wire.assembler(request)
+    assembler = wire.assembler(ModelRequest("", turns, (CLOCK,)))
     for delta in deltas:
         assembler.feed({"choices": [{"index": 0, "delta": delta}]})
     assembler.feed({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    return assembler.response(), pieces
+    return assembler.response(), assembler.pieces
 
 
 def call(call_id: str = "call00002") -> dict[str, Any]:

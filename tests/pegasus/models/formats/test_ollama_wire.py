@@ -21,14 +21,18 @@ def body(*turns: Any, wire: OllamaWire | None = None, **fields: Any) -> Any:
     return json.loads((wire or OllamaWire("m")).body(request(*turns, **fields)))
 
 
-def answer(*lines: Any, stop: str = "stop", **fields: Any) -> ModelResponse:
-    assembler = OllamaWire("m").assembler(request(**fields))
+def answer(*lines: Any, stop: str = "stop") -> ModelResponse:
+    return collect(*lines, stop=stop)[0]
+
+
+def collect(*lines: Any, stop: str = "stop") -> tuple[ModelResponse, list[StreamPiece]]:
+    assembler = OllamaWire("m").assembler(request())
     for message in lines:
         assert assembler.feed({"message": {"role": "assistant", **message}, "done": False}) is None
     end = {"message": {"role": "assistant", "content": ""}, "done": True, "done_reason": stop}
     assert assembler.feed({**end, "prompt_eval_count": 120, "eval_count": 9}) is None
     assert assembler.complete
-    return assembler.response()
+    return assembler.response(), assembler.pieces
 
 
 def test_a_body_has_the_whole_request() -> None:
@@ -113,14 +117,12 @@ def test_options_of_the_settings_are_merged() -> None:
 
 
 def test_an_answer_is_put_together() -> None:
-    pieces: list[StreamPiece | None] = []
-    response = answer(
+    response, pieces = collect(
         {"content": "", "thinking": "Hm"},
         {"content": "", "thinking": "m."},
         {"content": "Hel"},
         {"content": "lo"},
         {"content": "", "tool_calls": [{"function": {"name": "reply", "arguments": {"text": "hé"}}}]},
-        on_piece=pieces.append,
     )
     (call,) = response.calls
     assert (response.text, response.reasoning, call.name, call.arguments) == ("Hello", "Hmm.", "reply", {"text": "hé"})

@@ -198,13 +198,10 @@ def test_other_refusals_teach_nothing() -> None:
 
 
 def collect(*events: dict[str, Any]) -> tuple[ModelResponse, list[StreamPiece]]:
-    pieces: list[StreamPiece] = []
-    assembler = ResponsesWire("m").assembler(
-        ModelRequest("", (ASK,), (REPLY,), on_piece=lambda piece: pieces.append(piece) if piece else None)
-    )
+    assembler = ResponsesWire("m").assembler(ModelRequest("", (ASK,), (REPLY,)))
     for event in events:
         assert assembler.feed(event) is None
-    return assembler.response(), pieces
+    return assembler.response(), assembler.pieces
 
 
 def done(index: int, **item: Any) -> dict[str, Any]:
