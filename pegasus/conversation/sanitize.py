@@ -120,4 +120,5 @@ def parse_metadata_line(content: str) -> Address | None:
 
 def user_content(text: str, channel: ChannelInfo, attachments: tuple[str, ...] = (), *, name_user: bool = False) -> str:
     """Return the content of a user entry: metadata line, then the text and a label for each attachment, cleaned the same way."""
-    return "\n".join((metadata_line(channel, name_user=name_user), *map(clean_text, (text, *attachments))))
+    cleaned = [clean_text(part) for part in (text, *attachments)]
+    return "\n".join((metadata_line(channel, name_user=name_user), *cleaned))

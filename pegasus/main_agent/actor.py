@@ -254,7 +254,7 @@ class _MainAgent:
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), _set_aside(item))
             await self._loop.send_gathered(item)
-        elif not await self._obey(item, progress):
+        elif not ("/" in item.message.text and await self._obey(item, progress)):
             await self._loop.run(turn, progress)
 
     async def _obey(self, item: Item, progress: ItemProgress) -> bool:
@@ -262,8 +262,6 @@ class _MainAgent:
 
         What is refused does not enter the session.
         """
-        if "/" not in item.message.text:
-            return False
         if _begins_session(item):
             config = self._services.config.now
             if config.scope == "global" and not sender_of(item.message, config.owners).is_owner:

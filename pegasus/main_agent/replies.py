@@ -166,11 +166,11 @@ def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[st
     parsed: dict[str, WantedReply] = {}
     for call in calls:
         if call.name == REPLY.name:
-            post = parse_reply(call, item)
+            paths, post = media_paths(call), parse_reply(call, item)
             if isinstance(post, Post):
                 post = post if room > 0 else _TOO_MANY_REPLIES
                 room -= 1
-            parsed[call.id] = WantedReply(post, media_paths(call))
+            parsed[call.id] = WantedReply(post, paths)
     return parsed
 
 

@@ -210,24 +210,32 @@ class Session:
         new = self._with_chat(entries)
         self._unwritten += b"".join(map(encode, new))
         self._remember(new)
-        await self.commit(())
+        await self._write(b"", ())
 
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
         """Append entries and post replies as one durable step; return what became of each post.
 
         While the disk refuses, tries again. Cancelled meanwhile: nothing of it has happened. Otherwise it is not interrupted.
         """
-        path, entries = self.files.path, self._with_chat(entries)
-        new_lines = b"".join(map(encode, entries))
+        entries = self._with_chat(entries)
+        results = await self._write(b"".join(map(encode, entries)), posts)
+        for post, result in zip(posts, results, strict=True):
+            if isinstance(result, OutboundMessage):
+                self.replies[post.key] = result
+        self._remember(entries)
+        return results
+
+    async def _write(self, new_lines: bytes, posts: tuple[Post, ...]) -> tuple[PostResult, ...]:
+        """Append the lines that are not written yet, then these, and post replies.
+
+        There is no checkpoint between the write and the return, so whatever the caller does next without one belongs to the same step.
+        """
+        path = self.files.path
 
         async def write() -> tuple[PostResult, ...]:
             lines = self._unwritten + new_lines
             results = await self._journal.ask(Commit, ((path, lines),) if lines else (), posts, self._lease)
             self._unwritten = b""
-            for post, result in zip(posts, results, strict=True):
-                if isinstance(result, OutboundMessage):
-                    self.replies[post.key] = result
-            self._remember(entries)
             return results
 
         return await until_written(write, path)

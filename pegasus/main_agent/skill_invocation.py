@@ -112,7 +112,7 @@ class ActiveSkills:
 
     Several skills may be in force. A call must be allowed by every one of them, so a second skill can only narrow the limits.
 
-    Example: `active_skills(session.of_item(item.n), catalog.get).refusal(call)` is None for a call that is allowed.
+    Example: `active_skills(session.of_item(item.n), invoker).refusal(call)` is None for a call that is allowed.
     """
 
     skills: tuple[Skill, ...] = ()
@@ -143,12 +143,14 @@ class ActiveSkills:
         return call.name == USE_SKILL and bool(call.arguments.get("file")) and call.arguments.get("skill") in names
 
 
-def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) -> ActiveSkills | None:
+def active_skills(entries: Iterable[Entry], invoker: SkillInvoker | None) -> ActiveSkills | None:
     """Return the skills in force after these entries, None if there are none. entries: of one queue item, from its user entry on.
 
-    get: returns a skill by its name. A result of `use_skill` names no skill, so its call is looked up by the id: calls stand before
-    their results. A skill that comes into force twice keeps its first place.
+    invoker: has all skills; None: there are none. A result of `use_skill` names no skill, so its call is looked up by the id: calls
+    stand before their results. A skill that comes into force twice keeps its first place.
     """
+    if invoker is None:
+        return None
     names: dict[str, None] = {}
     called: dict[str, Any] = {}
     for entry in entries:
@@ -160,7 +162,7 @@ def active_skills(entries: Iterable[Entry], get: Callable[[str], Skill | None]) 
             names[name] = None
     if not names:
         return None
-    found = {name: get(name) for name in names}
+    found = {name: invoker.catalog.get(name) for name in names}
     skills = tuple(skill for skill in found.values() if skill is not None)
     return ActiveSkills(skills, tuple(name for name, skill in found.items() if skill is None))
 

@@ -253,7 +253,7 @@ class ThinkLoop:
                 item, session, progress, config.max_thoughts, self._services.clock
             ):
                 return
-            active = self._active_skills(progress.entries)
+            active = active_skills(progress.entries, self._toolset.skills)
             model = active.model if active is not None else ""
             answer = await asker.ask(turn, model, config.max_replies - progress.replies)
             if answer is not None:
@@ -306,7 +306,7 @@ class ThinkLoop:
         thought = _thought_entry(response, now, calls, spoken=_SPOKEN in posts)
         if _SPOKEN in posts:
             thought = attrs.evolve(thought, metadata={**thought.metadata, **sent(files)})
-        notes = [] if answer.is_final else _notes(item, response, now)
+        notes = () if answer.is_final else _notes(item, response, now)
         posted = dict(zip(posts, await session.commit((thought, *notes), tuple(posts.values())), strict=True))
         self._board.settle({post.channel.address for post in posted.values() if isinstance(post, OutboundMessage)})
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
@@ -384,7 +384,8 @@ class ThinkLoop:
                 metadata["media"] = list((await until_written(keep, "media")).refs)
             await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
             if call.name == USE_SKILL:
-                active = self._active_skills(session.of_item(item.n))  # this call may have brought a skill into force
+                # this call may have brought a skill into force
+                active = active_skills(session.of_item(item.n), self._toolset.skills)
 
     async def _gather(self, call: ToolCall, item: Item) -> tuple[ToolOutcome, dict[str, Json]]:
         """Keep the file of a `send_file` call. Return the outcome, and the metadata by which the session knows that it waits.
@@ -402,11 +403,6 @@ class ThinkLoop:
         [file] = kept
         result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
         return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
-
-    def _active_skills(self, entries: Sequence[Entry]) -> ActiveSkills | None:
-        """Return the skills that are in force after these entries of an item, None if there are none."""
-        skills = self._toolset.skills
-        return None if skills is None else active_skills(entries, skills.catalog.get)
 
     async def _run_call(self, call: ToolCall, item: Item, principal: Principal) -> ToolOutcome:
         """Run the tool of a call and return its outcome.
@@ -480,14 +476,13 @@ def _thought_entry(
     return Entry(now, "assistant", response.text, calls, metadata=metadata)
 
 
-def _notes(item: Item, response: ModelResponse, now: int) -> list[Entry]:
-    """Return the notes for the model after an answer that is not whole, or was too much.
+def _notes(item: Item, response: ModelResponse, now: int) -> tuple[Entry, ...]:
+    """Return the note for the model after an answer that is not whole, or has too many calls; () for most answers.
 
-    They are written together with the answer, because a restart must know that another thought is due.
+    It is written together with the answer, because a restart must know that another thought is due.
     """
-    problems = [] if (problem := unfinished(response)) is None else [problem]
     surplus = len(response.calls) - MOST_CALLS
     if surplus > 0:
         _log.warning("left out calls of one answer", item=item.n, calls=len(response.calls), limit=MOST_CALLS)
-        problems.append(surplus_note(surplus))
-    return [Entry(now, "system", problem, metadata={"type": UNFINISHED}) for problem in problems]
+    problem = surplus_note(surplus) if surplus > 0 else unfinished(response)
+    return () if problem is None else (Entry(now, "system", problem, metadata={"type": UNFINISHED}),)

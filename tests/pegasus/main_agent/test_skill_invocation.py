@@ -238,7 +238,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
 
 @pytest.fixture
 def force(skilled):
-    return partial(active_skills, get=skilled.catalog.get)
+    return partial(active_skills, invoker=skilled)
 
 
 def person(name=None):
