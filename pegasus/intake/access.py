@@ -59,8 +59,12 @@ class Denied(Exception):
     """The sender may not write. str() is one line for the program that has sent the message."""
 
 
-class Unknown(Denied):
-    """The sender is not known yet, and may ask the owner to be let in."""
+class Unlisted(Denied):
+    """The settings do not name the sender, who may write only if the owner has let them in (`pairing`)."""
+
+
+class Unknown(Unlisted):
+    """The sender may ask the owner to be let in."""
 
 
 @attrs.frozen
@@ -110,18 +114,10 @@ class Access:
     rules: Mapping[str, ChannelRules] = attrs.field(factory=dict, converter=_as_rules)
     """By channel type: its rules, or the ids of those who may write. A type that is absent is open to everybody."""
 
-    def check(
-        self,
-        channel: ChannelInfo,
-        metadata: Metadata = _NOTHING,
-        *,
-        owners: Iterable[str] = (),
-        is_known: bool = False,
-    ) -> None:
-        """Raise Denied unless the person on this channel may write; Unknown if they may ask the owner to be let in.
+    def check(self, channel: ChannelInfo, metadata: Metadata = _NOTHING, *, owners: Iterable[str] = ()) -> None:
+        """Raise Denied unless the settings let the person on this channel write; Unlisted if they let in others only.
 
-        metadata: that of the message. owners: the setting `agent.owners`; () if the client may not speak for an owner. is_known: the
-        owner has let this person in.
+        metadata: that of the message. owners: the setting `agent.owners`; () if the client may not speak for an owner.
         """
         rules = self.rules.get(channel.type)
         if rules is None:
@@ -129,13 +125,13 @@ class Access:
         key, in_group = f"channels.{channel.type}", is_group(channel, metadata)
         if in_group and (rules.groups == "off" or (rules.groups == "mention" and metadata.get(MENTIONED) is False)):
             raise Denied(f"{key}.groups = {rules.groups!r} of the settings: this is not heard in groups")
-        if rules.access == "open" or is_known or channel.user_id in rules.allow_from:
+        if rules.access == "open" or channel.user_id in rules.allow_from:
             return
         if channel.channel_id in rules.allow_from or _is_let_in_as_owner(channel, owners, rules):
             return
         if rules.access == "pairing" and not in_group:
             raise Unknown(f"{key}.access = 'pairing' of the settings: the owner has to let this person in first")
-        raise Denied(f"{key}.allow_from of the settings names neither this user nor this channel")
+        raise Unlisted(f"{key}.allow_from of the settings names neither this user nor this channel")
 
 
 def _is_let_in_as_owner(channel: ChannelInfo, owners: Iterable[str], rules: ChannelRules) -> bool:

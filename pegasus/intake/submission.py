@@ -31,7 +31,7 @@ import trio
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import truncate
-from pegasus.intake.access import Access, Denied, Priority, Unknown
+from pegasus.intake.access import Access, Denied, Priority, Unknown, Unlisted
 from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages, sender_key
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
@@ -115,20 +115,23 @@ class Intake:
         Somebody unknown may connect where they get a code when they write.
         """
         with suppress(Unknown):
-            self._check(channel, {}, is_vouched=is_vouched)
+            self.check(channel, {}, is_vouched=is_vouched)
 
     def admits(self, message: InboundMessage) -> bool:
         """Return whether the sender may write, for an adapter that would have to fetch files before the message can be accepted."""
         try:
-            self._check(message.channel, message.metadata, is_vouched=True)
+            self.check(message.channel, message.metadata)
         except Denied:
             return False
         return True
 
-    def _check(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool) -> None:
-        """Raise Denied unless this channel may write, Unknown where somebody may ask to be let in."""
-        owners = self.owners.now if is_vouched else ()
-        self.access.now.check(channel, metadata, owners=owners, is_known=self.pairing.knows(channel))
+    def check(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool = True) -> None:
+        """Raise Denied unless this channel may write a message with this metadata, Unknown where somebody may ask to be let in."""
+        try:
+            self.access.now.check(channel, metadata, owners=self.owners.now if is_vouched else ())
+        except Unlisted:
+            if not self.pairing.knows(channel):
+                raise
 
     async def send(
         self, message: InboundMessage, *, is_vouched: bool = True, is_bridge: bool = True, is_repeated: bool = False
@@ -151,7 +154,7 @@ class Intake:
         check_message(message)
         lane = lane_of(message.text)
         try:
-            self._check(message.channel, message.metadata, is_vouched=is_vouched)
+            self.check(message.channel, message.metadata, is_vouched=is_vouched)
         except Unknown:
             await self.pairing.request(message.channel)
             raise

@@ -138,9 +138,8 @@ class SlackIncoming:
 
     def _may_write(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
         """Return None if the person may write, otherwise why not."""
-        intake = self._adapter.context.intake
         try:
-            intake.access.now.check(channel, metadata, owners=intake.owners.now, is_known=intake.pairing.knows(channel))
+            self._adapter.context.intake.check(channel, metadata)
         except Denied as refusal:
             return refusal
         return None
