@@ -30,6 +30,7 @@ from pegasus.tasks import (
     TaskError,
     TaskView,
     is_date,
+    task_json,
     wait_until_running,
 )
 from pegasus.wire import to_wire
@@ -136,16 +137,6 @@ class TaskMethods:
         await wait_until_running(self.agent)
         with bad_params_for(TaskError):
             return await self.agent.ask(make, *args)
-
-
-def task_json(task: TaskView) -> Json:
-    """Return a task as it appears on the wire, where its state is a word.
-
-    Keys are the camelCase names of TaskView's fields; those with a default value are left out. When the task got its slot is only
-    known while the process runs, so it is left out: the answer is the same as that from the log.
-    """
-    fields = {key: value for key, value in to_wire(task).items() if key != "startedAt"}
-    return {**fields, "state": task.state.value}
 
 
 def _task_id(params: Params) -> str:

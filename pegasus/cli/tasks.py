@@ -34,9 +34,9 @@ from pegasus.tasks import (
     read_numbers,
     read_task,
     read_tasks_of_day,
+    task_json,
     task_view,
 )
-from pegasus.wire import to_wire
 
 TASKS = pegasus.subgroup("tasks", "List, show and end background tasks.")
 
@@ -209,7 +209,7 @@ def _stored(home: Home, found: ReplayedTask) -> Answer:
     if task is None:
         return {}
     number = read_numbers(home.data, (task.task_id,)).get(task.task_id, 0)
-    return {**to_wire(task_view(task, number=number)), "state": task.state.value}
+    return task_json(task_view(task, number=number))
 
 
 @TASKS.declare("follow", _ID, click.Option(["--json", "as_json"], is_flag=True, help="One JSON object a line."))

@@ -57,7 +57,7 @@ from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.media_queue import SEND_FILE
-from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications, origin_of
+from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications
 from pegasus.main_agent.replies import REPLY, item_of_key
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session_files import CURRENT, GLOBAL, NO_CHAT, SessionFiles, archive_prefix, files_of
@@ -136,7 +136,6 @@ __all__ = [
     "model_text",
     "notes_disk",
     "open_archive",
-    "origin_of",
     "page_of",
     "persona_answer",
     "read_history",

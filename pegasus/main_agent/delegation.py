@@ -123,15 +123,15 @@ async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCon
 
 
 async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Labelled:
-    """Return the view of a task. Its metadata is left out: it is for the program (channel, origin), the model has no use for it."""
+    """Return the view of a task. Metadata and channel are left out: they are for the program, and the model has no use for them."""
     await wait_until_running(agent)
     try:
         task = await agent.ask(GetTask, str(arguments["taskId"]))
     except (TaskError, ActorError, StorageError) as error:
         raise ToolError(str(error)) from error
-    if task is None or not is_visible(task.metadata, context.principal):
+    if task is None or not is_visible(task.channel, context.principal):
         raise ToolError(f"there is no task {arguments['taskId']!r}; task_list shows the tasks of a day")
-    view = {key: value for key, value in to_wire(task).items() if key not in ("metadata", OUTSIDE)}
+    view = {key: value for key, value in to_wire(task).items() if key not in ("metadata", "channel", OUTSIDE)}
     return Labelled(view, task.outside)
 
 
@@ -152,7 +152,7 @@ async def _check_resume(agent: Ref[AgentMessage], task_id: str, principal: Princ
     if principal.is_owner:
         return
     task = await agent.ask(GetTask, task_id)
-    if task is not None and (task.metadata.get(ROLE) != Role.GUEST or not is_visible(task.metadata, principal)):
+    if task is not None and (task.metadata.get(ROLE) != Role.GUEST or not is_visible(task.channel, principal)):
         raise ToolError(f"task {task_id!r} belongs to somebody else; only they, or an owner, can continue it")
 
 

@@ -43,7 +43,7 @@ from pegasus.identity import SILENCE
 from pegasus.intake import Priority
 from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.main_agent.chat_prompt import NO_CHAT, ChatPrompt
-from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, parse_outside
 from pegasus.policy import NOBODY, ROLE, Principal, Role, sender_of
@@ -59,7 +59,7 @@ from pegasus.storage import (
     StorageError,
 )
 from pegasus.tasks import Notification, Notify
-from pegasus.wire import WireError, encode_json, from_wire
+from pegasus.wire import encode_json
 
 _log = get_logger("task_notifications")
 
@@ -140,15 +140,7 @@ def notification_item(notification: Notification) -> InboundMessage:
     }
     text = notification.text if notification.result is None else encode_json(notification.result)
     item_id = f"{INTERNAL_ID_PREFIX}task/{notification.task_id}/{notification.n}"
-    return InboundMessage(text, origin_of(notification.metadata), item_id, metadata=metadata)
-
-
-def origin_of(metadata: Metadata) -> ChannelInfo:
-    """Return the channel in a task's metadata; DEFAULT_CHANNEL if there is none that can be read."""
-    try:
-        return from_wire(metadata.get("channel"), ChannelInfo)
-    except WireError:
-        return DEFAULT_CHANNEL
+    return InboundMessage(text, notification.channel or DEFAULT_CHANNEL, item_id, metadata=metadata)
 
 
 # ------------------------------------------------------------------ in the session

@@ -22,7 +22,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.formatting import cut_text, format_duration, format_time, truncate
-from pegasus.main_agent.queue_items import origin_of
+from pegasus.main_agent.queue_items import DEFAULT_CHANNEL
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
 from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.settings import InForce
@@ -71,7 +71,7 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
     is_acting = task.state is TaskState.ACTING
     is_waiting = task.state is TaskState.IDLE or not task.started_at
     return TaskProgress(
-        channel=origin_of(task.metadata),
+        channel=task.channel or DEFAULT_CHANNEL,
         task_id=task.task_id,
         number=task.number,
         description=truncate(task.description or task.input_text, DESCRIPTION_LENGTH),
@@ -180,7 +180,7 @@ class TaskCommand:
         unfinished = [task for task in await self.agent.ask(ListTasks, None) if not task.is_over]
         latest = await self.agent.ask(LatestTasks, LISTED, self.clock() - LATELY)
         ended = [task for task in latest if task.is_over]
-        found = {task.task_id: task for task in (*ended, *unfinished) if is_visible(task.metadata, person)}
+        found = {task.task_id: task for task in (*ended, *unfinished) if is_visible(task.channel, person)}
         return sorted(found.values(), key=lambda task: (task.created_at, task.number))
 
     async def _find(self, name: str, person: Principal) -> TaskView:
@@ -188,7 +188,7 @@ class TaskCommand:
         task = await self.agent.ask(GetTask, name)
         if task is None:
             raise TaskError(f"there is no task {truncate(name, 40)!r}; {TASKS} lists them")
-        if not is_visible(task.metadata, person):
+        if not is_visible(task.channel, person):
             raise TaskError(f"task {truncate(name, 40)} belongs to another conversation")
         return task
 

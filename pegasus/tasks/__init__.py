@@ -51,7 +51,7 @@ from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
 from pegasus.tasks.core.context import TaskContext, TaskState
 from pegasus.tasks.core.fsm import FOR_APPROVAL
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskType, TaskTypes, load_task_types
-from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_view
+from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date
 from pegasus.tasks.log.persister import PersisterMessage, task_persister
 from pegasus.tasks.log.replay import ReplayedTask
@@ -103,6 +103,7 @@ __all__ = [
     "read_tasks_of_day",
     "task_agent",
     "task_id_of",
+    "task_json",
     "task_persister",
     "task_tools",
     "task_view",

@@ -142,10 +142,7 @@ async def find_open_tasks(agent: Ref[AgentMessage], chat: Address | None = None)
 
 def _open_task(view: TaskView) -> OpenTask:
     """Return a task of the task system as an open item."""
-    channel = view.metadata.get("channel")
-    address = NOWHERE
-    if isinstance(channel, dict):
-        address = Address(str(channel.get("type", "")), str(channel.get("channelId", "")))
+    address = view.channel.address if view.channel is not None else NOWHERE
     state = "waiting" if view.state is TaskState.IDLE else view.state.value
     return OpenTask(
         view.task_id, view.description or view.input_text, address, view.task_type, state, view.question or ""

@@ -28,7 +28,6 @@ import trio
 from actors import ActorError, Inbox, Ref, Reply, open_pool
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
 from pegasus.observe import get_logger
-from pegasus.policy import ROLE, Role
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import (
     AgentInput,
@@ -49,7 +48,7 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.recovery import recover_tasks
-from pegasus.tasks.agent.registry import TaskEntry, sender_in
+from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState
 from pegasus.tasks.core.context import TaskContext, TaskCreated, create_task_event, json_object
@@ -282,15 +281,14 @@ class _Agent:
             except ValueError as error:
                 raise TaskError(str(error)) from error
 
-    def _check_room(self, data: TaskCreated) -> None:
+    def _check_room(self, entry: TaskEntry) -> None:
         """Raise TaskError if too many tasks wait, or if a guest has as many as a guest may have.
 
         Guests share half of the queue, and their tasks do not count for owners: nobody else can fill an owner's.
         """
         registry, limits = self._state.registry, self._state.deps.limits.now
-        is_guests, of_guests = data.input_metadata.get(ROLE) == Role.GUEST, registry.count_guests(holding=False)
-        sender = sender_in(data.input_metadata)
-        if is_guests and limits.guest_tasks and registry.count_of_guest(sender) >= limits.guest_tasks:
+        is_guests, of_guests = entry.is_guests, registry.count_guests(holding=False)
+        if is_guests and limits.guest_tasks and registry.count_of_guest(entry.sender) >= limits.guest_tasks:
             raise TaskError(
                 f"this person has {limits.guest_tasks} tasks that have not ended, which is the most a guest may have "
                 "(limits.guest_tasks); wait until one has ended, or end one"
@@ -312,10 +310,11 @@ class _Agent:
         is in memory before anything is awaited, so a /stop finds it. One that was stopped meanwhile gets no slot.
         """
         registry = self._state.registry
-        self._check_room(data)
         created = create_task_event(self._state.deps.events, data, task_id, "agent", cause=cause, priority=priority)
         fsm = TaskFSM.from_event(created)
-        entry = registry.register(TaskEntry(task_view(fsm), fsm))
+        entry = TaskEntry(task_view(fsm), fsm)
+        self._check_room(entry)
+        registry.register(entry)
         async with entry.lock:
             if announce:
                 await self._state.deps.bus.tell(Emit((cause,)))

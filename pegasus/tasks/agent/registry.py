@@ -18,13 +18,11 @@ import trio
 
 from actors import Ref, Reply
 from pegasus.events import Event
-from pegasus.messages import ChannelInfo, Metadata
 from pegasus.policy import ROLE, Role
 from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import TaskView
 from pegasus.tasks.run.messages import TaskMessage
-from pegasus.wire import WireError, from_wire
 
 REMEMBERED: Final = 200
 """Finished tasks whose views are kept in memory: enough for a list of what happened lately, and a bound on memory."""
@@ -83,21 +81,18 @@ class TaskEntry:
 
     @property
     def sender(self) -> str:
-        """The person who has asked for it, "" if that is not known."""
-        return sender_in(self.view.metadata)
+        """The person who has asked for it, "" if nobody on a channel has."""
+        return self.view.channel.sender if self.view.channel is not None else ""
+
+    def is_of(self, type: str, channel_id: str) -> bool:
+        """Return whether it was asked for on this channel."""
+        channel = self.view.channel
+        return channel is not None and (channel.type, channel.channel_id) == (type, channel_id)
 
     @property
     def is_over(self) -> bool:
         """The task is over, and is not being resumed."""
         return self.view.is_over and not self.is_resuming
-
-
-def sender_in(metadata: Metadata) -> str:
-    """Return the person in the metadata of a task, "" if nobody on a channel has asked for it."""
-    try:
-        return from_wire(metadata.get("channel"), ChannelInfo).sender
-    except WireError:
-        return ""
 
 
 class TaskRegistry:

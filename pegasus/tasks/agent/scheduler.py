@@ -44,10 +44,8 @@ import trio
 from actors import ActorError, Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, Supervisor, watch
 from pegasus.events import Event
 from pegasus.formatting import describe_error
-from pegasus.messages import Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside
-from pegasus.policy import ROLE, Role
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.registry import TaskEntry
@@ -351,10 +349,9 @@ class TaskScheduler:
 
         async with trio.open_nursery() as nursery:
             for entry in self._state.registry:
-                metadata = entry.view.metadata
-                if guests_only and metadata.get(ROLE) != Role.GUEST:
+                if guests_only and not entry.is_guests:
                     continue
-                if not entry.is_over and (channel is None or _channel_of(metadata) == channel):
+                if not entry.is_over and (channel is None or entry.is_of(*channel)):
                     nursery.start_soon(cancel, entry.task_id)
         return tuple(sorted(stopped, key=lambda each: each.task_id))
 
@@ -375,14 +372,6 @@ class TaskScheduler:
             async with trio.open_nursery() as nursery:
                 for entry in self._state.registry:
                     nursery.start_soon(finish, entry)
-
-
-def _channel_of(metadata: Metadata) -> tuple[str, str] | None:
-    """Return (type, channelId) of the channel in the metadata of a task, None if there is none."""
-    channel = metadata.get("channel")
-    if not isinstance(channel, dict):
-        return None
-    return str(channel.get("type")), str(channel.get("channelId"))
 
 
 def _check_resumable(entry: TaskEntry, text: str) -> None:

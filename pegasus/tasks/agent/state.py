@@ -101,12 +101,12 @@ class AgentState:
 
         view: as the actor or the log gives it, which do not know the number of the task and the time of its slot.
         """
-        was_over, is_over = entry.view.is_over, view.is_over
+        was_over = entry.view.is_over
         entry.view = view = attrs.evolve(view, number=entry.view.number, started_at=entry.view.started_at)
         for notification in notifications:
-            self.notifier.add(notification, is_last=is_over and notification is notifications[-1])
+            self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
             entry.notified = notification.n
-        if is_over and not was_over:
+        if view.is_over and not was_over:
             entry.start = entry.fsm = None
             for reply in entry.waiting:
                 reply.send(view)

@@ -22,7 +22,6 @@ from pegasus.tasks.core.context import TaskContext, TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date
 from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.wire import WireError, from_wire
 
 RUNNING_WITHIN: Final = 10.0
 """Seconds that the task system may take to start before a call for it fails."""
@@ -42,18 +41,14 @@ async def wait_until_running(agent: Ref[AgentMessage]) -> bool:
     return agent.alive
 
 
-def is_visible(metadata: Metadata, principal: Principal) -> bool:
+def is_visible(channel: ChannelInfo | None, principal: Principal) -> bool:
     """Return whether a person may know of a task: owners of all, guests of those of their own conversation.
 
-    metadata: that of the task.
+    channel: that of the task.
     """
     if principal.is_owner:
         return True
-    try:
-        channel = from_wire(metadata.get("channel"), ChannelInfo)
-    except WireError:
-        return False
-    return principal.channel is not None and channel.address == principal.channel.address
+    return channel is not None and principal.channel is not None and channel.address == principal.channel.address
 
 
 def task_tools(agent: Ref[AgentMessage]) -> tuple[Tool, ...]:
@@ -77,7 +72,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
             found = await agent.ask(ListTasks, date)
         except (ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
-        visible = [task for task in found if is_visible(task.metadata, context.principal)]
+        visible = [task for task in found if is_visible(task.channel, context.principal)]
         return Labelled([_summary(task) for task in visible], join_outside(*(_given(task) for task in visible)))
 
     return Tool(spec, run, "task", Effect.PURE, reach=Reach.INSIDE)
@@ -115,7 +110,7 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
             found: TaskContext | None = await agent.ask(GetContext, task_id)
         except (TaskError, ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
-        if found is None or not is_visible(found.input_metadata, context.principal):
+        if found is None or not is_visible(found.channel, context.principal):
             raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
         return Labelled([_message(entry) for entry in found.messages], found.outside)
 

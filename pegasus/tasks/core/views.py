@@ -14,10 +14,11 @@ from functools import cached_property
 import attrs
 
 from pegasus.events import Event
-from pegasus.messages import Json, Metadata
+from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.outside import Outside
 from pegasus.tasks.core.context import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.wire import to_wire
 
 
 class TaskError(Exception):
@@ -85,6 +86,8 @@ class TaskView:
     """Wall clock of when it got its slot, the last time, ms; 0 if it has had none since the start of the process."""
     outside: tuple[Outside, ...] = ()
     """Labels of the text from outside that it has read."""
+    channel: ChannelInfo | None = None
+    """Channel in its metadata, on which it was asked for; None if there is none that can be read."""
 
     @cached_property
     def is_over(self) -> bool:
@@ -113,6 +116,8 @@ class Notification:
     """For "completed": {taskId, input, response, iterations}."""
     outside: tuple[Outside, ...] = ()
     """Labels of the text from outside that the task has read."""
+    channel: ChannelInfo | None = None
+    """Channel of the task (`TaskView.channel`)."""
 
 
 def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[str, ...] = ()) -> TaskView:
@@ -138,7 +143,17 @@ def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[st
         metadata=context.input_metadata,
         number=number,
         outside=context.outside,
+        channel=context.channel,
     )
+
+
+def task_json(view: TaskView) -> dict[str, Json]:
+    """Return a task as it appears on the wire, where its state is a word.
+
+    Keys are the camelCase names of TaskView's fields; those with a default value are left out. When the task got its slot is only
+    known while the process runs, so it is left out: the answer is the same as that from the log. The channel is in the metadata.
+    """
+    return {**to_wire(attrs.evolve(view, started_at=0, channel=None)), "state": view.state.value}
 
 
 def notification_of(task: TaskFSM, event: Event) -> Notification:
@@ -159,4 +174,5 @@ def notification_of(task: TaskFSM, event: Event) -> Notification:
             type, text, result = "completed", "" if response is None else str(response), dict(final_result)
         case _:
             raise ValueError(f"{event.type.name} notifies nobody")
-    return Notification(task.task_id, context.notified, type, text, context.input_metadata, result, context.outside)
+    n, metadata = context.notified, context.input_metadata
+    return Notification(task.task_id, n, type, text, metadata, result, context.outside, context.channel)

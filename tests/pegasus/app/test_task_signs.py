@@ -7,7 +7,7 @@ from pegasus.app.task_signs import TaskSigns, task_progress
 from pegasus.messages import ChannelInfo
 from pegasus.tasks import TaskState, TaskView
 
-CHANNEL = {"type": "web", "channelId": "c1", "replyTo": "7"}
+CHANNEL = ChannelInfo("web", "c1", reply_to="7")
 VIEW = TaskView(
     "t1",
     TaskState.IDLE,
@@ -18,8 +18,8 @@ VIEW = TaskView(
     0,
     1000,
     1000,
-    metadata={"channel": CHANNEL},
     number=3,
+    channel=CHANNEL,
 )
 
 
@@ -41,7 +41,7 @@ def moved(view=VIEW, **changes):
 def test_a_state_names_channel_number_tool_step_and_time():
     acting = moved(state=TaskState.ACTING, doing="shell_exec", iteration=2, started_at=2000, updated_at=2500)
     sign = task_progress(acting, 10_000)
-    assert (sign.channel, sign.number, sign.state) == (ChannelInfo("web", "c1", None, "7"), 3, "ACTING")
+    assert (sign.channel, sign.number, sign.state) == (CHANNEL, 3, "ACTING")
     assert (sign.tool, sign.step, sign.elapsed_ms) == ("shell_exec", 2, 8000)
     assert sign.description.startswith("find papers")
     assert len(sign.description) == 80
@@ -59,7 +59,7 @@ def test_a_task_that_waits_has_no_time_and_one_that_is_over_has_its_whole_time()
 
 
 def test_a_task_that_nobody_on_a_channel_asked_for_belongs_to_the_terminal():
-    assert task_progress(moved(metadata={"channel": 7}), 0).channel == ChannelInfo("cli", "main")
+    assert task_progress(moved(channel=None), 0).channel == ChannelInfo("cli", "main")
 
 
 def test_each_change_is_sent_once_and_the_end_once():

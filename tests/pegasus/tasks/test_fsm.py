@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pegasus.events import Event, EventType
+from pegasus.messages import ChannelInfo
 from pegasus.models import ToolCall
 from pegasus.tasks.core.context import (
     EVENT_DATA,
@@ -30,6 +31,7 @@ from pegasus.tasks.core.fsm import (
     TaskFSM,
     apply_event,
 )
+from pegasus.tasks.core.views import task_view
 from pegasus.tasks.log.replay import replay
 from pegasus.wire import from_wire, to_wire
 from tests.pegasus.tasks.lives import (
@@ -154,6 +156,17 @@ def test_a_new_task_is_idle_and_knows_its_input():
     assert (task.state, task.task_id, task.created_at, task.priority) == (S.IDLE, ID, BEGAN, DEFAULT_PRIORITY)
     assert (context.description, context.input_text, context.source) == ("greet", "hello", "hook")
     assert (context.task_type, context.input_metadata) == ("plan", {"a": 1})
+
+
+@pytest.mark.parametrize("metadata", [{}, {"channel": 7}, {"channel": {"type": "web"}}])
+def test_a_task_without_a_channel_that_can_be_read_has_none(metadata):
+    view = task_view(TaskFSM.from_event(created(metadata=metadata)))
+    assert (view.channel, view.metadata) == (None, metadata)
+
+
+def test_the_channel_of_a_task_is_that_of_its_metadata():
+    task = TaskFSM.from_event(created(metadata={"channel": {"type": "web", "channelId": "c1", "since": 3}}))
+    assert task_view(task).channel == ChannelInfo("web", "c1")
 
 
 def test_a_task_is_made_by_task_created_only():
