@@ -16,7 +16,7 @@ from pegasus.app.chat_commands import chat_commands
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, actor_json
 from pegasus.app.daemon import run_daemon
 from pegasus.app.embedded import EmbeddedWorld, own_world
-from pegasus.app.environment import Environment
+from pegasus.app.environment import ADAPTER, TASK_AGENT, Environment
 from pegasus.app.reload import follow_models
 from pegasus.app.service_channels import (
     ServiceChannels,
@@ -24,7 +24,7 @@ from pegasus.app.service_channels import (
     owner_channels,
     service_context,
 )
-from pegasus.app.services import ADAPTER, TASK_AGENT, build_services
+from pegasus.app.services import build_services
 from pegasus.app.task_control import ConversationMethod, EventMethods, TaskMethods
 from pegasus.app.tree import (
     CHILD_BACKOFF,

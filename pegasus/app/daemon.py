@@ -33,15 +33,14 @@ from pegasus.app.access_control import PairingMethods, TokenMethods
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.completions import CompletionMethod
 from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
-from pegasus.app.environment import Environment
+from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of, withdraw_message
 from pegasus.app.real_world import RealWorld, find_changed_files, look_at_world, make_environment, make_models
 from pegasus.app.reload import Reloader
 from pegasus.app.schedule import CronMethods
 from pegasus.app.service_channels import ServiceChannels, make_intake
-from pegasus.app.services import BUS, GATEWAY, SCHEDULE, TASK_AGENT
 from pegasus.app.task_control import EventMethods, TaskMethods
-from pegasus.app.task_signs import open_tasks
+from pegasus.app.task_services import open_tasks
 from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.app.views import ViewMethods
 from pegasus.channels import ServiceAdapter

@@ -34,6 +34,15 @@ from pegasus.tools import (
     Tool,
 )
 
+# The supervision tree in `tree` starts the actors under exactly these names.
+BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
+SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
+SCHEDULE = "schedule/keeper"
+MAIN_AGENTS = {"global": "main-agent/global", "chat": "main-agent/chats"}
+"""Paths of actors in the tree that others send to."""
+ADAPTER: Final = "adapter"
+"""Name of a service's adapter below its supervisor, `channels/<type>`."""
+
 SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
 """Prefixes of the keys that decide about the walls around commands."""
 

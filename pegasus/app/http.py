@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from actors import ActorError, ActorInfo, Child, Ref, Supervisor
-from pegasus.app.services import APPROVALS, BUS, GATEWAY, SWITCHBOARD, TASK_AGENT, TASK_LISTENER
+from pegasus.app.environment import APPROVALS, BUS, GATEWAY, SWITCHBOARD, TASK_AGENT, TASK_LISTENER
 from pegasus.app.tree import CHILD_BACKOFF
 from pegasus.channels import ServiceAdapter
 from pegasus.gateway import BadParams, Caller, NotAllowed, Params

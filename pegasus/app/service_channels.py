@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from actors import Child, Ref
-from pegasus.app.services import ADAPTER, Services
+from pegasus.app.environment import ADAPTER
+from pegasus.app.services import Services
 from pegasus.app.tree import CHILD_BACKOFF, ChannelGroup
 from pegasus.channels import AdapterMessage, ChannelState, ServiceAdapter, ServiceContext, make_adapter
 from pegasus.intake import Access, GuestLimits, Intake, PairingBook, PairingRefused, SenderRates, rules_of

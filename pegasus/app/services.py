@@ -17,23 +17,21 @@ not keep the agent from starting.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final
 
 import attrs
-import trio
 
-from actors import ActorError, Ref
+from actors import Ref
 from pegasus.app.approvals import ApprovalDesk
-from pegasus.app.channel_notes import channel_notes
-from pegasus.app.environment import SANDBOX_KEYS, Environment
+from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SANDBOX_KEYS, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.model_source import ConversationModels
-from pegasus.app.task_signs import TaskSigns
+from pegasus.app.task_services import task_deps
+from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor, tool_gate
 from pegasus.channels import AdapterMessage
-from pegasus.events import BusMessage, EventMaker
 from pegasus.identity import SHARED_FILES, WORKSPACE_FILES, ChannelNote, Evolution, MainPrompts
 from pegasus.main_agent import (
     GLOBAL,
@@ -58,58 +56,35 @@ from pegasus.main_agent import (
 )
 from pegasus.media import AttachmentReader
 from pegasus.memory import Memory, read_or_nothing
-from pegasus.messages import Address, ChannelInfo
+from pegasus.messages import Address, ChannelInfo, escape_field
 from pegasus.models import (
     LanguageModel,
     ModelClient,
     ModelError,
 )
 from pegasus.observe import get_logger
-from pegasus.policy import ApprovalMessage, Confinement, Decision, ListApprovals, Policy, WithdrawApprovals, parse_rules
 from pegasus.schedule import cron_tool
-from pegasus.settings import SERVICE_SECTIONS, PolicySettings, Settings
+from pegasus.settings import SERVICE_SECTIONS, Settings
 from pegasus.skills import format_listing
-from pegasus.storage import JournalMessage, StorageError, Waiting
+from pegasus.storage import JournalMessage
 from pegasus.tasks import (
     BUILT_IN_TYPES,
     AgentMessage,
-    LimitsChanged,
-    Reflector,
     TaskDeps,
-    TaskLimits,
     TaskTypes,
-    TaskView,
-    Thinker,
     load_task_types,
     task_tools,
 )
 from pegasus.tools import (
     Gate,
-    PolicyGate,
     Tool,
-    ToolContext,
-    ToolExecutor,
-    base_context,
     current_time,
     memory_tools,
     persona_tool,
-    save_attachment_tool,
-    speak_tool,
 )
 
-# The supervision tree in `tree` starts the actors under exactly these names.
-BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
-SWITCHBOARD, GATEWAY, APPROVALS = "channels/switchboard", "channels/gateway", "approvals/keeper"
-SCHEDULE = "schedule/keeper"
-MAIN_AGENTS = {"global": "main-agent/global", "chat": "main-agent/chats"}
-"""Paths of actors in the tree that others send to."""
-ADAPTER: Final = "adapter"
-"""Name of a service's adapter below its supervisor, `channels/<type>`."""
-
-SPEECH_KEYS: Final = ("models.speech", "models.voice")
-"""Settings that the tool `speak` depends on."""
-COMMANDS_WITHIN: Final = 10.0
-"""Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
+LONGEST_NAME: Final = 64
+"""Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
 
 _log = get_logger("services")
 
@@ -161,18 +136,15 @@ def build_services(
     for problem in problems:
         _log.warning("invalid SUBAGENT.md", problem=problem)
     agent: Ref[AgentMessage] = find(TASK_AGENT)
-    gate = _gate(environment, find)
+    gate = tool_gate(environment, find(APPROVALS))
     cron = cron_tool(find(SCHEDULE), environment.clock)
-    environment.in_force.when_changed(
-        lambda changed: _tell(agent, LimitsChanged()), "tasks.", "limits.", "models.max_concurrent_calls"
-    )
     return Services(
         environment,
         journal,
         memory,
         evolution,
         _agent_services(environment, journal, memory, evolution, types, agent, known, gate, cron),
-        _task_deps(environment, journal, memory, types, agent, gate, find),
+        task_deps(environment, journal, memory, types, agent, gate, find),
         ApprovalDesk(
             journal,
             find(APPROVALS),
@@ -193,12 +165,6 @@ def _adapter_refs(find: Callable[[str], Ref[Any]], settings: Settings) -> Sequen
     """Return the addresses of the adapters that the settings enable."""
     sections = settings.channels.items()
     return [find(f"channels/{type}/{ADAPTER}") for type, one in sections if one.enabled and type in SERVICE_SECTIONS]
-
-
-def _tell(actor: Ref[AgentMessage], message: LimitsChanged) -> None:
-    """Send a message; an actor that does not run finds out when it starts."""
-    with suppress(ActorError):
-        actor.tell_nowait(message)
 
 
 def _descriptions(types: TaskTypes) -> dict[str, str]:
@@ -230,7 +196,7 @@ def _agent_services(
     model, memory_index, compactor = _conversation_parts(environment, memory, open_tasks, models)
 
     def make_toolset(settings: Settings) -> AgentToolset:
-        notes = channel_notes(settings, known)
+        notes = _channel_notes(settings, known)
         return _toolset(environment, memory, evolution, types, task_agent, notes, gate, cron)
 
     services = AgentServices(
@@ -345,7 +311,7 @@ def _toolset(
         current_time(environment.clock),
         *task_tools(task_agent),
         cron,
-        *_speak_tools(environment),
+        *speak_tools(environment),
         archive_tool(archives_of),
         persona_tool(evolution, environment.owners),
     )
@@ -355,7 +321,7 @@ def _toolset(
     def is_wanted(name: str) -> bool:
         return not wanted or any(fnmatchcase(name, pattern) for pattern in wanted)
 
-    executor = _executor(environment, gate, filter(lambda tool: is_wanted(tool.name), found), is_wanted)
+    executor = tool_executor(environment, gate, filter(lambda tool: is_wanted(tool.name), found), is_wanted)
     callable_skills = environment.skills.all()
     prompts = MainPrompts(
         environment.persona.now,
@@ -370,129 +336,22 @@ def _toolset(
     return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)
 
 
-def _speak_tools(environment: Environment) -> tuple[Tool, ...]:
-    """Return the tool that speaks, if the settings name a model for it."""
-    models, settings = environment.models, environment.settings
-    if not settings.models.speech:
-        return ()
-    folder = base_context(environment.workspace, (), 0, environment.closed_paths)
-    return (speak_tool(partial(models.audio, "speech"), settings.models.voice, folder),)
+def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:
+    """Return the channels that the system prompt names: the configured ones, then those that wrote before this start.
 
-
-def _executor(
-    environment: Environment, gate: Gate, tools: Iterable[Tool], allows: Callable[[str], bool] = lambda name: True
-) -> ToolExecutor:
-    """Return the executor of these tools and of those of MCP servers that are allowed. It removes all secrets from their results."""
-    settings = environment.settings.tools
-    return ToolExecutor(
-        tools,
-        timeout=settings.timeout,
-        timeouts=settings.timeouts,
-        secrets=environment.secrets,
-        source=environment.mcp,
-        allows=allows,
-        gate=gate,
+    They are sorted, because an order by time would give the next start another prompt and nothing of it would be cached. An id that is
+    no plain name is left out: strangers choose their ids, and one that is a sentence would read as ours. Programs that call
+    over the terminal's channel are not listed. Where each chat has a conversation of its own, no chat is told of the others.
+    """
+    configured = [ChannelNote("cli", "main")] if settings.channels["cli"].enabled else []
+    listed = () if settings.agent.scope == "chat" else known
+    plain = sorted(
+        (address.type, address.channel_id) for address in listed if address.type != "cli" and _is_plain(address)
     )
+    return (*configured, *(ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in plain))
 
 
-def policy_of(settings: PolicySettings) -> Policy:
-    """Return the rules of the settings."""
-    return Policy(parse_rules(settings.rules), Decision(settings.default), Decision(settings.after_untrusted))
-
-
-def _gate(environment: Environment, find: Callable[[str], Ref[Any]]) -> Gate:
-    """Return what decides about each tool call."""
-    approvals: Ref[ApprovalMessage] = find(APPROVALS)
-    in_force, sandbox = environment.in_force, environment.sandbox
-    policy = in_force.follow(lambda settings: policy_of(settings.policy), "policy.")
-    walls = in_force.follow(
-        lambda _: Confinement(stands=sandbox.now.is_walled, has_network=sandbox.now.has_network), *SANDBOX_KEYS
-    )
-    return PolicyGate(policy, walls, approvals)
-
-
-# ------------------------------------------------------------------ the task system
-
-
-async def _commands_done(journal: Ref[JournalMessage]) -> None:
-    """Wait until no command waits, for at most COMMANDS_WITHIN seconds: a /stop that was accepted before a crash is among them."""
-    with trio.move_on_after(COMMANDS_WITHIN), suppress(ActorError, StorageError):
-        while await journal.ask(Waiting, None, "control"):  # noqa: ASYNC110  the journal tells nobody that an item is done
-            await trio.sleep(0.02)
-
-
-def task_limits(settings: Settings) -> TaskLimits:
-    """Return the limits of the task system."""
-    return TaskLimits(
-        max_active=settings.tasks.max_active,
-        max_queued=settings.tasks.max_queued,
-        max_tools=settings.tasks.max_concurrent_tools,
-        max_iterations=settings.tasks.max_iterations,
-        timeout=settings.tasks.timeout,
-        recovery=settings.tasks.recovery,
-        guest_active=_guest_active(settings),
-        guest_tasks=settings.limits.guest_tasks,
-    )
-
-
-def _guest_active(settings: Settings) -> int:
-    """Return how many tasks of guests may work at once. A slot and a model call are kept for owners, and a call for people."""
-    return max(1, min(settings.tasks.max_active - 1, settings.models.max_concurrent_calls - 2))
-
-
-def _task_deps(
-    environment: Environment,
-    journal: Ref[JournalMessage],
-    memory: Memory,
-    types: TaskTypes,
-    task_agent: Ref[AgentMessage],
-    gate: Gate,
-    find: Callable[[str], Ref[Any]],
-) -> TaskDeps:
-    """Return what the task system works with. Its tools are those of the environment and those about tasks themselves."""
-    in_force = environment.in_force
-    approvals: Ref[ApprovalMessage] = find(APPROVALS)
-    signs = TaskSigns(find(SWITCHBOARD), environment.clock)
-
-    def observe(task: TaskView) -> None:
-        """Show a task to those who watch it. What it has waited for is withdrawn when it is over."""
-        signs.observe(task)
-        if task.is_over:
-            with suppress(ActorError):
-                approvals.tell_nowait(WithdrawApprovals(task.task_id))
-
-    async def awaited() -> frozenset[str]:
-        with suppress(ActorError):
-            return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
-        return frozenset()
-
-    def make_toolbox(_: Settings) -> ToolExecutor:
-        kept = (save_attachment_tool(journal), *_speak_tools(environment))
-        return _executor(environment, gate, (*environment.make_tools(memory), *task_tools(task_agent), *kept))
-
-    def make_context(settings: Settings) -> ToolContext:
-        window = environment.models.context_window("subagent")
-        return base_context(environment.workspace, settings.tools.allowed_paths, window, environment.closed_paths)
-
-    bus: Ref[BusMessage] = find(BUS)
-    return TaskDeps(
-        bus=bus,
-        events=EventMaker(environment.clock, environment.random),
-        clock=environment.clock,
-        types=types,
-        thinker=Thinker(environment.persona, environment.clock, environment.files),
-        reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
-        toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS),
-        model_for=environment.models.client,
-        context_window=environment.models.context_window,
-        context=in_force.follow(make_context, "tools.allowed_paths"),
-        journal=journal,
-        owners=environment.owners,
-        make_fence=environment.make_fence,
-        traits=environment.models.traits,
-        memory=memory,
-        limits=in_force.follow(task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
-        observe=observe,
-        awaited=awaited,
-        before_resuming=partial(_commands_done, journal),
-    )
+def _is_plain(address: Address) -> bool:
+    """Return whether type and id of an address are single words of a reasonable length."""
+    names = (address.type, address.channel_id)
+    return all(len(name) <= LONGEST_NAME and len(name.split()) == 1 for name in names)

@@ -51,9 +51,7 @@ from actors import (
 )
 from pegasus.app.changing_group import ChildChanged, run_changing_group
 from pegasus.app.chat_commands import chat_commands
-from pegasus.app.environment import Environment
-from pegasus.app.file_questions import ask_about_files
-from pegasus.app.services import (
+from pegasus.app.environment import (
     APPROVALS,
     BUS,
     GATEWAY,
@@ -61,9 +59,10 @@ from pegasus.app.services import (
     SWITCHBOARD,
     TASK_AGENT,
     TASK_LISTENER,
-    Services,
-    build_services,
+    Environment,
 )
+from pegasus.app.file_questions import ask_about_files
+from pegasus.app.services import Services, build_services
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events
 from pegasus.identity import HEARTBEAT_FILE

@@ -3,7 +3,7 @@
 import attrs
 
 from actors import ActorError
-from pegasus.app.task_signs import TaskSigns, task_progress
+from pegasus.app.task_services import TaskSigns, task_progress
 from pegasus.messages import ChannelInfo
 from pegasus.tasks import TaskState, TaskView
 

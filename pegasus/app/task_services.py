@@ -1,0 +1,179 @@
+"""The services of the task system (`task_deps`), and what others see and decide of its tasks.
+
+The agent of the task system calls `observe` with the view of a task whenever it may have changed. `TaskSigns` makes of it the value
+that the channels carry, and sends each change to the switchboard, which brings it to the clients of the conversation. Nothing of this
+waits or is stored: a task is never slowed down by those who watch it, and a state that finds no room is lost. The next one, or the
+next welcome, shows the task as it is then. What a task has asked owners for is withdrawn when it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+import attrs
+import trio
+
+from actors import ActorError, Ref
+from pegasus.app.environment import APPROVALS, BUS, SANDBOX_KEYS, SWITCHBOARD, Environment
+from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
+from pegasus.events import BusMessage, EventMaker
+from pegasus.main_agent import TaskDelegation, task_progress
+from pegasus.memory import Memory
+from pegasus.messages import TaskProgress
+from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
+from pegasus.settings import Settings
+from pegasus.storage import JournalMessage, StorageError, Waiting
+from pegasus.tasks import (
+    AgentMessage,
+    LimitsChanged,
+    Reflector,
+    TaskDeps,
+    TaskLimits,
+    TaskState,
+    TaskTypes,
+    TaskView,
+    Thinker,
+    task_tools,
+)
+from pegasus.tools import Gate, ToolContext, ToolExecutor, base_context, save_attachment_tool
+
+ANSWER_TIMEOUT: Final = 5.0
+"""Seconds that the task system may take to list its tasks."""
+COMMANDS_WITHIN: Final = 10.0
+"""Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
+
+
+def task_deps(
+    environment: Environment,
+    journal: Ref[JournalMessage],
+    memory: Memory,
+    types: TaskTypes,
+    task_agent: Ref[AgentMessage],
+    gate: Gate,
+    find: Callable[[str], Ref[Any]],
+) -> TaskDeps:
+    """Return what the task system works with. Its tools are those of the environment and those about tasks themselves."""
+    in_force = environment.in_force
+    approvals: Ref[ApprovalMessage] = find(APPROVALS)
+    signs = TaskSigns(find(SWITCHBOARD), environment.clock)
+
+    def observe(task: TaskView) -> None:
+        """Show a task to those who watch it. What it has waited for is withdrawn when it is over."""
+        signs.observe(task)
+        if task.is_over:
+            with suppress(ActorError):
+                approvals.tell_nowait(WithdrawApprovals(task.task_id))
+
+    async def awaited() -> frozenset[str]:
+        with suppress(ActorError):
+            return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
+        return frozenset()
+
+    def make_toolbox(_: Settings) -> ToolExecutor:
+        kept = (save_attachment_tool(journal), *speak_tools(environment))
+        return tool_executor(environment, gate, (*environment.make_tools(memory), *task_tools(task_agent), *kept))
+
+    def make_context(settings: Settings) -> ToolContext:
+        window = environment.models.context_window("subagent")
+        return base_context(environment.workspace, settings.tools.allowed_paths, window, environment.closed_paths)
+
+    def limits_changed(_: frozenset[str]) -> None:
+        with suppress(ActorError):  # an agent that does not run finds out when it starts
+            task_agent.tell_nowait(LimitsChanged())
+
+    in_force.when_changed(limits_changed, "tasks.", "limits.", "models.max_concurrent_calls")
+    bus: Ref[BusMessage] = find(BUS)
+    return TaskDeps(
+        bus=bus,
+        events=EventMaker(environment.clock, environment.random),
+        clock=environment.clock,
+        types=types,
+        thinker=Thinker(environment.persona, environment.clock, environment.files),
+        reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
+        toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS),
+        model_for=environment.models.client,
+        context_window=environment.models.context_window,
+        context=in_force.follow(make_context, "tools.allowed_paths"),
+        journal=journal,
+        owners=environment.owners,
+        make_fence=environment.make_fence,
+        traits=environment.models.traits,
+        memory=memory,
+        limits=in_force.follow(_task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
+        observe=observe,
+        awaited=awaited,
+        before_resuming=partial(_commands_done, journal),
+    )
+
+
+async def _commands_done(journal: Ref[JournalMessage]) -> None:
+    """Wait until no command waits, for at most COMMANDS_WITHIN seconds: a /stop that was accepted before a crash is among them."""
+    with trio.move_on_after(COMMANDS_WITHIN), suppress(ActorError, StorageError):
+        while await journal.ask(Waiting, None, "control"):  # noqa: ASYNC110  the journal tells nobody that an item is done
+            await trio.sleep(0.02)
+
+
+def _task_limits(settings: Settings) -> TaskLimits:
+    """Return the limits of the task system."""
+    return TaskLimits(
+        max_active=settings.tasks.max_active,
+        max_queued=settings.tasks.max_queued,
+        max_tools=settings.tasks.max_concurrent_tools,
+        max_iterations=settings.tasks.max_iterations,
+        timeout=settings.tasks.timeout,
+        recovery=settings.tasks.recovery,
+        guest_active=_guest_active(settings),
+        guest_tasks=settings.limits.guest_tasks,
+    )
+
+
+def _guest_active(settings: Settings) -> int:
+    """Return how many tasks of guests may work at once. A slot and a model call are kept for owners, and a call for people."""
+    return max(1, min(settings.tasks.max_active - 1, settings.models.max_concurrent_calls - 2))
+
+
+# ------------------------------------------------------------------ for people who watch
+
+
+class TaskSigns:
+    """Sends the changes of tasks to the switchboard, each once.
+
+    Example: `TaskDeps(observe=TaskSigns(switchboard, clock).observe, …)`.
+    """
+
+    def __init__(self, switchboard: Ref[TaskProgress], clock: Callable[[], int]) -> None:
+        """Prepare. clock: wall clock, ms."""
+        self._switchboard = switchboard
+        self._clock = clock
+        self._last: dict[str, TaskProgress] = {}
+        """The last state of each unfinished task, without the time that had passed."""
+
+    def observe(self, task: TaskView) -> None:
+        """Send the state of a task if it differs from the last one. Never waits, never fails."""
+        is_over = task.is_over
+        if task.state is TaskState.COMPLETED and not is_over:
+            return  # its result is not on disk yet
+        sign = task_progress(task, self._clock())
+        present = attrs.evolve(sign, elapsed_ms=0)
+        is_known = task.task_id in self._last
+        if self._last.get(task.task_id) == present:
+            return
+        if is_over:
+            self._last.pop(task.task_id, None)
+        else:
+            self._last[task.task_id] = present
+        if is_over and not is_known:
+            return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
+        with suppress(ActorError):
+            self._switchboard.tell_nowait(sign)
+
+
+async def open_tasks(agent: Ref[AgentMessage], clock: Callable[[], int]) -> Sequence[TaskProgress]:
+    """Return the present state of all unfinished tasks; () while the task system does not run or answer."""
+    with trio.move_on_after(ANSWER_TIMEOUT):
+        tasks = await TaskDelegation(agent).unfinished()
+        return [task_progress(task, clock()) for task in tasks or ()]
+    return ()
