@@ -74,7 +74,9 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @pegasus.declare(
-    "chat", click.Option(["--channel"], default="main", metavar="ID", show_default=True, help="Conversation.")
+    "chat",
+    click.Option(["--channel"], default="main", metavar="ID", show_default=True, help="Conversation."),
+    is_client=True,
 )
 def run_chat_command(home: Home, settings: Settings, *, channel: str) -> int:
     """Chat in the terminal with the running agent.

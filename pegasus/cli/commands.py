@@ -39,8 +39,8 @@ import attrs
 import click
 
 from pegasus import __version__
-from pegasus.host import Home, resolve_home
-from pegasus.settings import Settings, SettingsSource, load_settings
+from pegasus.host import Home, print_error, read_daemon, resolve_home
+from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
 
 F = TypeVar("F", bound=Callable[..., int])
 
@@ -104,6 +104,12 @@ _MEANT: Final = {"model": "init", "models": "init", "setup": "init", "settings":
 _EPILOG: Final = "Global options (pegasus --help) may stand here too."
 """Last line of the help of every command but the main one."""
 
+MISTAKES_WITH_AGENT: Final = (
+    "pegasus: the running agent goes on with the settings it has; "
+    "until this is corrected it refuses to reload, and cannot start again"
+)
+"""Warning behind mistakes in the settings file while an agent runs."""
+
 # ------------------------------------------------------------------ global options
 
 
@@ -147,6 +153,23 @@ class Options:
         """Return home and settings. Raises HomeError, SettingsError."""
         home = self.home()
         return home, load_settings(self.source(home))
+
+    def load_as_client(self) -> tuple[Home, Settings]:
+        """Return home and settings for a command that talks with the agent of the home. Raises HomeError, SettingsError.
+
+        An agent that runs is found by its own file and the token. So a mistake in the settings file, which that agent does not use,
+        is a warning: the file is then left out. What the command line or the environment has wrong stays an error.
+        """
+        home = self.home()
+        source = self.source(home)
+        try:
+            return home, load_settings(source)
+        except SettingsError as error:
+            if read_daemon(home) is None:
+                raise
+            settings = load_settings(attrs.evolve(source, file=None))
+            print_error(f"{error}\n{MISTAKES_WITH_AGENT}")
+            return home, settings
 
     def arguments(self) -> list[str]:
         """Return these options as arguments of another process, such as the daemon that a chat starts.
@@ -257,17 +280,22 @@ class CommandGroup(click.Group):
         super().__init__(name, help=help, epilog=None if root else _EPILOG, context_settings=_HELP, **attributes)
         self.params += _global_options(hidden=not root)
 
-    def declare(self, name: str, *params: click.Parameter, options_only: bool = False) -> Callable[[F], F]:
+    def declare(
+        self, name: str, *params: click.Parameter, options_only: bool = False, is_client: bool = False
+    ) -> Callable[[F], F]:
         """Declare a command that the decorated function carries out; its return value is the exit code.
 
         The function gets home and settings, which are loaded first, and the values of `params` by name. options_only:
-        it gets the `Options` instead, for commands that must work when the settings are wrong.
+        it gets the `Options` instead, for commands that must work when the settings are wrong. is_client: it talks with an agent that
+        runs, and works with mistakes in the settings file then (`Options.load_as_client`).
         """
 
         def add(function: F) -> F:
             @click.pass_obj
             def callback(options: Options, /, **values: Any) -> int:
-                return function(options, **values) if options_only else function(*options.load(), **values)
+                if options_only:
+                    return function(options, **values)
+                return function(*(options.load_as_client() if is_client else options.load()), **values)
 
             command = click.Command(
                 name,

@@ -139,7 +139,7 @@ def query(
             return show(home, settings, method, sent, render, partial(offline, home, settings, **values), refusals)
 
         run.__doc__ = offline.__doc__
-        return group.declare(name, *params)(run)
+        return group.declare(name, *params, is_client=method is not None)(run)
 
     return add
 

@@ -61,6 +61,7 @@ def run_list(home: Home, settings: Settings) -> Answer:
     click.Option(["--name"], metavar="NAME", help="A few words."),
     click.Option(["--missed"], type=click.Choice(["once", "skip"]), help="Runs missed while it was down [once]."),
     JSON,
+    is_client=True,
 )
 def run_add(home: Home, settings: Settings, *, as_json: bool = False, **values: Any) -> int:
     """Add a job, with one of --cron, --every and --at."""

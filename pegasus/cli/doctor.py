@@ -33,7 +33,7 @@ from pegasus.formatting import plural
 from pegasus.host import SHORTEST_TOKEN, Home, HomeError, read_daemon, read_token
 from pegasus.models import OFFLINE, find_providers, role_spec
 from pegasus.sandbox import SandboxError, probe_sandbox
-from pegasus.settings import Settings, SettingsError
+from pegasus.settings import Settings, SettingsError, load_settings
 from pegasus.terminal import neutralise
 
 OK: Final = "ok"
@@ -166,6 +166,9 @@ def _settings(examined: Examined) -> Iterator[Finding]:
     if examined.problem is not None:
         for line in str(examined.problem).splitlines():
             yield Finding("settings", BROKEN, line, f"correct it; {program_name()} config keys explains every key")
+        if read_daemon(examined.home) is not None:
+            text = "the running agent goes on with the settings it has; it refuses to reload, and cannot start again"
+            yield Finding("settings", NOTE, text, "correct the settings before the agent is stopped")
         return
     assert examined.settings is not None  # noqa: S101  there is a problem otherwise
     file = examined.settings.source.file
@@ -254,14 +257,16 @@ def _files(examined: Examined) -> Iterator[Finding]:
 
 
 def _ports(examined: Examined) -> Iterator[Finding]:
-    """Check that the agent answers or, if none runs, that it could listen."""
-    if examined.settings is None:
-        return
-    host, port, http = examined.settings.gateway.host, examined.settings.gateway.port, examined.settings.http
-    daemon = read_daemon(examined.home)
+    """Check that the agent answers or, if none runs, that it could listen. One that runs answers whatever the settings file says."""
+    daemon, settings = read_daemon(examined.home), examined.settings
+    if settings is None:
+        if daemon is None:
+            return
+        settings = load_settings(attrs.evolve(examined.options.source(examined.home), file=None))
+    host, port, http = settings.gateway.host, settings.gateway.port, settings.http
     if daemon is not None:
         try:
-            status = trio.run(ask_daemon, find_daemon(examined.home, examined.settings), "status", {}, STATE_SECONDS)
+            status = trio.run(ask_daemon, find_daemon(examined.home, settings), "status", {}, STATE_SECONDS)
         except ClientError as error:
             found = f"process {daemon.pid} does not answer at {daemon.ws}: {describe_refusal(error, 'status')}"
             yield Finding("ports", BROKEN, found, f"end it (kill {daemon.pid}), and start it again: {program_name()}")

@@ -90,6 +90,7 @@ def run_list(home: Home, settings: Settings, *, chat: str, limit: int, offset: i
     "show",
     click.Argument(["name"], default=CURRENT, metavar="[FILE|CHAT]"),
     click.Option(["--json", "as_json"], is_flag=True, help="The lines as they are stored."),
+    is_client=True,
 )
 def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int:
     """Show all of a session, an archive, or a chat (TYPE:ID)."""

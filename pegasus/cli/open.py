@@ -16,7 +16,11 @@ from pegasus.settings import Settings
 METHOD = "http.link"
 
 
-@pegasus.declare("open", click.Option(["--print", "only_print"], is_flag=True, help="Print the link; open nothing."))
+@pegasus.declare(
+    "open",
+    click.Option(["--print", "only_print"], is_flag=True, help="Print the link; open nothing."),
+    is_client=True,
+)
 def run_open(home: Home, settings: Settings, *, only_print: bool = False) -> int:
     """Open the web page in a browser, signed in. The link works once, and for 5 minutes."""
     try:

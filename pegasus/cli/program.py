@@ -47,11 +47,15 @@ def run_agent(options: Options, *, no_cli: bool = False, joins: bool = False) ->
     """Run the agent until it is stopped; with a chat, on a terminal."""
     # joins: an agent that runs already is chatted with, on a terminal; `run` must start one, and fails.
     # The settings are checked in this process first: a mistake is reported on the terminal, not in the log of a child.
-    home, settings = options.load()
+    # An agent that runs is joined with mistakes, too, since it does not use them.
+    has_terminal = not no_cli and os.isatty(0)
+    is_joining = joins and has_terminal and read_daemon(options.home()) is not None
+    home, settings = options.load_as_client() if is_joining else options.load()
     # For commands that the stand-in shows; it knows nothing of command lines.
     os.environ["PEGASUS_COMMAND"] = program_name()
-    check_settings_in_use(home, settings)
-    if not no_cli and settings.channels["cli"].enabled and os.isatty(0):
+    if not is_joining:
+        check_settings_in_use(home, settings)
+    if has_terminal and settings.channels["cli"].enabled:
         from pegasus.cli.chat import run_with_chat
 
         if not joins and (daemon := read_daemon(home)) is not None:

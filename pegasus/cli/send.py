@@ -69,6 +69,7 @@ AWAY_SECONDS: Final = 60.0
     click.Option(
         ["--wait"], type=Number(), metavar="SECONDS", help="Longest time to wait [60; 3600 with --until-done]."
     ),
+    is_client=True,
 )
 def run_send(
     home: Home, settings: Settings, *, text: str, channel: str, wait: float | None = None, until_done: bool = False

@@ -47,7 +47,7 @@ _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 """Escape sequences: cursor to the upper left corner, erase the rest of the line, erase the rest of the screen."""
 
 
-@pegasus.declare("status", JSON)
+@pegasus.declare("status", JSON, is_client=True)
 def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
     """Show what the running agent is doing."""
     render = json_line if as_json else status_text
@@ -58,6 +58,7 @@ def run_status(home: Home, settings: Settings, *, as_json: bool) -> int:
     "tree",
     click.Option(["--json", "as_json"], is_flag=True, help="One JSON object; with --watch one a line."),
     click.Option(["--watch"], is_flag=True, help="Show it again every second, until Ctrl-C."),
+    is_client=True,
 )
 def run_tree(home: Home, settings: Settings, *, as_json: bool, watch: bool) -> int:
     """Show the supervision tree of the running agent.

@@ -212,7 +212,12 @@ def _stored(home: Home, found: ReplayedTask) -> Answer:
     return task_json(task_view(task, number=number))
 
 
-@TASKS.declare("follow", _ID, click.Option(["--json", "as_json"], is_flag=True, help="One JSON object a line."))
+@TASKS.declare(
+    "follow",
+    _ID,
+    click.Option(["--json", "as_json"], is_flag=True, help="One JSON object a line."),
+    is_client=True,
+)
 def run_follow(home: Home, settings: Settings, *, task_id: str, as_json: bool) -> int:
     """Show the log of a task as it grows, until it has ended.
 

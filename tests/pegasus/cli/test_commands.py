@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -74,6 +75,23 @@ def test_a_chat_is_opened_if_stdin_is_a_terminal_and_nobody_objects(
     monkeypatch.setattr(os, "isatty", lambda descriptor: terminal and descriptor == 0)
     pegasus(*args)
     assert daemon[0][2] is with_cli
+
+
+@pytest.mark.parametrize(("args", "code"), [((), 0), (("run",), 78)])
+def test_a_running_agent_is_joined_although_its_settings_file_has_mistakes(
+    pegasus, daemon, user, monkeypatch, args, code
+):
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 0)
+    run = user / ".pegasus" / "run"
+    run.mkdir(parents=True)
+    (run / "daemon.json").write_text(
+        json.dumps({"pid": os.getpid(), "ws": "ws://127.0.0.1:1", "http": None, "version": "0", "startedAt": 0})
+    )
+    (user / ".pegasus" / "pegasus.toml").write_text("[agent\n")
+    found, _, err = pegasus(*args)
+    assert found == code
+    assert [with_cli for _, _, with_cli in daemon] == ([True] if code == 0 else [])
+    assert ("the running agent goes on with the settings it has" in err) == (code == 0)
 
 
 def test_the_daemons_exit_code_is_the_commands(pegasus, monkeypatch):

@@ -18,6 +18,7 @@ import trio.testing
 from actors import Child, Reply, open_supervisor, supervisor
 from actors.text import TreeView
 from pegasus.app import actor_json
+from pegasus.cli import main
 from pegasus.cli.control import describe_refusal, show
 from pegasus.cli.send import run_send
 from pegasus.cli.status import _write, actor_info, run_status, run_tree, status_text, tree_text
@@ -434,3 +435,45 @@ async def test_watching_the_tree_goes_on_until_ctrl_c(home):
 def test_a_refusal_names_the_value_that_it_is_about_unless_its_text_does(message, told):
     method = message.partition(": ")[0]
     assert describe_refusal(Refused("bad_frame", message), method, ("taskId", "prompt")) == told
+
+
+# ------------------------------------------------------------------ a settings file with mistakes
+
+
+async def command(home, *args):
+    with trio.fail_after(20):
+        return await trio.to_thread.run_sync(main, [*args, "--home", str(home.path)])
+
+
+@pytest.mark.parametrize("content", ["[agent\n", "[agent]\nnonsense = 1\n"])
+async def test_a_running_agent_is_reached_although_its_settings_file_has_mistakes(home, nursery, capsys, content):
+    home.config.write_text(content)
+    async with daemon(home) as gate:
+        assert await command(home, "status") == 0
+        out, err = capsys.readouterr()
+        assert "Model    offline/stand-in" in out
+        assert str(home.config) in err
+        assert err.count("the running agent goes on with the settings it has") == 1
+        nursery.start_soon(turn, gate, "one")
+        assert await command(home, "send", "hi") == 0
+        assert capsys.readouterr().out == "one\n"
+
+
+async def test_without_an_agent_mistakes_in_the_settings_file_end_the_command(home, capsys):
+    home.config.write_text("[agent\n")
+    assert await command(home, "status") == 78
+    assert "goes on" not in capsys.readouterr().err
+
+
+async def test_a_mistake_on_the_command_line_ends_the_command_also_while_an_agent_runs(home, capsys):
+    async with daemon(home):
+        assert await command(home, "status", "--set", "agent.nonsense=1") == 78
+
+
+async def test_doctor_names_the_running_agent_beside_mistakes_in_the_settings_file(home, capsys):
+    home.config.write_text("[agent\n")
+    async with daemon(home) as gate:
+        assert await command(home, "doctor") == 1
+        out = capsys.readouterr().out
+        assert f"an agent runs (process {os.getpid()}) and answers at {gate.url}" in out
+        assert "the running agent goes on with the settings it has" in out
