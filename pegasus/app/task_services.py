@@ -92,7 +92,7 @@ def task_deps(
         clock=environment.clock,
         types=types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),
-        reflector=Reflector(environment.persona, partial(environment.models.context_window, "reflection")),
+        reflector=Reflector(environment.persona),
         toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS),
         model_for=environment.models.client,
         context_window=environment.models.context_window,

@@ -60,6 +60,8 @@ class ChatPrompt:
 
     def after(self, prompt: str, *, lean: bool) -> str:
         """Return the whole prompt. lean: whether the model's window is small."""
+        if self is NO_CHAT:
+            return prompt
         notes = cut_text(self.notes, LONGEST_LEAN_NOTES if lean else LONGEST_NOTES)
         hidden = f"\n\n{_HIDDEN}" if self.has_hidden and not lean else ""
         memory = f"{_NOTES}\n\n{notes}{hidden}" if notes or hidden else ""

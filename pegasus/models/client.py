@@ -152,6 +152,7 @@ async def ask_target(call: ModelCall) -> ModelResponse:
         notice = target.facts.check_prompt(call.request, response.usage, target.counter)
         target.counter.learn(call.request, response.usage)
         answer = answer_filter.finish(response)
+        call.relay.finish()
     except BaseException as error:
         answer_filter.fail(error)
         if isinstance(error, ModelError):
@@ -274,9 +275,7 @@ class PreparedModel:
         """
         relay = PieceRelay(request.on_piece)
         try:
-            response = await self._run(ModelCall(self._target, self._role, self._lane, request, relay))
+            return await self._run(ModelCall(self._target, self._role, self._lane, request, relay))
         except ModelError as error:
             error.partial = max(error.partial, relay.longest_text, key=len)
             raise
-        relay.finish()
-        return response

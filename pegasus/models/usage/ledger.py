@@ -22,8 +22,7 @@ import attrs
 
 from pegasus.messages import Address, Json
 from pegasus.models.base import Usage
-from pegasus.models.formats import encode_json
-from pegasus.wire import WireError, from_wire, to_wire
+from pegasus.wire import WireError, encode_line, from_wire, to_wire
 
 DAYS, CHATS, TASKS, ITEMS, MODELS = 70, 5000, 2000, 1000, 500
 """How many sums of each kind are kept. The least recently used are forgotten first: memory is bounded."""
@@ -84,17 +83,13 @@ class UsageRecord:
         """Tokens of the call."""
         return Usage(self.prompt_tokens, self.completion_tokens, self.cache_read_tokens, self.cache_write_tokens)
 
-    def to_line(self) -> bytes:
-        """Return the record as a line of the file."""
-        return encode_json(to_wire(self)) + b"\n"
-
 
 def lines_by_month(records: Iterable[UsageRecord]) -> dict[str, bytes]:
     """Return the lines of records by YYYY-MM, in their order."""
-    lines: defaultdict[str, bytes] = defaultdict(bytes)
+    months: defaultdict[str, list[UsageRecord]] = defaultdict(list)
     for record in records:
-        lines[day_of(record.ts)[:7]] += record.to_line()
-    return lines
+        months[day_of(record.ts)[:7]].append(record)
+    return {month: b"".join([encode_line(to_wire(record)) for record in written]) for month, written in months.items()}
 
 
 def parse_record(line: bytes) -> UsageRecord:

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from datetime import date, timedelta
+from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -206,7 +207,8 @@ class UsageTracker:
 
     def configure(self, budget: BudgetSettings, prices: PriceList) -> None:
         """Use other budgets and prices from the next call on. Records keep the cost by the prices at their time."""
-        self._prices = prices
+        self._price_of = cache(prices.find)
+        """Returns the price of a model, which is looked up once; None if it is unknown."""
         amounts = (
             (scope, getattr(budget, f"{scope.name}_cost"), getattr(budget, f"{scope.name}_tokens")) for scope in SCOPES
         )
@@ -251,7 +253,7 @@ class UsageTracker:
         if not self._budgets:
             return
         await self.loaded.wait()
-        price = self._prices.find(name)
+        price = self._price_of(name)
         wanted = Amount(price.at_most(tokens, tokens) if price else 0.0, tokens)
         for limit in self.limits(label):
             if reason := limit.refusal(limit.spent + limit.reserved, wanted):
@@ -273,7 +275,7 @@ class UsageTracker:
         """
         await self.loaded.wait()
         prompt, completion = call.target.counter.at_most(call.request), call.max_tokens
-        price = self._prices.find(call.target.name)
+        price = self._price_of(call.target.name)
         wanted = Amount(price.at_most(prompt, completion) if price else 0.0, prompt + completion)
         while True:
             limits = self.limits(call.request.label)
@@ -323,7 +325,7 @@ class UsageTracker:
         ts: when it began. estimated: the provider did not count. failed: kind of the error, "" if the call was answered. A model
         without a price is logged once.
         """
-        price = self._prices.find(name)
+        price = self._price_of(name)
         if price is None and name not in self._unpriced:
             self._unpriced.add(name)
             _log.warning("no price is known for a model: its calls count in tokens only", model=name)

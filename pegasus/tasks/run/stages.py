@@ -28,7 +28,7 @@ from pegasus.events import Emit, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import read_or_nothing
 from pegasus.messages import Json, Media
-from pegasus.models import ModelClient, ModelError, PreparedModel, ToolCall, ToolSpec
+from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, fenced, join_outside
 from pegasus.policy import principal_of
@@ -128,14 +128,21 @@ class Stages:
         offered = self._toolbox.offered(self._fsm.task_id, allows=self._type.allows, window=window)
         return tuple(tool.spec for tool in offered)
 
+    async def _model(self, name: str) -> tuple[LanguageModel, int]:
+        """Return the model of a name or role for the calls that follow, and its window. A local server is asked for that.
+
+        Raises ModelError, and ValueError for a model that is not configured.
+        """
+        model = self._deps.model_for(name)
+        if not isinstance(model, ModelClient):
+            return model, self._deps.context_window(name)
+        prepared = await model.prepare()
+        return prepared, prepared.facts.context_window
+
     async def _think(self, context: TaskContext) -> Thought:
         """Make a model call. The index of memory is given to the first one only; later ones have it in the conversation."""
         deps, index = self._deps, ""
-        name = self._type.model_name
-        model = deps.model_for(name)
-        if isinstance(model, ModelClient):
-            model = await model.prepare()  # a local server tells the window, which decides about prompt and tools
-        window = model.facts.context_window if isinstance(model, PreparedModel) else deps.context_window(name)
+        model, window = await self._model(self._type.model_name)
         lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await read_or_nothing(partial(deps.memory.index_message, window))
@@ -323,7 +330,7 @@ class Stages:
         deps, toolbox = self._deps, self._toolbox
         if deps.memory is None:
             return []
-        model = deps.model_for("reflection")
+        model, window = await self._model("reflection")
         if deps.traits.get(model.name).refuses_tools:
             return []  # a reflection consists of calls of the memory tools
         found = [toolbox.get(name) for name in REFLECTION_TOOLS]
@@ -346,7 +353,7 @@ class Stages:
 
         memory = await read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
-        return [await deps.reflector.reflect(self._fsm.context, memory, specs, model, run)]
+        return [await deps.reflector.reflect(self._fsm.context, memory, specs, model, window, run)]
 
 
 # ------------------------------------------------------------------ calls

@@ -265,13 +265,11 @@ def should_reflect(context: TaskContext) -> bool:
 class Reflector:
     """Runs reflections. It has no state of its own: one instance serves all tasks.
 
-    Example: `found = await Reflector(persona, lambda: 200_000).reflect(context, memory, tools, model, run)`.
+    Example: `found = await Reflector(persona).reflect(context, memory, tools, model, 200_000, run)`.
     """
 
     persona: InForce[Persona]
     """Identity for the system prompt."""
-    window: Callable[[], int]
-    """Returns the context window of the model at this moment, tokens."""
 
     async def reflect(
         self,
@@ -279,15 +277,16 @@ class Reflector:
         memory: str,
         tools: Sequence[ToolSpec],
         model: LanguageModel,
+        window: int,
         run: Callable[[ToolCall], Awaitable[ToolOutcome]],
     ) -> ReflectionDone:
         """Make up to ROUNDS model calls and return the outcome. Raises ModelError.
 
-        memory: the facts in full and the summaries of episodes. run: makes one call of a memory tool. Cancelled: what the tools have
-        written so far stays in memory.
+        memory: the facts in full and the summaries of episodes. window: tokens that fit into the model. run: makes one call of a
+        memory tool. Cancelled: what the tools have written so far stays in memory.
         """
         system = task_prompt(self.persona.now, _BODY)
-        turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{self._story(context)}")]
+        turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{_story(context, window)}")]
         label = label_of(context, "reflection")
         made = 0
         for _ in range(ROUNDS):
@@ -302,24 +301,26 @@ class Reflector:
             turns += [_turn(response), UserTurn(tuple(results))]
         return ReflectionDone(made, f"Stopped after {ROUNDS} rounds (the most there may be).")
 
-    def _story(self, context: TaskContext) -> str:
-        """Return the conversation of the task as text, without its oldest parts if it is too long."""
-        room = int(self.window() * SHARE * CHARS_PER_TOKEN)
-        parts: list[str] = []
-        for entry in reversed(context.messages):
-            part = _as_text(entry)
-            room -= len(part)
-            if room < 0:
-                parts.append("(what was before is left out)")
-                break
-            parts.append(part)
-        return "\n\n".join(("# The task", *reversed(parts)))
+
+def _story(context: TaskContext, window: int) -> str:
+    """Return the conversation of the task as text, without its oldest parts if it is too long for the window (tokens)."""
+    room = int(window * SHARE * CHARS_PER_TOKEN)
+    parts: list[str] = []
+    shown = [shown_text(entry) for entry in context.messages]
+    for entry, text in zip(reversed(context.messages), reversed(shown), strict=True):
+        part = _as_text(entry, text)
+        room -= len(part)
+        if room < 0:
+            parts.append("(what was before is left out)")
+            break
+        parts.append(part)
+    return "\n\n".join(("# The task", *reversed(parts)))
 
 
-def _as_text(entry: Entry) -> str:
-    """Return a message as text: role, content, and its calls with at most 500 characters of their arguments."""
+def _as_text(entry: Entry, shown: str) -> str:
+    """Return a message as text: role, content as it is shown, and its calls with at most 500 characters of their arguments."""
     calls = "".join(f"\n(called {call.name} with {dict(call.arguments)!r:.500})" for call in entry.calls)
-    return f"[{entry.role}] {shown_text(entry)}{calls}"
+    return f"[{entry.role}] {shown}{calls}"
 
 
 def _turn(response: ModelResponse) -> AssistantTurn:

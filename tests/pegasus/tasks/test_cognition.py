@@ -175,8 +175,8 @@ async def reflect(model, of=None, window=100_000):
         calls.append(made.name)
         return ToolOutcome("{}", failed=False)
 
-    reflector = Reflector(InForce(PERSONA), lambda: window)
-    found = await reflector.reflect(of or context(), "FACTS", (READ,), model, run)
+    reflector = Reflector(InForce(PERSONA))
+    found = await reflector.reflect(of or context(), "FACTS", (READ,), model, window, run)
     return found, calls
 
 

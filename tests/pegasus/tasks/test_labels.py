@@ -38,7 +38,7 @@ async def test_thinking_and_looking_back_have_the_label_of_their_task():
     await Thinker(InForce(PERSONA), lambda: 7).think(
         context, model, load_task_types(BUILT_IN_TYPES)[0].get("general"), ()
     )
-    await Reflector(InForce(PERSONA), lambda: 1000).reflect(context, "", (), model, None)
+    await Reflector(InForce(PERSONA)).reflect(context, "", (), model, 1000, None)
     assert [(asked.label.role, asked.label.task_id) for asked in model.requests] == [
         ("subagent", "t9"),
         ("reflection", "t9"),

@@ -230,7 +230,7 @@ async def open_desk(
             clock=clock,
             types=types,
             thinker=Thinker(InForce(PERSONA), clock),
-            reflector=Reflector(InForce(PERSONA), lambda: 100_000),
+            reflector=Reflector(InForce(PERSONA)),
             toolbox=InForce(toolbox),
             model_for=model_for or (lambda name: model),
             context_window=lambda name: window,

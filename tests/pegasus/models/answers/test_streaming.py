@@ -17,8 +17,7 @@ from pegasus.models import (
     TextPiece,
     ToolSpec,
 )
-from pegasus.models.answers import AnswerFilter
-from pegasus.models.answers.relay import PieceRelay
+from pegasus.models.answers import AnswerFilter, PieceRelay
 from pegasus.models.stand_in import StandIn
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang, sequence

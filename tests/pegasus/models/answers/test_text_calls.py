@@ -17,8 +17,8 @@ from pegasus.models import (
     Usage,
     UserTurn,
 )
+from pegasus.models.answers.streaming import AnswerFilter, read_answer, split_reasoning, visible_text
 from pegasus.models.answers.text_calls import find_calls, remove_calls
-from pegasus.models.answers.text_filter import AnswerFilter, read_answer, split_reasoning, visible_text
 from pegasus.models.json_text import CUT_CALL, parse_arguments
 
 REPLY = ToolSpec(

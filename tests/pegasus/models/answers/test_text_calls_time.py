@@ -5,7 +5,7 @@ import time
 import pytest
 
 from pegasus.models import ModelRequest, ModelResponse, TextPiece, ToolSpec, Usage, UserTurn
-from pegasus.models.answers.text_filter import AnswerFilter, read_answer
+from pegasus.models.answers.streaming import AnswerFilter, read_answer
 
 REPLY = ToolSpec("reply", "Speak.", {"type": "object", "properties": {"text": {"type": "string"}}})
 REQUEST = ModelRequest(system="", turns=(UserTurn(text="Hi"),), tools=(REPLY,))
