@@ -89,19 +89,19 @@ async def test_the_adapter(capsys):
     for block in blocks("channels.md", "python"):
         exec(block, names)
     journal = FakeJournal()
-    phone = ChannelInfo("sms", "+8613800138000")
-    journal.post(phone, "from before")
+    pager = ChannelInfo("pager", "+8613800138000")
+    journal.post(pager, "from before")
     async with open_supervisor([Child("journal", journal.run)]) as supervisor:
         ref = supervisor.ref("journal")
-        await supervisor.start_child(Child("sms", names["Sms"]("sms").run, ref))
-        await supervisor.start_child(Child("switchboard", run_switchboard, ref, {"sms": supervisor.ref("sms")}))
-        intake = Intake(ref, InForce(Access({"sms": [phone.channel_id]})))
-        assert await names["hear"](intake, phone.channel_id, "hi", "1") == "ok"
+        await supervisor.start_child(Child("pager", names["Pager"]("pager").run, ref))
+        await supervisor.start_child(Child("switchboard", run_switchboard, ref, {"pager": supervisor.ref("pager")}))
+        intake = Intake(ref, InForce(Access({"pager": [pager.channel_id]})))
+        assert await names["hear"](intake, pager.channel_id, "hi", "1") == "ok"
         with pytest.raises(Denied, match="allow_from"):
             await names["hear"](intake, "+1", "hi", "1")
-        journal.post(phone, "and now")
-        await journal.until(lambda: journal.acks and journal.acks[-1] == (phone.address, 2))
-    assert capsys.readouterr().out == "SMS to +8613800138000: from before\nSMS to +8613800138000: and now\n"
+        journal.post(pager, "and now")
+        await journal.until(lambda: journal.acks and journal.acks[-1] == (pager.address, 2))
+    assert capsys.readouterr().out == "page to +8613800138000: from before\npage to +8613800138000: and now\n"
 
 
 def _methods_in(text):
