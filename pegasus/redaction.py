@@ -24,7 +24,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Final
 from urllib.parse import quote
@@ -34,6 +34,18 @@ import attrs
 from pegasus.formatting import MASK
 
 # ------------------------------------------------------------------ known secrets
+
+_SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
+"""Endings of names whose values are treated as secrets."""
+
+
+def secrets_in_environment(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of variables that are named like secrets (`…KEY`, `…TOKEN`, `…PASSWORD` and similar).
+
+    Commands do not receive them, but can still find them (another process of the same user, a file
+    that was sourced), so they are masked in results.
+    """
+    return tuple(value for name, value in environ.items() if value and _SECRET_NAME.search(name))
 
 
 class Redactor:

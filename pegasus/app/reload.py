@@ -32,10 +32,10 @@ from pegasus.mcp import TOKENS_FOLDER, StoredSecrets
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList, problems
 from pegasus.observe import configure_logging, forward_logging, get_logger
+from pegasus.redaction import secrets_in_environment
 from pegasus.sandbox import SandboxError
 from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, located, secrets_of
 from pegasus.storage import JournalMessage, ReplaceFile, StorageError
-from pegasus.tools import secrets_in_environment
 from pegasus.wire import decode_object, encode_line
 
 MODEL_KEYS: Final = ("models.", "providers.")

@@ -36,7 +36,7 @@ from pegasus.tools.lean import lean_task_specs
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
 from pegasus.tools.questions import AwaitsOwner, CallQuestions
-from pegasus.tools.shell import command_environment, secrets_in_environment
+from pegasus.tools.shell import command_environment
 from pegasus.tools.speak import SPEAK, speak_tool
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
@@ -85,7 +85,6 @@ __all__ = [
     "run_tool",
     "save_attachment_tool",
     "save_file",
-    "secrets_in_environment",
     "speak_tool",
     "standard_tools",
 ]

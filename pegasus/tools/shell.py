@@ -14,7 +14,7 @@ not visible in the list of processes. `-I` keeps the interpreter from importing 
 workspace instead of those that the code means; they are found behind all others.
 
 The rule for the environment is a list of what is passed on, not of what is kept back. A secret in a variable that
-nobody thought of stays inside. The names of secrets are guessed only for masking (`secrets_in_environment`).
+nobody thought of stays inside. The names of secrets are guessed only for masking (`secrets_in_environment` in `pegasus.redaction`).
 There a wrong guess costs little: a value that is not secret is shown as `***`, or a secret with an unusual name
 is not masked if a command finds it in some other way.
 """
@@ -297,8 +297,6 @@ TERMINAL_TYPE: Final = "xterm"
 """TERM of commands that have a terminal; its control sequences are known to `ScreenText`."""
 _FALLBACK_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 """PATH of commands if the daemon has none, as under some service managers."""
-_SECRET_NAME: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-"""Endings of names whose values are treated as secrets."""
 
 
 def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
@@ -309,15 +307,6 @@ def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) ->
     """
     kept = {name: value for name, value in environ.items() if name in PASSED_ON or name.startswith("LC_")}
     return {"PATH": _FALLBACK_PATH, **kept, **NON_INTERACTIVE, **extra}
-
-
-def secrets_in_environment(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of variables that are named like secrets (`…KEY`, `…TOKEN`, `…PASSWORD` and similar).
-
-    Commands do not receive them, but can still find them (another process of the same user, a file
-    that was sourced), so the executor masks them in results.
-    """
-    return tuple(value for name, value in environ.items() if value and _SECRET_NAME.search(name))
 
 
 # ------------------------------------------------------------------ get_env and set_env

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pegasus.redaction import secrets_in_environment
 from pegasus.sandbox import HeadAndTail
-from pegasus.tools.shell import command_environment, secrets_in_environment
+from pegasus.tools.shell import command_environment
 
 
 def captured(limit, *parts):
