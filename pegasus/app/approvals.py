@@ -79,7 +79,7 @@ _log = get_logger("approvals")
 class ApprovalDesk:
     """Shows approvals to owners and carries out their answers.
 
-    Example: `Child("approvals", approvals_keeper, journal, clock, random, lambda: 3600.0, desk.changed)`.
+    Example: `Child("approvals", approvals_keeper, journal, clock, random, InForce(3600.0), desk.changed)`.
     """
 
     journal: Ref[JournalMessage]

@@ -168,7 +168,8 @@ async def _daemon(world: RealWorld) -> int:
                 )
                 sessions = WebSessions(gateway_config)
                 await sessions.load(tree.journal, wall_clock)
-                sign_in = SignInMethod(sessions if http else None, lambda: in_force.now.http.public_url or http or "")
+                page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
+                sign_in = SignInMethod(sessions if http else None, page)
                 methods = _methods(world, tree, models, reloader, tokens, adapters, sign_in)
                 said = Listeners()
                 gateway = _gateway_child(tree, gateway_config, intake, listeners, methods, said)
@@ -246,7 +247,7 @@ def _methods(
         world.home.log,
         services.environment.skills,
         world.home.skills,
-        lambda: world.in_force.now,
+        world.in_force,
     )
     return {
         **control.methods(),

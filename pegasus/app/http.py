@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -16,7 +16,7 @@ from pegasus.gateway import BadParams, Caller, NotAllowed, Params
 from pegasus.main_agent import MainAgentMessage, Withdraw
 from pegasus.messages import InboundMessage, Json
 from pegasus.policy import CONTROL
-from pegasus.settings import HttpSettings
+from pegasus.settings import HttpSettings, InForce
 from pegasus.web import HttpConfig, WebServices, WebSessions, run_http
 
 PERMANENT: Final = (
@@ -88,8 +88,8 @@ def url_of(scheme: str, host: str, listeners: Sequence[trio.SocketListener]) -> 
 class SignInMethod:
     """The method `http.link`: an address that signs a browser in, once. For `pegasus open`."""
 
-    def __init__(self, sessions: WebSessions | None, url: Callable[[], str]) -> None:
-        """Prepare. sessions: None if there is no HTTP server. url: returns the address of the page."""
+    def __init__(self, sessions: WebSessions | None, url: InForce[str]) -> None:
+        """Prepare. sessions: None if there is no HTTP server. url: address of the page."""
         self._sessions = sessions
         self._url = url
 
@@ -100,4 +100,4 @@ class SignInMethod:
             raise BadParams("there is no web page: http.enabled is false")
         if not (caller.grant.is_home and caller.grant.allows(CONTROL)):
             raise NotAllowed("only the token of the home may open the page")
-        return {"url": f"{self._url()}/login?code={self._sessions.make_code()}"}
+        return {"url": f"{self._url.now}/login?code={self._sessions.make_code()}"}

@@ -132,8 +132,8 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await environment.models.traits.load(journal, environment.clock)
     if environment.has_chats:
         await environment.models.chat_choices.load(journal)
-    media = environment.in_force.follow(lambda settings: settings.media, "media.keep_days")
-    sweep = partial(sweep_media, clock=environment.clock, keep_days=lambda: media.now.keep_days)
+    keep_days = environment.in_force.follow(lambda settings: settings.media.keep_days, "media.keep_days")
+    sweep = partial(sweep_media, clock=environment.clock, keep_days=keep_days)
     await root.start_child(
         Child("media", supervisor([Child("sweep", sweep, journal, backoff=CHILD_BACKOFF)], intensity=CHILD_INTENSITY))
     )
@@ -167,10 +167,7 @@ def _approvals_child(root: Supervisor, services: Services) -> Child[Any]:
     """
     environment = services.environment
     keep = partial(approvals_keeper, on_change=services.approvals.changed)
-
-    def timeout() -> float:
-        return environment.settings.policy.timeout
-
+    timeout = environment.in_force.follow(lambda settings: settings.policy.timeout, "policy.timeout")
     keeper = Child(
         "keeper", keep, services.journal, environment.clock, environment.random, timeout, backoff=CHILD_BACKOFF
     )

@@ -14,7 +14,7 @@ They read files in threads, so a large session or log delays nobody, and what th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -41,7 +41,7 @@ from pegasus.main_agent import (
 )
 from pegasus.messages import Address, Json
 from pegasus.policy import CONTROL
-from pegasus.settings import Settings, effective_view
+from pegasus.settings import InForce, Settings, effective_view
 from pegasus.skills import SkillCatalog, skill_view
 from pegasus.storage import JournalMessage, KnownAddresses
 from pegasus.web import render_markdown
@@ -66,7 +66,7 @@ class ViewMethods:
 
     For example:
 
-        views = ViewMethods(journal, home.data, home.log, catalog, home.skills, lambda: reloader.settings)
+        views = ViewMethods(journal, home.data, home.log, catalog, home.skills, reloader.in_force)
         await views.history(caller, {"limit": 50})
     """
 
@@ -79,8 +79,8 @@ class ViewMethods:
     skills: SkillCatalog
     home_skills: Path
     """`<home>/skills`."""
-    settings: Callable[[], Settings]
-    """Returns the settings in force."""
+    settings: InForce[Settings]
+    """All settings."""
     _rendering: trio.CapacityLimiter = attrs.field(factory=partial(trio.CapacityLimiter, 1), init=False)
     """One text is rendered at a time: rendering needs the processor, and the rest of the process comes first."""
 
@@ -117,7 +117,7 @@ class ViewMethods:
             before = Place.parse(require_text(params, "before"))
             if before is None:
                 raise BadParams(f"before: found {params['before']!r:.80}, allowed: what an earlier answer has named")
-        scope = self.settings().agent.scope
+        scope = self.settings.now.agent.scope
         read = partial(read_history, os.fspath(self.data), scope, address, before, limit)
         return history_json(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
 
@@ -185,7 +185,7 @@ class ViewMethods:
     async def show_settings(self, caller: Caller, params: Params) -> Json:
         """Return the settings in force: for each table its keys with value (as TOML) and origin; secrets are masked."""
         await trio.lowlevel.checkpoint()
-        return {"sections": effective_view(self.settings())}
+        return {"sections": effective_view(self.settings.now)}
 
     async def list_conversations(self, caller: Caller, params: Params) -> Json:
         """Return the addresses that the agent may write to: those that have written, and those of the settings."""

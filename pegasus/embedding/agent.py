@@ -125,9 +125,8 @@ class Agent:
                 nursery.start_soon(run)
                 intake = make_intake(tree.journal, environment.in_force, environment.pairing)
                 usage = partial(_usage_of, environment)
-                turns = TurnServices(
-                    desk, intake, tree.main_agent, nursery, usage, lambda: environment.settings.media.max_bytes
-                )
+                most = environment.in_force.follow(lambda settings: settings.media.max_bytes, "media.max_bytes")
+                turns = TurnServices(desk, intake, tree.main_agent, nursery, usage, most)
                 try:
                     yield cls(tree, turns, load, apply or environment.in_force.replace)
                 except Exception as error:  # of the block; it is raised as it is, outside of the nurseries

@@ -24,6 +24,7 @@ from pegasus.embedding.errors import AgentClosed, MessageRefused
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import MainAgentMessage, Withdraw
 from pegasus.messages import InboundMessage, OutboundMessage
+from pegasus.settings import InForce
 from pegasus.storage import Accepted, ItemDone, Overloaded, StorageError
 
 
@@ -66,9 +67,9 @@ class TurnServices:
         main_agent: Ref[MainAgentMessage],
         nursery: trio.Nursery,
         usage: Callable[[int], TurnUsage | None],
-        max_bytes: Callable[[], int],
+        max_bytes: InForce[int],
     ) -> None:
-        """Keep them. usage: returns that of a queue item. max_bytes: returns the setting `media.max_bytes`."""
+        """Keep them. usage: returns that of a queue item. max_bytes: the setting `media.max_bytes`."""
         self.desk = desk
         self.intake = intake
         self.main_agent = main_agent
@@ -80,7 +81,7 @@ class TurnServices:
     async def accept(self, message: InboundMessage, turn: EmbeddedTurn) -> None:
         """Have a message accepted, and follow its turn. Raises MessageRefused, AgentClosed. Cancelled: it may be accepted."""
         size = sum(len(media.data) * 3 // 4 for media in message.media)
-        if size > (most := self.max_bytes()):
+        if size > (most := self.max_bytes.now):
             raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {most} (media.max_bytes)")
         self.desk.begin(turn.address)
         try:

@@ -43,6 +43,7 @@ from pegasus.policy.approvals_file import (
 )
 from pegasus.policy.forms import FormError, fill_form
 from pegasus.policy.principal import Role
+from pegasus.settings import InForce
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
 
 MOST_OPEN: Final = 100
@@ -69,15 +70,15 @@ async def approvals_keeper(
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
     random: Random,
-    timeout: Callable[[], float],
+    timeout: InForce[float],
     on_change: OnChange,
 ) -> None:
     """Keep the approvals. It is up when the file is read. Raises StorageError if it cannot be.
 
-    clock: wall clock, ms. timeout: returns `policy.timeout`, for each new approval.
+    clock: wall clock, ms. timeout: the setting `policy.timeout`, for each new approval.
     Cancelled: what was answered is on disk, and carried out at the next start.
 
-    Example: `Child("approvals", approvals_keeper, journal, clock, random, lambda: 3600.0, desk.changed)`.
+    Example: `Child("approvals", approvals_keeper, journal, clock, random, InForce(3600.0), desk.changed)`.
     """
     async with trio.open_nursery() as nursery:
         keeper = _Keeper(journal, clock, random, timeout, on_change, nursery)
@@ -105,7 +106,7 @@ class _Keeper:
         journal: Ref[JournalMessage],
         clock: Callable[[], int],
         random: Random,
-        timeout: Callable[[], float],
+        timeout: InForce[float],
         on_change: OnChange,
         nursery: trio.Nursery,
     ) -> None:
@@ -194,7 +195,7 @@ class _Keeper:
         if known is not None and known.is_open and not request.task_id:
             await self._close(attrs.evolve(known, state=ApprovalState.WITHDRAWN))
         now = self._clock()
-        expires = now + round(self._timeout() * 1000)
+        expires = now + round(self._timeout.now * 1000)
         if request.question is None and request.digest in self._always:
             return Approval("", request, now, expires, ApprovalState.ALLOWED, "always")
         waiting = [approval.request.who for approval in self._open()]

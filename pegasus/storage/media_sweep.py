@@ -19,6 +19,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.observe import get_logger
+from pegasus.settings import InForce
 from pegasus.storage.media_files import MEDIA_FOLDER
 from pegasus.storage.messages import JournalMessage, RemoveOldFiles, StorageError
 from pegasus.storage.outbox import GIVEN_UP_DAYS
@@ -41,9 +42,9 @@ _DAY_MS: Final = 86_400_000
 
 
 async def sweep_media(
-    inbox: Inbox[object], journal: Ref[JournalMessage], clock: Callable[[], int], keep_days: Callable[[], int]
+    inbox: Inbox[object], journal: Ref[JournalMessage], clock: Callable[[], int], keep_days: InForce[int]
 ) -> None:
-    """Run the actor. clock: returns the wall clock, ms. keep_days: returns the setting; 0 = nothing is ever removed.
+    """Run the actor. clock: returns the wall clock, ms. keep_days: the setting; 0 = nothing is ever removed.
 
     Cancelled: what was removed by then is gone, the rest comes later.
     """
@@ -56,7 +57,7 @@ async def sweep_media(
             trusted_from = time + DISTRUST
             _log.warning("the clock was set forward, so no file in data/media is removed for a week")
         offset = now / 1000 - time
-        if (days := keep_days()) <= 0 or time < trusted_from:
+        if (days := keep_days.now) <= 0 or time < trusted_from:
             continue
         before = now - max(days, GIVEN_UP_DAYS + 1) * _DAY_MS
         for folder in (MEDIA_FOLDER, TRANSCRIPTS):
