@@ -221,9 +221,7 @@ async def _carry_out(
         events = [event for task in tasks for event in task.events]
         if events:
             await state.archive.record(events)
-        for task in tasks:
-            if task.events:
-                await state.apply(task.entry, task.fsm, task.events)
+        await state.apply([(task.entry, task.fsm, task.events) for task in tasks if task.events])
     going_on = [task.entry for task in tasks if task.goes_on]
     if going_on:
         await state.deps.before_resuming()

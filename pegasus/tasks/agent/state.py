@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import attrs
 
 from actors import Ref
-from pegasus.events import Event
+from pegasus.events import Emit, Event
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
@@ -20,7 +20,7 @@ from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.task import apply_recorded
+from pegasus.tasks.run.task import take_recorded
 
 
 class AgentState:
@@ -89,12 +89,15 @@ class AgentState:
             raise TaskError(f"there is no log of task {entry.task_id}")
         entry.fsm = fsm
         await self.archive.record((event,))
-        await self.apply(entry, fsm, (event,))
+        await self.apply(((entry, fsm, (event,)),))
 
-    async def apply(self, entry: TaskEntry, fsm: TaskFSM, events: Sequence[Event]) -> None:
-        """Apply events that are on disk to a task that has no actor."""
-        notifications = await apply_recorded(self.deps, fsm, events)
-        self.update(entry, task_view(fsm), notifications)
+    async def apply(self, recorded: Sequence[tuple[TaskEntry, TaskFSM, Sequence[Event]]]) -> None:
+        """Apply events that are on disk to tasks that have no actor. They are published together."""
+        applied = [(entry, fsm, *take_recorded(self.deps, fsm, events)) for entry, fsm, events in recorded]
+        if published := tuple(event for _, _, events, _ in applied for event in events):
+            await self.deps.bus.tell(Emit(published))
+        for entry, fsm, _, notifications in applied:
+            self.update(entry, task_view(fsm), notifications)
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
         """Take over the new state of a task: notify its submitter, and answer those who wait for its end.

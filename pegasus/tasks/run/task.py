@@ -115,10 +115,22 @@ async def task_actor(
 async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, events: Sequence[Event]) -> tuple[Notification, ...]:
     """Apply events that are on disk to their task, publish them, and return the notifications that they make.
 
-    Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
+    Cancelled: the task is changed without the events being published. Its log has them, and observers are not promised to see every
+    one.
+    """
+    published, notifications = take_recorded(deps, fsm, events)
+    if published:
+        await deps.bus.tell(Emit(published))
+    return notifications
 
-    An event that the task refuses is logged and changes nothing; a replay of the log refuses it too. Cancelled: the task is changed
-    without the events being published. Its log has them, and observers are not promised to see every one.
+
+def take_recorded(
+    deps: TaskDeps, fsm: TaskFSM, events: Sequence[Event]
+) -> tuple[tuple[Event, ...], tuple[Notification, ...]]:
+    """Apply events that are on disk to their task, and return what is to be published, and the notifications that they make.
+
+    Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
+    An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
     """
     published: list[Event] = []
     notifications: list[Notification] = []
@@ -134,9 +146,7 @@ async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, events: Sequence[Event]) 
             published.append(_state_changed(deps, event, before, after))
         if fsm.context.notified > notified:
             notifications.append(notification_of(fsm, event))
-    if published:
-        await deps.bus.tell(Emit(tuple(published)))
-    return tuple(notifications)
+    return tuple(published), tuple(notifications)
 
 
 def _state_changed(deps: TaskDeps, cause: Event, before: TaskState, after: TaskState) -> Event:
