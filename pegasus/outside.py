@@ -12,7 +12,7 @@ of its entries, so that a restart knows them too.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -68,7 +68,34 @@ def outside_metadata(labels: Iterable[Outside]) -> dict[str, Json]:
 
 # ------------------------------------------------------------------ fences
 
+FENCE: Final = "fence"
+"""Key of the id of an entry's fence. Stored, so it must not change."""
+FENCED_FROM: Final = "fencedFrom"
+"""Key of the number of characters before the fence; absent for 0."""
+
 _FENCE: Final = re.compile(r'<untrusted source="[a-z,]*" id="([a-z0-9]+)">\n(.*?)\n</untrusted id="\1">', re.DOTALL)
+
+
+def fenced_metadata(labels: Collection[Outside], fence: str, start: int = 0) -> dict[str, Json]:
+    """Return the metadata of an entry whose content is text from outside from the character `start` on; {} without labels.
+
+    fence: id of the conversation's fences.
+    """
+    if not labels:
+        return {}
+    facts: dict[str, Json] = {**outside_metadata(labels), FENCE: fence}
+    return {**facts, FENCED_FROM: start} if start else facts
+
+
+def parse_fence(metadata: Metadata, length: int) -> tuple[str, int]:
+    """Return the id of an entry's fence, "" if it has none, and the number of characters before it.
+
+    length: of the content. A fence whose place makes no sense is around everything.
+    """
+    fence, start = metadata.get(FENCE), metadata.get(FENCED_FROM, 0)
+    if not isinstance(fence, str) or not fence:
+        return "", 0
+    return fence, start if type(start) is int and 0 <= start <= length else 0
 
 
 def fenced(text: str, labels: Iterable[Outside], fence: str) -> str:

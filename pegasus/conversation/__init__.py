@@ -21,10 +21,9 @@ times, no authors, no place for notes, and it differs between providers, while a
     request = ModelRequest(prompt, tuple(projection.turns), tools)
 """
 
-from pegasus.conversation.entry import FENCE, FENCED_FROM, BadEntry, Entry, decode, encode, to_json
+from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
 from pegasus.conversation.fences import (
     fence_of,
-    fenced_metadata,
     new_fence,
     with_content,
 )
@@ -61,8 +60,6 @@ from pegasus.conversation.sanitize import (
 
 __all__ = [
     "ERROR_LENGTH",
-    "FENCE",
-    "FENCED_FROM",
     "LONGEST_TEXT",
     "LONGEST_TEXTS",
     "MOST_CALLS",
@@ -81,7 +78,6 @@ __all__ = [
     "encode",
     "escape_imitations",
     "fence_of",
-    "fenced_metadata",
     "find_circle",
     "first_surplus",
     "is_cut_again_and_again",

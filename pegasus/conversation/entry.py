@@ -25,11 +25,6 @@ from pegasus.wire import decode_object, encode_line, use_functions
 Role = Literal["user", "assistant", "tool", "system"]
 """Author of an entry. Notes of the program ("system") are shown to a provider as text of the user, in their place."""
 
-FENCE: Final = "fence"
-"""Key of the id of an entry's fence. Stored, so it must not change."""
-FENCED_FROM: Final = "fencedFrom"
-"""Key of the number of characters before the fence; absent for 0."""
-
 _ROLES: Final[frozenset[str]] = frozenset(get_args(Role))
 
 
@@ -74,12 +69,6 @@ class Entry:
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that it has, or that it was made of (see `fences`)."""
         return parse_outside(self.metadata) if OUTSIDE in self.metadata else ()
-
-    @property
-    def own_length(self) -> int:
-        """Characters that stand before its fence; 0 if all of it is fenced, or nothing is."""
-        start = self.metadata.get(FENCED_FROM, 0)
-        return start if type(start) is int and 0 <= start <= len(self.content) else 0
 
 
 class BadEntry(ValueError):

@@ -24,16 +24,15 @@ owner's own words before what they have attached.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from itertools import takewhile
 from operator import eq
 from typing import Final
 
 import attrs
 
-from pegasus.conversation.entry import FENCE, FENCED_FROM, Entry
-from pegasus.messages import Json
-from pegasus.outside import Outside, outside_metadata
+from pegasus.conversation.entry import Entry
+from pegasus.outside import FENCE, FENCED_FROM, parse_fence
 
 LENGTH: Final = 10
 """Characters of an id: 50 bits. An author of outside text has one guess for each text, and never learns whether it was right."""
@@ -51,21 +50,10 @@ def fence_of(entries: Iterable[Entry]) -> str:
     return next((fence for entry in entries if isinstance(fence := entry.metadata.get(FENCE), str) and fence), "")
 
 
-def fenced_metadata(labels: Collection[Outside], fence: str, start: int = 0) -> dict[str, Json]:
-    """Return the metadata of an entry whose content is text from outside from the character `start` on; {} without labels.
-
-    fence: id of the conversation's fences.
-    """
-    if not labels:
-        return {}
-    facts: dict[str, Json] = {**outside_metadata(labels), FENCE: fence}
-    return {**facts, FENCED_FROM: start} if start else facts
-
-
 def with_content(entry: Entry, content: str) -> Entry:
     """Return the entry with a shorter content. No character that was between the fences is outside of them then."""
-    start = entry.metadata.get(FENCED_FROM, 0)
-    if content == entry.content or type(start) is not int or not start:
+    _, start = parse_fence(entry.metadata, len(entry.content))
+    if content == entry.content or not start:
         return attrs.evolve(entry, content=content)
     kept = sum(takewhile(bool, map(eq, content, entry.content[:start])))
     return attrs.evolve(entry, content=content, metadata={**entry.metadata, FENCED_FROM: kept})

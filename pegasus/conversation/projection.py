@@ -28,12 +28,12 @@ from typing import Final
 
 import attrs
 
-from pegasus.conversation.entry import FENCE, Entry
+from pegasus.conversation.entry import Entry
 from pegasus.conversation.media import MOST_BYTES, MOST_SHOWN, Pictures, refs_of
 from pegasus.conversation.sanitize import NOTE
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, ToolResult, Turn, UserTurn
-from pegasus.outside import Outside, fenced
+from pegasus.outside import FENCE, Outside, fenced, parse_fence
 from pegasus.wire import encode_json
 
 _OPENING: Final = "(The conversation before this point is not available.)"
@@ -158,12 +158,13 @@ class Projection:
 
 def shown_text(entry: Entry) -> str:
     """Return the text of an entry as a model is shown it: what comes from outside stands between fences."""
-    fence = entry.metadata.get(FENCE)
-    if not isinstance(fence, str) or not fence:
+    if FENCE not in entry.metadata:
         return entry.content
-    start, labels = entry.own_length, entry.outside or (Outside.OTHER,)
+    fence, start = parse_fence(entry.metadata, len(entry.content))
+    if not fence:
+        return entry.content
     own, text = entry.content[:start], entry.content[start:]
-    return own + fenced(text, labels, fence) if text.strip() else own
+    return own + fenced(text, entry.outside or (Outside.OTHER,), fence) if text.strip() else own
 
 
 def _user_text(entry: Entry) -> str:

@@ -30,6 +30,7 @@ from pegasus.main_agent.replies import REPLY, note_of
 from pegasus.main_agent.session_files import CURRENT, SessionFiles, files_of
 from pegasus.messages import Address, Json
 from pegasus.models import ToolCall
+from pegasus.outside import parse_fence
 from pegasus.wire import decode_json, decode_object
 
 MAX_MESSAGES: Final = 200
@@ -239,7 +240,7 @@ def _labels_start(entry: Entry) -> int | None:
     found = _LABEL.search(entry.content)
     if found is None:
         return None
-    own = entry.own_length  # the metadata line, and an owner's own words
+    _, own = parse_fence(entry.metadata, len(entry.content))  # the metadata line, and an owner's own words
     return own if own > entry.content.find("\n") + 1 else found.start()
 
 

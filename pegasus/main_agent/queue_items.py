@@ -34,7 +34,6 @@ from pegasus.conversation import (
     Entry,
     KeptMedia,
     clean_text,
-    fenced_metadata,
     metadata_line,
     user_content,
 )
@@ -45,7 +44,7 @@ from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.main_agent.chat_prompt import NO_CHAT, ChatPrompt
 from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
-from pegasus.outside import OUTSIDE, Outside, parse_outside
+from pegasus.outside import OUTSIDE, Outside, fenced_metadata, parse_outside
 from pegasus.policy import NOBODY, ROLE, Principal, Role, sender_of
 from pegasus.schedule import HEARTBEAT, QUIET_FAILURE, SCHEDULED
 from pegasus.storage import (

@@ -43,7 +43,6 @@ from pegasus.conversation import (
     MOST_IN_A_ROW,
     Entry,
     KeptMedia,
-    fenced_metadata,
     find_circle,
     first_surplus,
     keep_media,
@@ -81,7 +80,7 @@ from pegasus.media import Reading
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
 from pegasus.observe import get_logger
-from pegasus.outside import parse_outside
+from pegasus.outside import fenced_metadata, parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, Post, Take

@@ -17,13 +17,13 @@ from typing import Final, Literal
 
 import attrs
 
-from pegasus.conversation import FENCE, FENCED_FROM, Entry, parse_metadata_line
+from pegasus.conversation import Entry, parse_metadata_line
 from pegasus.formatting import format_time
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, is_memory_index, is_opening
 from pegasus.main_agent.queue_items import TASK_NOTIFY
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, fenced
+from pegasus.outside import Outside, fenced, parse_fence
 from pegasus.schedule import HEARTBEAT, SCHEDULED
 from pegasus.storage import UNDELIVERED_REPLY
 from pegasus.wire import decode_object
@@ -102,11 +102,11 @@ def read_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEve
 
 def _with_fence(event: TranscriptEvent, entry: Entry) -> TranscriptEvent:
     """Return the event with the fence of its entry."""
-    fence, start = entry.metadata.get(FENCE), entry.metadata.get(FENCED_FROM, 0)
-    if not isinstance(fence, str) or not fence:
+    fence, start = parse_fence(entry.metadata, len(entry.content))
+    if not fence:
         return event
     left_out = len(entry.content) - len(event.text)  # the metadata line and the heading
-    own = max(0, start - left_out) if type(start) is int else 0
+    own = max(0, start - left_out)
     return attrs.evolve(event, outside=entry.outside, fence=fence, fenced_from=own)
 
 

@@ -23,14 +23,14 @@ from functools import partial
 import attrs
 import trio
 
-from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, fenced_metadata, keep_media
+from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, keep_media
 from pegasus.events import Emit, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import read_or_nothing
 from pegasus.messages import Json, Media
 from pegasus.models import LanguageModel, ModelClient, ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
-from pegasus.outside import Outside, fenced, join_outside
+from pegasus.outside import Outside, fenced, fenced_metadata, join_outside
 from pegasus.policy import principal_of
 from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError

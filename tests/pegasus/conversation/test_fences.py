@@ -12,14 +12,13 @@ from pegasus.conversation import (
     decode,
     escape_imitations,
     fence_of,
-    fenced_metadata,
     new_fence,
     shown_text,
     to_json,
     with_content,
 )
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, fenced, parse_outside, without_fences
+from pegasus.outside import Outside, fenced, fenced_metadata, parse_outside, without_fences
 from pegasus.tasks.core.context import TaskContext
 
 FENCE = "k3xv9q2mwd"
