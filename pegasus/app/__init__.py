@@ -15,8 +15,8 @@ from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.control import ControlPlane, MemoryMethods, PersonaMethods, actor_json
 from pegasus.app.daemon import run_daemon
-from pegasus.app.embedded import EmbeddedWorld, own_world
 from pegasus.app.environment import ADAPTER, TASK_AGENT, Environment
+from pegasus.app.real_world import EmbeddedWorld, own_world
 from pegasus.app.reload import follow_models
 from pegasus.app.service_channels import (
     ServiceChannels,

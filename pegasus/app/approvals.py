@@ -9,6 +9,11 @@ owners who are connected (a frame of the gateway; the terminal and the page show
 unless that is a terminal or a page, which shows it anyway. An owner answers with `/approve ID [always]` or `/deny ID [reason]` on any
 channel (`/approve ID name=value …` if a server asks for values), with the control call `approvals.answer`, or with
 `pegasus approvals`. Nothing waits for the answer but the task.
+
+An owner is asked in the same way about a file that is part of the prompt and was changed while a program ran (`WorkspaceFiles`). That
+is an approval without a task: its arguments are the name of the file and the text that would count. It is asked once for each text. A
+new text of the same file takes the place of the question before, so that a program that changes a file again and again makes one
+question wait and not a hundred.
 """
 
 from __future__ import annotations
@@ -21,8 +26,7 @@ from typing import Final
 import attrs
 import trio
 
-from actors import ActorError, Ref
-from pegasus.app.file_questions import accept_text
+from actors import ActorError, Inbox, Ref
 from pegasus.app.params import bad_params_for, require_owner, require_text
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
@@ -35,14 +39,17 @@ from pegasus.observe import get_logger
 from pegasus.policy import (
     APPROVE,
     DENY,
+    PROMPT_FILE,
     AnswerApproval,
     Approval,
     ApprovalError,
     ApprovalMessage,
+    ApprovalRequest,
     ApprovalState,
     FormError,
     ListApprovals,
     Role,
+    SeekApproval,
     WithdrawApprovals,
     is_owner,
     parse_answer,
@@ -53,7 +60,7 @@ from pegasus.policy import (
 )
 from pegasus.redaction import Redactor
 from pegasus.settings import InForce, PolicySettings
-from pegasus.storage import Commit, JournalMessage, Post, Unroutable
+from pegasus.storage import Commit, JournalMessage, Post, StorageError, Unroutable
 from pegasus.tasks import (
     FOR_APPROVAL,
     AgentMessage,
@@ -71,6 +78,11 @@ ANSWER_TIMEOUT: Final = 5.0
 
 _RECHECK: Final = 0.05
 """Seconds until a task that is about to suspend itself is looked at again, at first."""
+RETRY: Final = 5.0
+"""Seconds until an owner is asked again after that has failed."""
+_WHY: Final = (
+    "the file was changed while a program ran that can write in the workspace, and its text is part of every prompt"
+)
 _NO_VALUES: Final[Metadata] = MappingProxyType({})
 _log = get_logger("approvals")
 
@@ -289,6 +301,39 @@ class ApprovalDesk:
     async def deny(self, caller: Caller, params: Params) -> Json:
         """Answer `approvals.deny`: `approvals.answer` with a no."""
         return await self.answer(caller, {**params, "decision": "deny"})
+
+
+# ------------------------------------------------------------------ files of the workspace
+
+
+async def ask_about_files(inbox: Inbox[object], files: WorkspaceFiles, approvals: Ref[ApprovalMessage]) -> None:
+    """Ask an owner about each text that is doubted, until cancelled. A question that could not be asked is asked again."""
+    inbox.started()
+    while True:
+        try:
+            for name, text in files.doubted.items():
+                request = ApprovalRequest(
+                    f"workspace/{name}", PROMPT_FILE, {"path": name, "content": text}, _WHY, Role.OWNER, None, ""
+                )
+                approval = await approvals.ask(SeekApproval, request)
+                if not approval.is_open:  # it was answered before a crash, or once for ever
+                    await accept_text(files, approval)
+        except (ApprovalError, StorageError, ActorError) as error:
+            _log.warning("an owner could not be asked about a file of the workspace yet", error=str(error))
+            await trio.sleep(RETRY)
+        else:
+            await files.wait_for_doubt()
+
+
+async def accept_text(files: WorkspaceFiles, approval: Approval) -> None:
+    """Bring the text of an approval into force if an owner has said yes."""
+    name, text = approval.request.arguments.get("path"), approval.request.arguments.get("content")
+    if not approval.is_allowed or not isinstance(name, str) or not isinstance(text, str):
+        return
+    if await files.accept(name, text):
+        _log.info("an owner has accepted the text of a file", file=name)
+    else:
+        _log.info("a file says something else than the text that an owner has accepted", file=name)
 
 
 # ------------------------------------------------------------------ texts

@@ -1,17 +1,37 @@
-"""Answers to the chat commands that need more than the Main Agent has, such as `/usage`, `/model` and `/tasks`."""
+"""Chat commands: the answers to those that need more than the Main Agent has, and the list of what a person may type.
+
+The list is the control call `completions`, for the menus of a chat:
+
+    {"commands":[{"name":"/stop","description":"…"}],"skills":[{"name":"review","description":"…"}],"models":["anthropic/…"]}
+
+A chat asks for it in the background when it connects and now and then later. So a command or a skill that this version of the
+agent has is offered without the chat knowing it, and a skill that was just written is offered soon.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeAlias
+
+import attrs
 
 from pegasus.app.services import Services
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import truncate
+from pegasus.gateway import Caller, Params
 from pegasus.intake import PairingRefused, access_text, access_view
-from pegasus.main_agent import SKILLS, TASKS, TaskCommand, describe_speech, persona_answer, skills_answer
-from pegasus.messages import InboundMessage
+from pegasus.main_agent import (
+    SKILLS,
+    TASKS,
+    SkillInvoker,
+    TaskCommand,
+    describe_commands,
+    describe_speech,
+    persona_answer,
+    skills_answer,
+)
+from pegasus.messages import InboundMessage, Json
 from pegasus.models import (
     SPEECHES,
     ChatModelSwitch,
@@ -124,3 +144,32 @@ def argument_of(message: InboundMessage) -> str:
     """Return the text behind the command of a message."""
     _, *argument = sanitize_for_prompt(message.text).split(None, 1)
     return "".join(argument)
+
+
+@attrs.frozen(eq=False, repr=False)
+class CompletionMethod:
+    """The method `completions` of the control plane.
+
+    For example:
+
+        method = CompletionMethod(answered={"/usage", "/model"}, skills=toolset.skills, models=service.choices)
+        await method.call(caller, {})
+    """
+
+    answered: Collection[str]
+    """Commands that the composition root answers, beside those of the Main Agent itself."""
+    skills: SkillInvoker | None
+    """Knows the skills; None where there are none."""
+    models: Callable[[], Sequence[str]]
+    """Returns the models that can be chosen with `/model`."""
+
+    async def call(self, caller: Caller, params: Params) -> Json:
+        """Return commands, skills that people may call, and models. The folders of skills are read again before."""
+        skills = await self.skills.by_people() if self.skills is not None else ()
+        return {
+            "commands": [
+                {"name": name, "description": text} for name, text in describe_commands(self.answered).items()
+            ],
+            "skills": [{"name": skill.name, "description": skill.description} for skill in skills],
+            "models": list(self.models()),
+        }

@@ -30,8 +30,7 @@ import trio
 
 from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
 from pegasus.app.access_control import PairingMethods, TokenMethods
-from pegasus.app.chat_commands import chat_commands
-from pegasus.app.completions import CompletionMethod
+from pegasus.app.chat_commands import CompletionMethod, chat_commands
 from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
 from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of, withdraw_message

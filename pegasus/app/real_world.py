@@ -1,21 +1,24 @@
 """The real world as the supervision tree is given it: the home, disk, models, tools and walls of this machine.
 
-The daemon and an agent that is embedded in another program (`embedded`) build the same.
+The daemon builds it, and so does an agent that runs within another program (`own_world`). That one has no listeners, no signal
+handlers, no log file, no lines on stdout: nothing that takes a process over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 from random import Random
 
 import attrs
+import trio
 
 from pegasus.app.environment import SANDBOX_KEYS, Environment
 from pegasus.app.reload import Reloader
 from pegasus.events import RecentEvents
-from pegasus.host import Home, wall_clock
+from pegasus.host import Home, ensure_token, own_home, wall_clock
 from pegasus.identity import (
     NOTES_FILE,
     OWNER_FILES,
@@ -159,3 +162,46 @@ def make_models(settings: Settings) -> tuple[ModelService, UsageTracker]:
     """Return the models of the settings, and what counts their calls. Raises ModelConfigError."""
     usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
     return ModelService(settings.models, settings.providers, rng=Random(), usage=usage), usage  # noqa: S311 jitter only
+
+
+# ------------------------------------------------------------------ within another program
+
+
+@attrs.frozen(eq=False, repr=False)
+class EmbeddedWorld:
+    """The environment, and what changes its settings."""
+
+    environment: Environment
+    reloader: Reloader
+    usage: UsageTracker
+
+    async def aclose(self) -> None:
+        """Close the connections to providers of models."""
+        await self.reloader.models.aclose()
+
+    async def run(self) -> None:
+        """Do what nobody waits for: background tasks may begin, the SDK of the model is imported. Runs until it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.reloader.run)
+            self.environment.may_work.set()
+            nursery.start_soon(
+                partial(trio.to_thread.run_sync, abandon_on_cancel=True), self.environment.sandbox.now.remove_leftovers
+            )
+            await self.reloader.models.warm_up()
+
+
+@contextmanager
+def own_world(home: Home, settings: Settings) -> Iterator[EmbeddedWorld]:
+    """Lock a home and give its world while the body runs. Blocks at the start, below a second.
+
+    Raises HomeError (HomeBusy if another process or another agent of this one has it), PersonaError, SandboxError, ModelConfigError.
+    """
+    with own_home(home):
+        world = look_at_world(home, settings, ensure_token(home, settings.gateway.token))
+        try:
+            models, usage = make_models(settings)
+            reloader = Reloader(home, world.in_force, world.token, models, writes_log=False)
+            reloader.find_changed_files = partial(find_changed_files, world)
+            yield EmbeddedWorld(make_environment(world, models, reloader), reloader, usage)
+        finally:
+            world.files.close()

@@ -27,8 +27,16 @@ import attrs
 
 from actors import Ref
 from pegasus.app.approvals import ApprovalDesk
-from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SANDBOX_KEYS, SCHEDULE, TASK_AGENT, Environment
-from pegasus.app.model_source import ConversationModels
+from pegasus.app.environment import (
+    ADAPTER,
+    APPROVALS,
+    GATEWAY,
+    SANDBOX_KEYS,
+    SCHEDULE,
+    TASK_AGENT,
+    ConversationModels,
+    Environment,
+)
 from pegasus.app.task_services import task_deps
 from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor, tool_gate
 from pegasus.channels import AdapterMessage

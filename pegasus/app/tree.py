@@ -49,6 +49,7 @@ from actors import (
     open_supervisor,
     supervisor,
 )
+from pegasus.app.approvals import ask_about_files
 from pegasus.app.changing_group import ChildChanged, run_changing_group
 from pegasus.app.chat_commands import chat_commands
 from pegasus.app.environment import (
@@ -61,7 +62,6 @@ from pegasus.app.environment import (
     TASK_LISTENER,
     Environment,
 )
-from pegasus.app.file_questions import ask_about_files
 from pegasus.app.services import Services, build_services
 from pegasus.channels import AdapterMessage, run_switchboard
 from pegasus.events import BusMessage, event_bus, keep_events

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from pegasus.app.file_questions import RETRY
+from pegasus.app.approvals import RETRY
 from pegasus.identity import TASK_FILES, WorkspaceFiles
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.policy import ListApprovals

@@ -72,7 +72,7 @@ async def test_a_key_that_nobody_follows_is_said_to_need_a_restart():
     assert await SettingsInForce().replace(debug()) == TakenUp((), ("log.level",))
 
 
-@pytest.mark.parametrize("where", ["follower", "thread", "guard"])
+@pytest.mark.parametrize("where", ["value", "thread", "guard"])
 async def test_settings_that_cannot_work_change_nothing(where):
     in_force = SettingsInForce()
     level = in_force.follow(lambda settings: settings.log, "log.")
