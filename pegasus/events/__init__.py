@@ -10,7 +10,7 @@ The bus lets one part of the program see what another does, without either impor
 Example:
     await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_COMPLETED}))
     await bus.tell(Emit((events.create(EventType.HEARTBEAT, "cron"),)))
-    delivered = await inbox.receive()  # Deliver(event)
+    delivered = await inbox.receive()  # Deliver((event,))
 """
 
 from pegasus.events.bus import (

@@ -64,10 +64,10 @@ class Emit:
 
 @attrs.frozen(eq=False, repr=False)
 class Deliver:
-    """To a subscriber: an event was published."""
+    """To a subscriber: events were published."""
 
-    event: Event
-    """Published event, the same object for every subscriber."""
+    events: tuple[Event, ...]
+    """Published events, the same objects for every subscriber: those that were emitted together, as far as it wants them."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -182,12 +182,11 @@ class _Bus:
 
     def publish(self) -> None:
         """Hand the events that wait to their subscribers, in order of priority. Never waits."""
-        events = [event for together in sorted(self._waiting, key=_urgency) for event in together]
+        emitted = sorted(self._waiting, key=_urgency)
         self._waiting = []
         for subscription in self._subscriptions.values():
-            for event in events:
-                if subscription.types is None or event.type in subscription.types:
-                    subscription.put(event)
+            for events in emitted:
+                subscription.put(events)
 
     def _subscribe(self, message: Subscribe) -> None:
         known = self._subscriptions.get(message.subscriber)
@@ -242,14 +241,17 @@ class _Subscription:
         """Events that wait for it."""
         return len(self._backlog) + self._is_forwarding
 
-    def put(self, event: Event) -> None:
-        """Deliver an event, behind those that wait already. Never waits."""
+    def put(self, emitted: tuple[Event, ...]) -> None:
+        """Deliver those events that it wants, behind those that wait already. Never waits."""
+        events = emitted if self.types is None else tuple(event for event in emitted if event.type in self.types)
+        if not events:
+            return
         if not self.pending:
             with suppress(ActorError):  # its mailbox is full
-                self._subscriber.tell_nowait(Deliver(event))
+                self._subscriber.tell_nowait(Deliver(events))
                 return
-        self._backlog.append(event)
-        if len(self._backlog) > BACKLOG and not self.is_essential:
+        self._backlog += events
+        while len(self._backlog) > BACKLOG and not self.is_essential:
             self._backlog.popleft()
             self.dropped += 1
             if self.dropped.bit_count() == 1:  # 1, 2, 4, 8 …: one warning for each doubling
@@ -264,7 +266,7 @@ class _Subscription:
                     self._added = trio.Event()
                     await self._added.wait()
                 self._is_forwarding = True
-                await self._forward(Deliver(self._backlog.popleft()))
+                await self._forward(Deliver((self._backlog.popleft(),)))
                 self._is_forwarding = False
 
     async def _forward(self, delivery: Deliver) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -124,7 +123,5 @@ async def keep_events(inbox: Inbox[Deliver], bus: Ref[BusMessage], recent: Recen
     await bus.ask(Subscribe, inbox.ref, None, False)
     inbox.started()
     async for message in inbox:
-        recent.add(message.event)
-        with suppress(trio.WouldBlock, trio.EndOfChannel):
-            while True:  # what the bus has published together
-                recent.add(inbox.receive_nowait().event)
+        for event in message.events:
+            recent.add(event)

@@ -125,9 +125,10 @@ class _Agent:
                 await scheduler.state_changed(message)
             case TaskActorEnded():
                 self._nursery.start_soon(scheduler.actor_ended, message)
-            case Deliver(event):
-                if event.task_id is not None or "handledBy" not in event.payload:
-                    self._nursery.start_soon(self._take_event, event)
+            case Deliver(events):
+                for event in events:
+                    if event.task_id is not None or "handledBy" not in event.payload:
+                        self._nursery.start_soon(self._take_event, event)
             case LimitsChanged():
                 self._nursery.start_soon(scheduler.adjust)
             case Submit(reply):

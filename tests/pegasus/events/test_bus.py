@@ -57,11 +57,12 @@ class Reader:
         self.runs += 1
         async for message in inbox:
             match message:
-                case Deliver(it):
-                    await trio.sleep(self.pause)
-                    self.got.append(it.id)
-                    if len(self.got) == self.want:
-                        self.enough.set()
+                case Deliver(events):
+                    for it in events:
+                        await trio.sleep(self.pause)
+                        self.got.append(it.id)
+                        if len(self.got) == self.want:
+                            self.enough.set()
                 case Crash():
                     raise RuntimeError("crash")
 
@@ -119,6 +120,23 @@ async def test_what_is_emitted_together_stays_together():
         await reader.until(5)
         assert (await bus.ask(GetBusStatus)).emitted == 5
     assert reader.got == ["210", "300", "335b", "220", "335"]
+
+
+async def test_what_is_emitted_together_is_delivered_together_as_far_as_it_is_wanted():
+    got = []
+
+    async def reader(inbox):
+        got.extend([[it.id for it in message.events] async for message in inbox])
+
+    async with open_supervisor([]) as root:
+        bus = await root.start_child(Child("bus", event_bus, mailbox=BUS))
+        ref = await root.start_child(Child("reader", reader))
+        await bus.ask(Subscribe, ref, frozenset({E.STEP_COMPLETED, E.TASK_COMPLETED}))
+        await bus.tell(Emit((line("1"), line("2", E.TASK_STATE_CHANGED), line("3", E.TASK_COMPLETED))))
+        await bus.tell(Emit((line("4", E.TASK_STATE_CHANGED),)))
+        await bus.tell(Emit((line("5"),)))
+        await trio.sleep(1)
+    assert got == [["1", "3"], ["5"]]
 
 
 async def test_any_batch_is_sorted_and_stable():
@@ -245,7 +263,7 @@ async def test_one_that_refuses_gets_all_in_order_when_it_has_room():
         await emit(bus, *[event(id=str(n)) for n in range(20)])
         await reader.until(20)
         for _ in range(2):
-            refs["reader"].tell_nowait(Deliver(event(id="fills it")))
+            refs["reader"].tell_nowait(Deliver((event(id="fills it"),)))
             await trio.sleep(0.1)
         with pytest.raises(MailboxFull):
             refs["reader"].tell_nowait(Crash())

@@ -512,7 +512,7 @@ class Observer:
 
     async def run(self, inbox):
         async for message in inbox:
-            self.events.append(message.event)
+            self.events += message.events
 
     async def subscribe(self, world):
         ref = await world.root.start_child(Child("observer", self.run))

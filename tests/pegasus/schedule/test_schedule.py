@@ -120,7 +120,7 @@ async def test_a_run_is_published_on_the_bus_and_makes_no_second_task(autojump_c
 
         async def listen(inbox):
             await bus.ask(Subscribe, inbox.ref, frozenset({EventType.SCHEDULE_FIRED}), True)
-            seen.extend([message.event async for message in inbox])
+            seen.extend([event async for message in inbox for event in message.events])
 
         listener = await world.root.start_child(Child("listener", listen))
         job = await add(jobs, every=60)

@@ -36,9 +36,9 @@ async def test_what_is_published_survives(autojump_clock, seed):
     async def witness(inbox):
         async for message in inbox:
             assert isinstance(message, Deliver)
-            event = message.event
-            assert task_line(event) in disk.survivor().content(task_path(event.task_id, DATE))
-            got.append(event)
+            for event in message.events:
+                assert task_line(event) in disk.survivor().content(task_path(event.task_id, DATE))
+                got.append(event)
 
     async def live(events):
         """As the actor of a task does: first to disk, then onto the bus."""

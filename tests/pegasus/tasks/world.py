@@ -132,7 +132,7 @@ class Watcher:
 
     async def run(self, inbox):
         async for message in inbox:
-            self.events.append(message.event)
+            self.events += message.events
 
 
 class StubMemory:
