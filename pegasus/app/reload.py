@@ -89,7 +89,8 @@ class Reloader:
         self.find_changed_files: Callable[[Settings], frozenset[str]] = lambda settings: frozenset()
         """Returns the keys that name files with another content than the one in force. Called in a thread; raises as a start does."""
         self._home = home
-        self._token = token
+        self._own_secrets = (token, *secrets_in_environment(os.environ))
+        """The token, and secrets in the environment of the process, which stay the same."""
         self._writes_log = writes_log
         self._secrets = frozenset(secrets_of(in_force.now))
         """Secrets of the settings in force and of those before. Some are used until the next start, others may still be valid."""
@@ -252,7 +253,7 @@ class Reloader:
 
     def secrets(self) -> tuple[str, ...]:
         """Return the texts that no log and no result may show: token, keys of settings and environment, tokens of MCP servers."""
-        return (self._token, *self._secrets, *self._stored(), *secrets_in_environment(os.environ))
+        return (*self._own_secrets, *self._secrets, *self._stored())
 
     def _configure_logs(self) -> None:
         if not self._writes_log:

@@ -169,6 +169,11 @@ class ToolExecutor:
             return self._source.get(name)
         return tool
 
+    def may_repeat(self, name: str) -> bool:
+        """Return whether a tool may be called again and again with the same arguments, since it waits for something."""
+        tool = self.get(name)
+        return tool is not None and tool.repeats
+
     def all(self) -> tuple[Tool, ...]:
         """Return its own tools, without those of the source."""
         return tuple(self._tools.values())

@@ -150,8 +150,7 @@ class Stages:
         if lean:
             tools = lean_task_specs(tools)  # the others can still be called
         about = "" if lean else self._toolbox.notes(self._type.allows)
-        lost = {name: line for name, line in lost_commands(context.messages).items() if name in self._lost}
-        note = lost_commands_message(lost, deps.clock()) if lost else None
+        note = self._note_about_lost_commands()
         think = partial(
             deps.thinker.think, context, model, self._type, tools, index, note=note, lean=lean, about_tools=about
         )
@@ -168,6 +167,13 @@ class Stages:
                 # The model that refused may be a fallback; the next thought then has tools again.
                 await deps.traits.learn(error.model or model.name, refuses_tools=True)
         return await think(has_tools=False)
+
+    def _note_about_lost_commands(self) -> Entry | None:
+        """Return the message that names the lost commands of which the model does not know yet, None if there is none."""
+        if not self._lost:
+            return None
+        lost = {name: line for name, line in lost_commands(self._fsm.context.messages).items() if name in self._lost}
+        return lost_commands_message(lost, self._deps.clock()) if lost else None
 
     # ------------------------------------------------------------------ acting
 
@@ -216,10 +222,7 @@ class Stages:
 
     def _repetition_guard(self) -> RepetitionGuard:
         """Return what notices that the task makes the same call again and again."""
-        tools = self._toolbox
-        return RepetitionGuard(
-            self._fsm.context.messages, lambda name: (tool := tools.get(name)) is not None and tool.repeats
-        )
+        return RepetitionGuard(self._fsm.context.messages, self._toolbox.may_repeat)
 
     def reason_to_end(self, limit: int) -> str:
         """Return why the task must not think again: it has had `limit` rounds, or it goes in circles; else ""."""
@@ -333,8 +336,7 @@ class Stages:
         model, window = await self._model("reflection")
         if deps.traits.get(model.name).refuses_tools:
             return []  # a reflection consists of calls of the memory tools
-        found = [toolbox.get(name) for name in REFLECTION_TOOLS]
-        tools = {tool.name: tool for tool in found if tool is not None}
+        tools = {name: tool for name in REFLECTION_TOOLS if (tool := toolbox.get(name)) is not None}
         labels: tuple[Outside, ...] = ()  # of what the reflection itself has read
 
         async def run(call: ToolCall) -> ToolOutcome:
