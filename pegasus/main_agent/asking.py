@@ -47,6 +47,7 @@ from pegasus.models import (
     ModelError,
     ModelRequest,
     ModelResponse,
+    ModelTraits,
     PreparedModel,
     Usage,
     find_calls,
@@ -139,7 +140,7 @@ class ModelAsker:
         first: ModelResponse | None = None
         notices: list[str] = []
         while True:
-            manner = self._manner(thought)
+            manner = self._manner(thought, traits.get(thought.name))
             try:
                 response = await self._generate(thought, manner, first)
             except ModelError as error:
@@ -169,9 +170,8 @@ class ModelAsker:
 
     # ------------------------------------------------------------------ judging
 
-    def _manner(self, thought: _Thought) -> Manner:
-        """Return how to speak with the model now. Raises ModelError if there is no way."""
-        known = self._services.traits.get(thought.name)
+    def _manner(self, thought: _Thought, known: ModelTraits) -> Manner:
+        """Return how to speak with the model now. known: of the model. Raises ModelError if there is no way."""
         known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
         manner = manner_of(self._config.speech, known)
         if not manner.has_tools and not manner.is_direct:
@@ -247,7 +247,7 @@ class ModelAsker:
 
         first: the answer that the model is nudged about. The label counts the usage for the channel and the number of this item.
         """
-        shared, specs = self._toolset.profile(manner.speech, is_lean, manner.has_tools)
+        shared, specs = self._toolset.profile(manner.is_direct, is_lean, manner.has_tools)
         item, prompt = turn.item, turn.prompt.after(shared, lean=is_lean)
         turns = tuple(self._session.projection.turns)
         if not manner.has_tools:

@@ -28,7 +28,7 @@ from pegasus.tools import ToolExecutor
 
 
 class AgentProfile(NamedTuple):
-    """Prompt and tools for one kind of model: `system_prompt, specs = toolset.profile("direct", lean=True)`."""
+    """Prompt and tools for one kind of model: `system_prompt, specs = toolset.profile(is_direct=True, is_lean=True)`."""
 
     system_prompt: str
     """Text before the conversation, with the persona."""
@@ -40,7 +40,7 @@ class AgentProfile(NamedTuple):
 class AgentToolset:
     """Prompt, tools and skills of the Main Agent, in a variant for each kind of model.
 
-    Example: `AgentToolset(MainPrompts(persona), ToolExecutor([clock_tool])).profile("monologue").specs` is `(REPLY, clock_tool.spec)`.
+    Example: `AgentToolset(MainPrompts(persona), ToolExecutor([clock_tool])).profile().specs` is `(REPLY, clock_tool.spec)`.
     """
 
     prompts: MainPrompts
@@ -70,30 +70,32 @@ class AgentToolset:
             self._files_version = files.version
             self._profiles.clear()
 
-    def profile(self, speech: str, lean: bool = False, tools: bool = True) -> AgentProfile:
+    def profile(self, is_direct: bool = False, is_lean: bool = False, has_tools: bool = True) -> AgentProfile:
         """Return prompt and tools for a model; the same objects at every call with the same arguments, until a change.
 
         A change is what `refresh` finds, and that of the tools of an MCP server.
 
-        speech: "monologue" or "direct". lean: whether the model's window is small (`SMALL_WINDOW`); prompt and tools then take about
-        1,000 tokens instead of 3,800. tools: False for a model that does not support them; its text is then the reply in any case.
+        is_direct: the model's text is the reply. is_lean: its window is small (`SMALL_WINDOW`); prompt and tools then take about
+        1,000 tokens instead of 3,800. has_tools: False for a model that does not support them; its text is then the reply in any case.
         """
-        direct = speech == "direct" or not tools
+        is_direct = is_direct or not has_tools
         if self._tools_version != self.executor.version:
             self._tools_version = self.executor.version
             self._profiles.clear()
-        key = direct, lean, tools
+        key = is_direct, is_lean, has_tools
         if key not in self._profiles:
-            offered = self.executor.offered(window=SMALL_WINDOW if lean else 0) if tools else ()
-            spoken_with = (REPLY, SEND_FILE) if direct and self.sends_files else (REPLY,)
-            specs = (*spoken_with, *(tool.spec for tool in offered if tool.name not in self.aliases)) if tools else ()
-            if lean:
+            offered = self.executor.offered(window=SMALL_WINDOW if is_lean else 0) if has_tools else ()
+            spoken_with = (REPLY, SEND_FILE) if is_direct and self.sends_files else (REPLY,)
+            specs = (
+                (*spoken_with, *(tool.spec for tool in offered if tool.name not in self.aliases)) if has_tools else ()
+            )
+            if is_lean:
                 specs = (
                     *lean_specs(spec.name for spec in specs),
                     *(tool.spec for tool in offered if tool.category == "mcp"),
                 )
-            text = self.prompts.text(direct=direct, lean=lean, tools=tuple(spec.name for spec in specs))
-            if tools and not lean and (notes := self.executor.notes()):
+            text = self.prompts.text(direct=is_direct, lean=is_lean, tools=tuple(spec.name for spec in specs))
+            if has_tools and not is_lean and (notes := self.executor.notes()):
                 text = f"{text}\n\n{notes}"
             self._profiles[key] = AgentProfile(text, specs)
         return self._profiles[key]

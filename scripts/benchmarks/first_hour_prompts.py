@@ -25,7 +25,8 @@ def measure_prompts() -> Iterator[Result]:
     """Yield the sizes, for both ways of speaking."""
     toolset = trio.run(_toolset, clock=MockClock(autojump_threshold=0))
     for speech in ("monologue", "direct"):
-        full, lean = (prompt_parts(*toolset.profile(speech, lean)).tokens for lean in (False, True))
+        profiles = (toolset.profile(speech == "direct", is_lean) for is_lean in (False, True))
+        full, lean = (prompt_parts(*profile).tokens for profile in profiles)
         yield Result(f"prompt and tools, {speech}, full", full, lean, "lean", "tokens", full / lean)
         yield Result(f"prompt and tools, {speech}, lean", lean, LEAN_LIMIT, "limit", "tokens", lean / LEAN_LIMIT, 1.0)
 

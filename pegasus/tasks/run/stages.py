@@ -143,6 +143,7 @@ class Stages:
         """Make a model call. The index of memory is given to the first one only; later ones have it in the conversation."""
         deps, index = self._deps, ""
         model, window = await self._model(self._type.model_name)
+        has_tools = not deps.traits.get(model.name).refuses_tools
         lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await read_or_nothing(partial(deps.memory.index_message, window))
@@ -158,7 +159,7 @@ class Stages:
             pictures = Pictures()  # in memory during this thought only: tasks may be many, and live long
             await pictures.load(deps.journal, context.messages)
             think = partial(think, pictures=pictures)
-        if not deps.traits.get(model.name).refuses_tools:
+        if has_tools:
             try:
                 return await think()
             except ModelError as error:

@@ -91,20 +91,20 @@ async def test_a_key_takes_effect_at_once(section, cls, key, value, look, autoju
 async def test_tools_of_the_agent_follow_its_setting_and_its_prompt_says_so(autojump_clock):
     async with running() as (world, replace):
         toolset = world.tree.services.agent.toolset
-        assert "cron" in [spec.name for spec in toolset.now.profile("monologue").specs]
+        assert "cron" in [spec.name for spec in toolset.now.profile().specs]
         await replace(agent=AgentSettings(tools=("memory_*",)))
-        names = [spec.name for spec in toolset.now.profile("monologue").specs]
+        names = [spec.name for spec in toolset.now.profile().specs]
         assert "memory_read" in names
         assert "cron" not in names
-        assert "cron" not in toolset.now.profile("monologue").system_prompt
+        assert "cron" not in toolset.now.profile().system_prompt
 
 
 async def test_a_reload_that_does_not_concern_the_prompt_leaves_it_byte_for_byte(autojump_clock):
     async with running() as (world, replace):
         toolset = world.tree.services.agent.toolset
-        before = toolset.now.profile("monologue")
+        before = toolset.now.profile()
         await replace(limits=LimitSettings(guest_tasks=3), agent=AgentSettings(max_replies=7))
-        assert toolset.now.profile("monologue") is before
+        assert toolset.now.profile() is before
 
 
 async def test_the_folders_that_tools_may_touch_follow(autojump_clock, tmp_path):

@@ -16,7 +16,7 @@ from pegasus.testing.world import CLI, open_world
 from pegasus.tools import lean_task_specs
 from pegasus.tools.standard import standard_tools
 
-VARIANTS = list(product(["monologue", "direct"], [False, True], [False, True]))
+VARIANTS = list(product([False, True], repeat=3))
 MOST = 1_100
 """Tokens of lean prompt and tools together."""
 
@@ -31,21 +31,21 @@ def tokens(profile):
     return prompt_parts(profile.system_prompt, profile.specs).tokens
 
 
-@pytest.mark.parametrize("speech", ["monologue", "direct"])
-async def test_lean_prompt_and_tools_take_about_a_thousand_tokens(toolset, speech):
-    lean, full = toolset.profile(speech, lean=True), toolset.profile(speech)
+@pytest.mark.parametrize("is_direct", [False, True])
+async def test_lean_prompt_and_tools_take_about_a_thousand_tokens(toolset, is_direct):
+    lean, full = toolset.profile(is_direct, is_lean=True), toolset.profile(is_direct)
     assert tokens(lean) <= MOST
     assert tokens(full) > 3 * tokens(lean)
 
 
-@pytest.mark.parametrize(("speech", "lean", "tools"), VARIANTS)
-async def test_a_variant_is_the_same_object_at_every_call(toolset, speech, lean, tools):
-    assert toolset.profile(speech, lean, tools) is toolset.profile(speech, lean, tools)
+@pytest.mark.parametrize(("is_direct", "lean", "tools"), VARIANTS)
+async def test_a_variant_is_the_same_object_at_every_call(toolset, is_direct, lean, tools):
+    assert toolset.profile(is_direct, lean, tools) is toolset.profile(is_direct, lean, tools)
 
 
 @pytest.mark.parametrize("lean", [False, True])
 async def test_a_model_without_tools_is_told_that_text_is_its_reply_and_of_no_tool(toolset, lean):
-    prompt, specs = toolset.profile("monologue", lean, tools=False)
+    prompt, specs = toolset.profile(is_lean=lean, has_tools=False)
     assert specs == ()
     assert "is your answer to the user" in prompt
     for tool in ("reply()", *(tool.name for tool in LEAN_TOOLS[1:])):
@@ -55,7 +55,7 @@ async def test_a_model_without_tools_is_told_that_text_is_its_reply_and_of_no_to
 async def test_the_lean_prompt_speaks_only_of_tools_that_are_offered(toolset):
     settings = Settings(agent=AgentSettings(tools=["current_time"]))
     async with open_world(ScriptedModel([]), settings=settings) as world:
-        prompt, specs = world.tree.services.agent.toolset.now.profile("monologue", lean=True)
+        prompt, specs = world.tree.services.agent.toolset.now.profile(is_lean=True)
     assert [spec.name for spec in specs] == ["reply", "current_time"]
     assert "spawn_subagent" not in prompt
     assert "memory_" not in prompt
@@ -63,14 +63,14 @@ async def test_the_lean_prompt_speaks_only_of_tools_that_are_offered(toolset):
 
 
 async def test_lean_tools_are_accepted_by_the_full_ones(toolset):
-    full = {spec.name: spec.parameters for spec in toolset.profile("direct").specs}
+    full = {spec.name: spec.parameters for spec in toolset.profile(is_direct=True).specs}
     for spec in LEAN_TOOLS:
         assert set(spec.parameters["properties"]) <= set(full[spec.name]["properties"])
         assert set(full[spec.name].get("required", [])) <= set(spec.parameters["required"])
 
 
 async def test_the_lean_prompt_names_the_skills(toolset):
-    assert "Skills: commit, decide, explain" in toolset.profile("monologue", lean=True).system_prompt
+    assert "Skills: commit, decide, explain" in toolset.profile(is_lean=True).system_prompt
 
 
 def test_a_long_persona_is_bounded():
@@ -89,7 +89,7 @@ async def test_a_small_window_gets_the_lean_profile_by_itself(autojump_clock):
     async with open_world(model, settings=settings) as world:
         await world.say("hi", CLI)
         assert (await world.next_reply()).text == "hello"
-        lean = world.tree.services.agent.toolset.now.profile("monologue", lean=True)
+        lean = world.tree.services.agent.toolset.now.profile(is_lean=True)
     assert (model.requests[0].system, model.requests[0].tools) == tuple(lean)
 
 
