@@ -115,7 +115,8 @@ class McpServers:
         self._make = make
         self.servers: tuple[McpServer, ...] = tuple(starmap(make, (settings or {}).items()))
         """Servers in the order of the settings, those included that are not enabled."""
-        self._version = 0
+        self.version = 0
+        """Number that changes whenever `offered` may return something else."""
         self._tools: Mapping[str, _KnownTool] = {}
         """The table, those of small servers first; replaced as a whole."""
         self._found: dict[str, dict[str, None]] = {}
@@ -187,14 +188,9 @@ class McpServers:
                     known = _KnownTool(tool, size, words.lower())
                 table[tool.name] = known
         self._tools = table
-        self._version += 1
+        self.version += 1
 
     # ------------------------------------------------------------------ the source of tools
-
-    @property
-    def version(self) -> int:
-        """Number that changes whenever `offered` may return something else."""
-        return self._version
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of this name."""
@@ -264,7 +260,7 @@ class McpServers:
         self._found[caller] = found
         while len(self._found) > MOST_CALLERS:
             del self._found[next(iter(self._found))]
-        self._version += 1
+        self.version += 1
 
 
 def files_context(workspace: Path) -> ToolContext:
