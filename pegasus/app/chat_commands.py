@@ -64,7 +64,9 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
 
         Right after the start it is still being looked for a local model; the answer waits for that.
         """
-        model = services.agent.for_one_chat(message.channel.address).model if per_chat else services.agent.model
+        model = (
+            services.main_agent.for_one_chat(message.channel.address).model if per_chat else services.main_agent.model
+        )
         if isinstance(model, ModelClient):
             with suppress(ModelError):  # the settings name a model that cannot work; its name is shown all the same
                 await model.prepare()
@@ -135,8 +137,8 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
     }
     answers[SKILLS] = lambda message: skills_answer(environment.skills, owners.now, environment.clock, message)
     answers |= dict.fromkeys((APPROVE, DENY), services.approvals.answer_command)
-    if services.agent.work is not None:
-        answers[TASKS] = TaskCommand(services.agent.work.agent, environment.clock, owners).answer
+    if services.main_agent.work is not None:
+        answers[TASKS] = TaskCommand(services.main_agent.work.agent, environment.clock, owners).answer
     return answers
 
 

@@ -136,8 +136,7 @@ async def _daemon(world: RealWorld) -> int:
         _log.info("sample files are in the workspace", folder=str(world.home.workspace))
     if world.sandbox.now.warning:
         _log.warning(world.sandbox.now.warning)
-    reloader = Reloader(world.home, in_force, world.token, models)
-    reloader.find_changed_files = partial(find_changed_files, world)
+    reloader = Reloader(world.home, in_force, world.token, models, partial(find_changed_files, world))
     environment = make_environment(world, models, reloader)
     listeners = await _listen("gateway", settings.gateway.host, settings.gateway.port)
     http_listeners = await _listen("http", settings.http.host, settings.http.port) if settings.http.enabled else []
@@ -196,7 +195,6 @@ async def _daemon(world: RealWorld) -> int:
                 )
                 server = http_child(web, http_listeners) if http else None
                 channels.follow(await start_channels(tree, gateway, channels.children(), server))
-                reloader.take_up_parked = channels.take_up_parked
                 with announced(world.home, notifier, ws=ws, http=http):
                     nursery.start_soon(_after_ready, environment, reloader, notifier)
                     await signals.stop.wait()
@@ -239,7 +237,7 @@ def _methods(
         sandbox=world.sandbox,
         channels=lambda: [adapter.state for adapter in adapters.values()],
     )
-    completions = CompletionMethod(chat_commands(services), services.agent.toolset.now.skills, models.choices)
+    completions = CompletionMethod(chat_commands(services), services.main_agent.toolset.now.skills, models.choices)
     views = ViewMethods(
         tree.journal,
         world.home.data,

@@ -200,8 +200,8 @@ def own_world(home: Home, settings: Settings) -> Iterator[EmbeddedWorld]:
         world = look_at_world(home, settings, ensure_token(home, settings.gateway.token))
         try:
             models, usage = make_models(settings)
-            reloader = Reloader(home, world.in_force, world.token, models, writes_log=False)
-            reloader.find_changed_files = partial(find_changed_files, world)
+            changed_files = partial(find_changed_files, world)
+            reloader = Reloader(home, world.in_force, world.token, models, changed_files, writes_log=False)
             yield EmbeddedWorld(make_environment(world, models, reloader), reloader, usage)
         finally:
             world.files.close()

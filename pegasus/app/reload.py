@@ -69,25 +69,33 @@ def follow_models(in_force: SettingsInForce, models: ModelService) -> None:
 class Reloader:
     """Carries out reloads and choices of a model. It is the app's `ModelSwitch`.
 
-    >>> reloader = Reloader(home, in_force, token, models)
+    >>> reloader = Reloader(home, in_force, token, models, find_changed_files)
     >>> nursery.start_soon(reloader.run)
     >>> reloader.request()  # from a signal handler
     """
 
     def __init__(
-        self, home: Home, in_force: SettingsInForce, token: str, models: ModelService, *, writes_log: bool = True
+        self,
+        home: Home,
+        in_force: SettingsInForce,
+        token: str,
+        models: ModelService,
+        find_changed_files: Callable[[Settings], frozenset[str]],
+        *,
+        writes_log: bool = True,
     ) -> None:
-        """Prepare. writes_log: the log is this process's own, and follows the settings."""
+        """Prepare.
+
+        find_changed_files: returns the keys that name files with another content than the one in force. It is called in a thread, and
+        raises as a start does. writes_log: the log is this process's own, and follows the settings.
+        """
         self.in_force = in_force
         """The settings."""
         self.models = models
         """The models that follow the settings."""
         self.journal: Ref[JournalMessage] | None = None
         """Writes the chosen model to disk; known once the journal runs."""
-        self.take_up_parked: Callable[[], None] = lambda: None
-        """Tries parked channels again; known once the channels run."""
-        self.find_changed_files: Callable[[Settings], frozenset[str]] = lambda settings: frozenset()
-        """Returns the keys that name files with another content than the one in force. Called in a thread; raises as a start does."""
+        self._find_changed_files = find_changed_files
         self._home = home
         self._own_secrets = (token, *secrets_in_environment(os.environ))
         """The token, and secrets in the environment of the process, which stay the same."""
@@ -171,7 +179,6 @@ class Reloader:
         self._dropped = ""
         taken_up = await self.in_force.replace(new, files)
         self._configure_logs()  # with the secrets of these settings
-        self.take_up_parked()
         _log.info("settings reloaded", changed=list(taken_up.changed), after_restart=list(taken_up.after_restart))
         if self._dropped:
             _log.info(_NEWER, dropped=self._dropped)
@@ -179,10 +186,10 @@ class Reloader:
         return taken_up
 
     def _check_in_use(self, new: Settings) -> frozenset[str]:
-        """Return what `find_changed_files` does. Raises SettingsError with the mistakes that these judge."""
+        """Return the keys that name files with another content. Raises SettingsError with the mistakes that these judge."""
         lines, files = problems(new.models, new.providers), frozenset[str]()
         try:
-            files = self.find_changed_files(new)
+            files = self._find_changed_files(new)
         except PersonaError as error:
             lines += [f"agent.persona: {line}" for line in str(error).splitlines()]
         if lines:

@@ -53,9 +53,11 @@ class ServiceChannels:
     def follow(self, group: ChannelGroup) -> None:
         """Carry out changes of the settings from now on. group: the running channels."""
         self._group = group
-        self._services.environment.in_force.when_changed(self._change, "channels.", "http.public_url", "agent.owners")
+        in_force = self._services.environment.in_force
+        in_force.when_changed(self._change, "channels.", "http.public_url", "agent.owners")
+        in_force.after_replacement(self._take_up_parked)
 
-    def take_up_parked(self) -> None:
+    def _take_up_parked(self) -> None:
         """Try every parked channel again, with an adapter made from the settings in force."""
         for type in [type for type, adapter in self.adapters.items() if adapter.state.state == "parked"]:
             self._renew(type)

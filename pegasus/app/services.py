@@ -104,7 +104,7 @@ class Services:
     For example:
 
         services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
-        services.agent.model, services.tasks.limits, services.memory
+        services.main_agent.model, services.tasks.limits, services.memory
     """
 
     environment: Environment
@@ -115,7 +115,7 @@ class Services:
     """The memory of the agent, shared by the Main Agent, tasks and the control plane."""
     evolution: Evolution
     """Changes of the persona."""
-    agent: AgentServices
+    main_agent: AgentServices
     """Services of the Main Agent."""
     tasks: TaskDeps
     """Services of the task system."""
@@ -143,7 +143,7 @@ def build_services(
     types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
     for problem in problems:
         _log.warning("invalid SUBAGENT.md", problem=problem)
-    agent: Ref[AgentMessage] = find(TASK_AGENT)
+    task_agent: Ref[AgentMessage] = find(TASK_AGENT)
     gate = tool_gate(environment, find(APPROVALS))
     cron = cron_tool(find(SCHEDULE), environment.clock)
     return Services(
@@ -151,12 +151,12 @@ def build_services(
         journal,
         memory,
         evolution,
-        _agent_services(environment, journal, memory, evolution, types, agent, known, gate, cron),
-        task_deps(environment, journal, memory, types, agent, gate, find),
+        _main_agent_services(environment, journal, memory, evolution, types, task_agent, known, gate, cron),
+        task_deps(environment, journal, memory, types, task_agent, gate, find),
         ApprovalDesk(
             journal,
             find(APPROVALS),
-            agent,
+            task_agent,
             find(GATEWAY),
             environment.clock,
             environment.owners,
@@ -183,7 +183,7 @@ def _descriptions(types: TaskTypes) -> dict[str, str]:
 # ------------------------------------------------------------------ the Main Agent
 
 
-def _agent_services(
+def _main_agent_services(
     environment: Environment,
     journal: Ref[JournalMessage],
     memory: Memory,

@@ -192,7 +192,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
         answers=chat_commands(services),
     )
     return [
-        Child(MAIN_AGENTS[scope].rpartition("/")[2], run, journal, services.agent, backoff=CHILD_BACKOFF),
+        Child(MAIN_AGENTS[scope].rpartition("/")[2], run, journal, services.main_agent, backoff=CHILD_BACKOFF),
         Child("notifications", forward_notifications, journal),
     ]
 

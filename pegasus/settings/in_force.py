@@ -98,6 +98,7 @@ class SettingsInForce(InForce[Settings]):
         self._followed: list[_Followed] = []
         self._guards: list[tuple[tuple[str, ...], Callable[[Settings], None]]] = []
         self._actions: list[tuple[tuple[str, ...], Callable[[frozenset[str]], None]]] = []
+        self._last_actions: list[Callable[[], None]] = []
         self._lock = trio.Lock()
         """Held by a replacement, so that two are carried out one after the other."""
         self._replaced = trio.Event()
@@ -128,6 +129,13 @@ class SettingsInForce(InForce[Settings]):
         It must not raise, and returns at once: what takes time is only started.
         """
         self._actions.append((prefixes, act))
+
+    def after_replacement(self, act: Callable[[], None]) -> None:
+        """Call `act` after every replacement, also after one that has changed nothing: somebody has asked for a new attempt.
+
+        It must not raise, and returns at once.
+        """
+        self._last_actions.append(act)
 
     def follows(self, key: str) -> bool:
         """Return whether a change of this key takes effect without a restart."""
@@ -165,6 +173,8 @@ class SettingsInForce(InForce[Settings]):
             for prefixes, act in self._actions:
                 if concerned := frozenset(key for key in now if key.startswith(prefixes)):
                     act(concerned)
+            for last in self._last_actions:
+                last()
             self._replaced.set()
             self._replaced = trio.Event()
             return TakenUp(tuple(key for key in changed if key in now), tuple(key for key in changed if key not in now))

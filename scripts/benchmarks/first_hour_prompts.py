@@ -33,4 +33,4 @@ def measure_prompts() -> Iterator[Result]:
 
 async def _toolset() -> AgentToolset:
     async with open_world(ScriptedModel([])) as world:
-        return world.tree.services.agent.toolset.now
+        return world.tree.services.main_agent.toolset.now

@@ -31,7 +31,10 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
         agent = SimpleNamespace(model=models.client("default", "conversation"), work=None)
         answers = chat_commands(
             SimpleNamespace(
-                environment=environment, agent=agent, evolution=None, approvals=SimpleNamespace(answer_command=None)
+                environment=environment,
+                main_agent=agent,
+                evolution=None,
+                approvals=SimpleNamespace(answer_command=None),
             )
         )
         text = await answers[command.split()[0]](InboundMessage(command, ChannelInfo("cli", "main"), "m1"))

@@ -53,14 +53,14 @@ async def submit(world, text="job"):
 
 
 VALUES = [
-    ("agent", AgentSettings, "speech", "direct", lambda s: s.agent.config.now.speech),
-    ("agent", AgentSettings, "show_reasoning", True, lambda s: s.agent.config.now.show_reasoning),
-    ("agent", AgentSettings, "max_active_chats", 7, lambda s: s.agent.config.now.max_active_chats),
-    ("agent", AgentSettings, "max_thoughts", 7, lambda s: s.agent.config.now.max_thoughts),
-    ("agent", AgentSettings, "max_replies", 7, lambda s: s.agent.config.now.max_replies),
-    ("agent", AgentSettings, "when_busy", "steer", lambda s: s.agent.config.now.when_busy),
-    ("agent", AgentSettings, "steer_cap", 7, lambda s: s.agent.config.now.steer_cap),
-    ("agent", AgentSettings, "burst_cap", 7, lambda s: s.agent.config.now.burst_cap),
+    ("agent", AgentSettings, "speech", "direct", lambda s: s.main_agent.config.now.speech),
+    ("agent", AgentSettings, "show_reasoning", True, lambda s: s.main_agent.config.now.show_reasoning),
+    ("agent", AgentSettings, "max_active_chats", 7, lambda s: s.main_agent.config.now.max_active_chats),
+    ("agent", AgentSettings, "max_thoughts", 7, lambda s: s.main_agent.config.now.max_thoughts),
+    ("agent", AgentSettings, "max_replies", 7, lambda s: s.main_agent.config.now.max_replies),
+    ("agent", AgentSettings, "when_busy", "steer", lambda s: s.main_agent.config.now.when_busy),
+    ("agent", AgentSettings, "steer_cap", 7, lambda s: s.main_agent.config.now.steer_cap),
+    ("agent", AgentSettings, "burst_cap", 7, lambda s: s.main_agent.config.now.burst_cap),
     ("agent", AgentSettings, "owners", ("sms:+1",), lambda s: s.tasks.owners.now),
     ("agent", AgentSettings, "owners", ("sms:+1",), lambda s: s.approvals.owners.now),
     ("tasks", TaskSettings, "max_active", 7, lambda s: s.tasks.limits.now.max_active),
@@ -69,8 +69,14 @@ VALUES = [
     ("tasks", TaskSettings, "max_iterations", 7, lambda s: s.tasks.limits.now.max_iterations),
     ("tasks", TaskSettings, "timeout", 7.0, lambda s: s.tasks.limits.now.timeout),
     ("limits", LimitSettings, "guest_tasks", 7, lambda s: s.tasks.limits.now.guest_tasks),
-    ("session", SessionSettings, "compact_threshold", 0.5, lambda s: s.agent.compactor.settings.now.compact_threshold),
-    ("media", MediaSettings, "max_bytes", 7, lambda s: s.agent.files.now.max_bytes),
+    (
+        "session",
+        SessionSettings,
+        "compact_threshold",
+        0.5,
+        lambda s: s.main_agent.compactor.settings.now.compact_threshold,
+    ),
+    ("media", MediaSettings, "max_bytes", 7, lambda s: s.main_agent.files.now.max_bytes),
     ("policy", PolicySettings, "owner_channel", "sms:+1", lambda s: s.approvals.policy.now.owner_channel),
 ]
 
@@ -90,7 +96,7 @@ async def test_a_key_takes_effect_at_once(section, cls, key, value, look, autoju
 
 async def test_tools_of_the_agent_follow_its_setting_and_its_prompt_says_so(autojump_clock):
     async with running() as (world, replace):
-        toolset = world.tree.services.agent.toolset
+        toolset = world.tree.services.main_agent.toolset
         assert "cron" in [spec.name for spec in toolset.now.profile().specs]
         await replace(agent=AgentSettings(tools=("memory_*",)))
         names = [spec.name for spec in toolset.now.profile().specs]
@@ -101,7 +107,7 @@ async def test_tools_of_the_agent_follow_its_setting_and_its_prompt_says_so(auto
 
 async def test_a_reload_that_does_not_concern_the_prompt_leaves_it_byte_for_byte(autojump_clock):
     async with running() as (world, replace):
-        toolset = world.tree.services.agent.toolset
+        toolset = world.tree.services.main_agent.toolset
         before = toolset.now.profile()
         await replace(limits=LimitSettings(guest_tasks=3), agent=AgentSettings(max_replies=7))
         assert toolset.now.profile() is before
@@ -111,7 +117,7 @@ async def test_the_folders_that_tools_may_touch_follow(autojump_clock, tmp_path)
     async with running() as (world, replace):
         await replace(tools=ToolSettings(allowed_paths=(str(tmp_path),)))
         assert world.tree.services.tasks.context.now.allowed_paths == (tmp_path.resolve(),)
-        assert world.tree.services.agent.files.now.context.allowed_paths == (tmp_path.resolve(),)
+        assert world.tree.services.main_agent.files.now.context.allowed_paths == (tmp_path.resolve(),)
 
 
 async def test_the_time_of_a_tool_follows(autojump_clock):

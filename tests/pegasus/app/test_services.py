@@ -9,7 +9,7 @@ from pegasus.tools import MAIN_AGENT_TOOLS
 
 async def test_the_list_of_the_main_agents_tools_is_what_it_has(autojump_clock):
     async with open_world(ScriptedModel([]), settings=Settings(models=ModelSettings(speech="test/tts"))) as world:
-        toolset = world.tree.services.agent.toolset.now
+        toolset = world.tree.services.main_agent.toolset.now
     assert {REPLY.name, SEND_FILE.name, *(tool.name for tool in toolset.executor.all())} - toolset.aliases == set(
         MAIN_AGENT_TOOLS
     )

@@ -24,7 +24,7 @@ MOST = 1_100
 @pytest.fixture
 async def toolset(autojump_clock):
     async with open_world(ScriptedModel([])) as world:
-        yield world.tree.services.agent.toolset.now
+        yield world.tree.services.main_agent.toolset.now
 
 
 def tokens(profile):
@@ -55,7 +55,7 @@ async def test_a_model_without_tools_is_told_that_text_is_its_reply_and_of_no_to
 async def test_the_lean_prompt_speaks_only_of_tools_that_are_offered(toolset):
     settings = Settings(agent=AgentSettings(tools=["current_time"]))
     async with open_world(ScriptedModel([]), settings=settings) as world:
-        prompt, specs = world.tree.services.agent.toolset.now.profile(is_lean=True)
+        prompt, specs = world.tree.services.main_agent.toolset.now.profile(is_lean=True)
     assert [spec.name for spec in specs] == ["reply", "current_time"]
     assert "spawn_subagent" not in prompt
     assert "memory_" not in prompt
@@ -89,7 +89,7 @@ async def test_a_small_window_gets_the_lean_profile_by_itself(autojump_clock):
     async with open_world(model, settings=settings) as world:
         await world.say("hi", CLI)
         assert (await world.next_reply()).text == "hello"
-        lean = world.tree.services.agent.toolset.now.profile(is_lean=True)
+        lean = world.tree.services.main_agent.toolset.now.profile(is_lean=True)
     assert (model.requests[0].system, model.requests[0].tools) == tuple(lean)
 
 

@@ -173,7 +173,7 @@ async def test_a_tasks_result_is_not_lost_with_a_model_that_has_called_nothing_y
     async with open_world(model, task_model=ScriptedModel([After(5, say("ten"))])) as world:
         await world.say("count to ten")
         await trio.sleep(1)
-        await world.tree.services.agent.traits.choose_speech(NAME, "auto")
+        await world.tree.services.main_agent.traits.choose_speech(NAME, "auto")
         text = (await world.next_reply()).text
     assert "ten" in text
     assert (text == answer) is bool(answer)

@@ -15,7 +15,7 @@ USED = {"inputTokens": 1204, "outputTokens": 80, "cachedTokens": 0, "cost": 0.00
 
 def with_usage(world, used):
     """Have the calls of a world counted: `used` for each message."""
-    object.__setattr__(world.tree.services.agent, "usage_of", lambda item: used)
+    object.__setattr__(world.tree.services.main_agent, "usage_of", lambda item: used)
 
 
 @pytest.mark.parametrize(("speech", "answer"), [("monologue", say("", reply("Hello"))), ("direct", say("Hello"))])

@@ -20,7 +20,7 @@ _LINE = re.compile(r"^\[channel: (\S+) \| id: (\S+)(?: \| thread: (\S+))?(?: \| 
 
 def add_tool(world, name, run, **more):
     """Give the Main Agent of a world another tool."""
-    tools = world.tree.services.agent.toolset.now.executor._tools
+    tools = world.tree.services.main_agent.toolset.now.executor._tools
     clock = tools["current_time"]
     tools[name] = attrs.evolve(clock, spec=attrs.evolve(clock.spec, name=name), run=run, **more)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from actors import Child, open_supervisor
 from pegasus.app.reload import CHOICE_FILE, Reloader
 from pegasus.host import Home
 from pegasus.models import ModelConfigError, ModelService, PriceList, UsageTracker, model_command
+from pegasus.observe import stop_logging
 from pegasus.settings import (
     ModelSettings,
     ProviderSettings,
@@ -191,12 +192,25 @@ async def test_a_mistake_changes_nothing_and_names_what_is_allowed() -> None:
 SETTINGS = Settings(models=ModelSettings(default="lab/a"), providers=PROVIDERS)
 
 
-def reloader(folder: Path, settings: Settings = SETTINGS) -> Reloader:
+@pytest.fixture(autouse=True)
+def log_of_each_test() -> Iterator[None]:
+    """A reloader opens the log of its home."""
+    yield
+    stop_logging()
+
+
+def nothing_changed(settings: Settings) -> frozenset[str]:
+    return frozenset()
+
+
+def reloader(
+    folder: Path, settings: Settings = SETTINGS, changed: Callable[[Settings], frozenset[str]] = nothing_changed
+) -> Reloader:
     home = Home(folder)
     home.log.parent.mkdir(parents=True, exist_ok=True)
     usage = UsageTracker(lambda: 0, random.Random(1), settings.budget, PriceList(settings.prices, settings.providers))
     service = ModelService(settings.models, settings.providers, rng=random.Random(1), usage=usage)
-    return Reloader(home, SettingsInForce(settings), "token", service)
+    return Reloader(home, SettingsInForce(settings), "token", service, changed)
 
 
 @asynccontextmanager
@@ -336,8 +350,6 @@ async def test_of_two_reloads_at_once_the_one_with_the_newer_file_counts(tmp_pat
     """The first has read an older file and is slow; it must not put that in force behind the second."""
     file = tmp_path / "config.toml"
     file.write_text("[agent]\nmax_replies = 1\n")
-    made = reloader(tmp_path, load_settings(SettingsSource(file)))
-    made.in_force.follow(lambda settings: settings.agent, "agent.")
     gate, has_read = threading.Event(), threading.Event()
 
     def look(settings: Settings) -> frozenset[str]:
@@ -346,7 +358,8 @@ async def test_of_two_reloads_at_once_the_one_with_the_newer_file_counts(tmp_pat
             gate.wait(30)
         return frozenset()
 
-    made.find_changed_files = look
+    made = reloader(tmp_path, load_settings(SettingsSource(file)), look)
+    made.in_force.follow(lambda settings: settings.agent, "agent.")
     file.write_text("[agent]\nmax_replies = 2\n")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.reload)

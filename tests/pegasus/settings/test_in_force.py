@@ -155,3 +155,13 @@ def test_the_page_marks_the_keys_that_need_a_restart():
         elif line.startswith("| `") and line.endswith("Needs a restart. |"):
             marked.add(f"{section}.{line.split('`')[1]}")
     assert marked == RESTART_KEYS
+
+
+async def test_what_comes_last_comes_after_every_replacement():
+    in_force, order = SettingsInForce(), []
+    in_force.follow(lambda settings: settings.log, "log.")
+    in_force.after_replacement(lambda: order.append(f"last: {in_force.now.log.level}"))
+    in_force.when_changed(lambda changed: order.append(*changed), "log.")
+    await in_force.replace(debug())
+    await in_force.replace(debug())
+    assert order == ["log.level", "last: debug", "last: debug"]
