@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Set
 from itertools import chain, count
 from typing import Final, TypeAlias
 
@@ -180,8 +180,7 @@ class ItemQueries:
     Handing out is not durable. An item counts as handed out until it is done; a taker that crashes gets it again. An
     asker that has left (its task was cancelled) is skipped, and nothing counts as handed out to it.
 
-    >>> queries.keep(NextItem(reply))
-    >>> await queries.answer()
+    >>> await queries.answer([NextItem(reply)])
     """
 
     def __init__(self, queue: ItemQueue, read: Callable[[QueuedItem], Awaitable[InboundMessage | None]]) -> None:
@@ -191,28 +190,32 @@ class ItemQueries:
         """Reads a message back that is not held in memory. None: it is not in its file any more, and the item is done."""
         self.open: list[ItemQuery] = []
         """Queries in the order in which they came."""
-        self.is_due = False
-        """A query has come, or the items have changed, since the last `answer`: it may find something."""
+        self.has_changed = False
+        """The items have changed since the last `answer`: it may find something for an open query."""
 
-    def keep(self, query: ItemQuery) -> None:
-        """Keep a query until the next `answer`. An earlier one that it replaces fails."""
-        for other in self.open:
-            if _is_replaced(other, query):
-                self.open.remove(other)
-                other.reply.fail(StorageError(f"another {type(other).__name__} has taken the place of this one"))
-                break
-        self.open.append(query)
-        self.is_due = True
+    async def answer(self, new: Iterable[ItemQuery] = ()) -> None:
+        """Answer the queries that can be answered now, the new ones among them, and keep the others.
 
-    async def answer(self) -> None:
-        """Answer the queries that can be answered now, to be called after each batch while `is_due`."""
-        queries, self.open, self.is_due = self.open, [], False
+        To be called after each batch, if there are new queries or the items have changed. An earlier query that is replaced fails.
+        """
+        for query in new:
+            self._keep(query)
+        queries, self.open, self.has_changed = self.open, [], False
         for query in sorted(queries, key=lambda query: _ORDER.index(type(query))):
             try:
                 if not query.reply.abandoned and not await self._answer(query):
                     self.open.append(query)
             except StorageError as error:
                 query.reply.fail(error)
+
+    def _keep(self, query: ItemQuery) -> None:
+        """Add a query to the open ones. An earlier one that it replaces fails."""
+        for other in self.open:
+            if _is_replaced(other, query):
+                self.open.remove(other)
+                other.reply.fail(StorageError(f"another {type(other).__name__} has taken the place of this one"))
+                break
+        self.open.append(query)
 
     async def _answer(self, query: ItemQuery) -> bool:
         """Answer with the item that is asked for. Return False if there is none, and the asker waits for one."""

@@ -53,7 +53,7 @@ from pegasus.observe import get_logger
 from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
-from pegasus.storage.item_queue import MAIN, ItemQueries
+from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
 from pegasus.storage.messages import (
     Accept,
     Accepted,
@@ -175,6 +175,7 @@ class _Round(NamedTuple):
 
     requests: list[Request]
     queries: list[Query]
+    item_queries: list[ItemQuery]
     whole_file: WholeFile | None = None
     """Came after all others."""
 
@@ -263,8 +264,8 @@ class _Journal:
             self._flush_at = math.inf
         if self._may_rewrite:
             await self._rewrite()
-        if self._items.is_due:
-            await self._items.answer()
+        if work.item_queries or self._items.has_changed:
+            await self._items.answer(work.item_queries)
         if self._replies.outgoing:
             self._replies.hand_out()
         if not (self._inbox.notes or self._outbox.notes):
@@ -280,6 +281,7 @@ class _Journal:
         """
         requests: list[Request] = []
         queries: list[Query] = []
+        item_queries: list[ItemQuery] = []
         size = 0
         while True:
             match message:
@@ -294,14 +296,14 @@ class _Journal:
                     self._leases[path] = self._leases.get(path, 0) + 1
                     reply.send(Lease(path, self._leases[path]))
                 case ReadFile() | ReadFiles() | ReplaceFile() | RemoveOldFiles() | Archive() | ArchiveName():
-                    return _Round(requests, queries, message)
+                    return _Round(requests, queries, item_queries, message)
                 case NextItem() | NextChat() | Newer() | Take() | ItemDone():
-                    self._items.keep(message)
+                    item_queries.append(message)
                 case NextReplies():
                     self._replies.keep(message)
                 case Done(n):
                     self._inbox.done(n)
-                    self._items.is_due = True
+                    self._items.has_changed = True
                 case Acknowledge(address, seq):
                     self._outbox.acknowledge(address, seq)
                 case Connected(type, channel_id):
@@ -312,11 +314,11 @@ class _Journal:
                     pass
             # The rest waits in the mailbox and is the next batch.
             if size > BATCH_BYTES:
-                return _Round(requests, queries)
+                return _Round(requests, queries, item_queries)
             try:
                 message = self._mailbox.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
-                return _Round(requests, queries)
+                return _Round(requests, queries, item_queries)
 
     async def _answer(self, query: Query) -> None:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
@@ -395,7 +397,7 @@ class _Journal:
             self._refusal = ""
             if has_inbox:
                 inbox.written(offsets[0])
-                self._items.is_due = True
+                self._items.has_changed = True
             if has_outbox:
                 self._replies.add(outbox.written(offsets[-1]))
             self._may_rewrite = inbox.size > inbox.rewrite_above or outbox.size > outbox.rewrite_above
