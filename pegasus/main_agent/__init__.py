@@ -57,7 +57,7 @@ from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.media_queue import SEND_FILE
-from pegasus.main_agent.queue_items import NOTIFICATION_BATCH, forward_notifications
+from pegasus.main_agent.queue_items import forward_notifications
 from pegasus.main_agent.replies import REPLY, item_of_key
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session_files import CURRENT, GLOBAL, NO_CHAT, SessionFiles, archive_prefix, files_of
@@ -82,7 +82,6 @@ __all__ = [
     "GLOBAL",
     "LONGEST",
     "MOST_ROWS",
-    "NOTIFICATION_BATCH",
     "NO_CHAT",
     "PAGE_ROWS",
     "REPLY",

@@ -23,7 +23,6 @@ task system sends it again. The item's id is made of the task and the number of 
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -66,8 +65,6 @@ TASK_NOTIFY: Final = "task_notify"
 """`metadata.type` of a task's notification, in the queue and in the session."""
 DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
-NOTIFICATION_BATCH: Final = 64
-"""Notifications that are offered to the inbox together, so that they are written together."""
 MOST_WITHDRAWN: Final = 1000
 """Withdrawn messages that are remembered. One that waits while more than that follow is worked on."""
 RETRY: Final = 5.0
@@ -83,27 +80,18 @@ _HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": 
 async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessage]) -> None:
     """Run the actor. Cancelled: notifications that were not answered are sent again, and the inbox recognises them by their ids.
 
-    Notifications that wait together are offered together, so that the journal writes them with one fdatasync. If the inbox refuses
-    one of them, because it is full or the disk is, that one is offered again every RETRY seconds, and others may overtake it
-    meanwhile. The task system waits for the answer and gives up nothing; so a full inbox slows tasks down and loses none of their
-    reports.
+    Notifications that come together are offered together, so that the journal writes them with one fdatasync. If the inbox refuses
+    one of them, because it is full or the disk is, that one is offered again every RETRY seconds. The task system waits for the
+    answer and gives up nothing; so a full inbox slows tasks down and loses none of their reports.
     """
-    async for first in inbox:
-        batch = [first]
-        with suppress(trio.WouldBlock, trio.EndOfChannel):
-            while len(batch) < NOTIFICATION_BATCH:
-                batch.append(inbox.receive_nowait())
-        for notify in batch:
-            if is_quiet(notify.notification):
-                notify.reply.send(None)
-        batch = [notify for notify in batch if not is_quiet(notify.notification)]
-        items = [notification_item(notify.notification) for notify in batch]
+    async for message in inbox:
+        items = [notification_item(each) for each in message.notifications if not is_quiet(each)]
         answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item)) for item in items]
-        for notify, item, answer in zip(batch, items, answers, strict=True):
+        for item, answer in zip(items, answers, strict=True):
             while not await _is_accepted(answer):
                 await trio.sleep(RETRY)
                 answer = await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item))
-            notify.reply.send(None)
+        message.reply.send(None)
 
 
 def is_quiet(notification: Notification) -> bool:

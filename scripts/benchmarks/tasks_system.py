@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -19,7 +19,7 @@ from benchmarks.wires import Wire
 from pegasus import settings as sections
 from pegasus.app import TASK_AGENT, Environment, build_services, task_system_child
 from pegasus.identity import BUILT_IN
-from pegasus.main_agent import NOTIFICATION_BATCH, FolderArchives
+from pegasus.main_agent import FolderArchives
 from pegasus.memory import FolderReader, Memory
 from pegasus.messages import Address, ChannelInfo, Json, Metadata
 from pegasus.models import (
@@ -60,7 +60,7 @@ _USAGE = Usage(1000, 20)
 
 
 class Listener:
-    """Hears what comes of tasks, and remembers only how many there were. As that actor of the product it takes what waits together."""
+    """Hears what comes of tasks, and remembers only how many there were."""
 
     def __init__(self) -> None:
         self.heard = 0
@@ -68,13 +68,8 @@ class Listener:
 
     async def run(self, inbox: Inbox[Notify]) -> None:
         async for message in inbox:
-            messages = [message]
-            with suppress(trio.WouldBlock, trio.EndOfChannel):
-                while len(messages) < NOTIFICATION_BATCH:
-                    messages.append(inbox.receive_nowait())
-            self.heard += len(messages)
-            for each in messages:
-                each.reply.send(None)
+            self.heard += len(message.notifications)
+            message.reply.send(None)
             self._news.set()
             self._news = trio.Event()
 

@@ -43,11 +43,11 @@ class Hearing(Listener):
 
     async def run(self, inbox):
         async for message in inbox:
-            note = message.notification
-            if self.told.setdefault((note.task_id, note.n), note) != note:
-                self.wrong.append(
-                    f"number {note.n} of {note.task_id} was {self.told[note.task_id, note.n]}, and is {note}"
-                )
+            for note in message.notifications:
+                if self.told.setdefault((note.task_id, note.n), note) != note:
+                    self.wrong.append(
+                        f"number {note.n} of {note.task_id} was {self.told[note.task_id, note.n]}, and is {note}"
+                    )
             message.reply.send(None)
 
 

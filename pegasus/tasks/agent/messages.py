@@ -228,15 +228,15 @@ class LimitsChanged:
 
 @attrs.frozen
 class Notify:
-    """To the listener: take responsibility for this notification.
+    """To the listener: take responsibility for these notifications.
 
-    Answered when it is safe. Sent again, with the same number, until it is answered; also after a crash.
+    Answered when all are safe. Sent again, with the same numbers, until it is answered; also after a crash.
     """
 
     reply: Reply[None]
-    """To be answered when the notification is stored or handled. A failure, or no answer after a crash, means "send it again"."""
-    notification: Notification
-    """Notification; the listener recognises a repeated one by its task id and number."""
+    """To be answered when they are stored or handled. A failure, or no answer after a crash, means "send them again"."""
+    notifications: tuple[Notification, ...]
+    """Notifications of different tasks; the listener recognises a repeated one by its task id and number."""
 
 
 AgentMessage: TypeAlias = (

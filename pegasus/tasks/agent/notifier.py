@@ -1,12 +1,12 @@
 """Notifications of tasks on their way to the one listener: every one, in the order of its task, until it was taken.
 
 Notifications that wait together are sent together, so that a listener which stores them needs one durable step for many. Those of
-one task are sent one behind the other: if the first is refused, the second must not overtake it.
+one task are sent one behind the other, since of what is sent together nobody knows which is stored first.
 
 Nothing is stored here. Every notification follows from an event in a log, so after a crash recovery adds all notifications of each
 pending task again, with the same numbers. That is why a task leaves the pending list only when the listener has taken its last one.
 
-A refused notification is tried again after a fixed pause and without a limit. The listener is an actor of the same process, and
+What the listener refuses is tried again after a fixed pause and without a limit. The listener is an actor of the same process, and
 is expected to take notifications again once it runs and can store them.
 """
 
@@ -29,9 +29,9 @@ from pegasus.tasks.log.task_logs import TaskLogs
 _log = get_logger("agent")
 
 SENT_TOGETHER: Final = 64
-"""Notifications that are sent before the first of them is answered."""
+"""Notifications that are sent together."""
 RETRY_AFTER: Final = 1.0
-"""Seconds until a notification that the listener did not take is sent again."""
+"""Seconds until what the listener did not take is sent again."""
 
 
 @attrs.frozen
@@ -70,7 +70,7 @@ class TaskNotifier:
                 self._added = trio.Event()
                 await self._added.wait()
             batch = self._next_batch()
-            while batch := await self._send(batch):  # noqa: ASYNC110 the listener does not say when it is ready
+            while not await self._send(batch):  # noqa: ASYNC110 the listener does not say when it is ready
                 await trio.sleep(RETRY_AFTER)
 
     def _next_batch(self) -> list[_Waiting]:
@@ -81,25 +81,23 @@ class TaskNotifier:
             batch[waiting.notification.task_id] = waiting
         return list(batch.values())
 
-    async def _send(self, batch: Sequence[_Waiting]) -> list[_Waiting]:
-        """Send a batch and return the notifications that the listener did not take.
+    async def _send(self, batch: Sequence[_Waiting]) -> bool:
+        """Send a batch. Return whether the listener took it.
 
         A task that was resumed since its last notification was made stays on the pending list.
         """
-        answers = [(waiting, await self._listener.request(Notify, waiting.notification)) for waiting in batch]
-        refused: list[_Waiting] = []
-        finished: list[str] = []
-        for waiting, answer in answers:
-            task_id = waiting.notification.task_id
-            try:
-                await answer.get()
-            except ActorError as error:
-                _log.info("task notification not taken yet, retrying", task=task_id, error=str(error))
-                refused.append(waiting)
-                continue
-            entry = self._registry.get(task_id)
-            if waiting.is_last and (entry is None or entry.is_over):
-                finished.append(task_id)
+        try:
+            await self._listener.ask(Notify, tuple(waiting.notification for waiting in batch))
+        except ActorError as error:
+            tasks = ", ".join(waiting.notification.task_id for waiting in batch)
+            _log.info("task notifications not taken yet, retrying", tasks=tasks, error=str(error))
+            return False
+        finished = [waiting.notification.task_id for waiting in batch if waiting.is_last and self._is_over(waiting)]
         if finished:
             await self._archive.forget(*finished)
-        return refused
+        return True
+
+    def _is_over(self, waiting: _Waiting) -> bool:
+        """Return whether the task is over still."""
+        entry = self._registry.get(waiting.notification.task_id)
+        return entry is None or entry.is_over

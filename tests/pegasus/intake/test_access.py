@@ -62,7 +62,9 @@ async def test_a_report_of_a_task_has_the_priority_of_tasks():
 
     async with open_supervisor([Child("journal", journal)]) as supervisor:
         await supervisor.start_child(Child("notifications", forward_notifications, supervisor.ref("journal")))
-        await supervisor.ref("notifications").ask(Notify, Notification("t1", 1, "completed", "done", {"ok": True}, {}))
+        await supervisor.ref("notifications").ask(
+            Notify, (Notification("t1", 1, "completed", "done", {"ok": True}, {}),)
+        )
         await wait_all_tasks_blocked()
     [asked] = accepted
     assert isinstance(asked, Accept)

@@ -112,7 +112,7 @@ class Listener:
 
     async def run(self, inbox):
         async for message in inbox:
-            self.heard.append(message.notification)
+            self.heard += message.notifications
             self.news.set()
             self.news = trio.Event()
             message.reply.send(None)
