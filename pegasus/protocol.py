@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, TypeAlias, TypeVar, cast
 
 import attrs
@@ -103,7 +104,7 @@ class ClientChannel:
     user_id: str | None = None
     reply_to: str | None = None
 
-    @property
+    @cached_property
     def info(self) -> ChannelInfo | None:
         """The channel that the client speaks for; None for a bridge."""
         if self.channel_id is None:

@@ -330,9 +330,9 @@ def _channel_of(named: ChannelInfo | None, own: ClientChannel) -> ChannelInfo:
     A message that names its own address without a user is still written by the user of the hello.
     """
     if named is None:
-        if own.channel_id is None:
+        if own.info is None:
             raise BadFrame("bad_frame", "message.channel: missing; a bridge must name the channel of each message")
-        return ChannelInfo(own.type, own.channel_id, own.user_id, own.reply_to)
+        return own.info
     _check_own("message.channel", named.address, own)
     if own.channel_id is None or named.user_id is not None:
         return named
@@ -343,9 +343,9 @@ def _read_ack(frame: AckFrame, own: ClientChannel) -> Acknowledge:
     """Return an acknowledgement of replies to the client's own address; a bridge names one of its type."""
     _check_seq("ack.seq", frame.seq)
     if frame.channel is None:
-        if own.channel_id is None:
+        if own.info is None:
             raise BadFrame("bad_frame", "ack.channel: missing; a bridge must name the channel it acknowledges")
-        return Acknowledge(Address(own.type, own.channel_id), frame.seq)
+        return Acknowledge(own.info.address, frame.seq)
     _check_name("ack.channel.channelId", frame.channel.channel_id)
     _check_own("ack.channel", frame.channel, own)
     return Acknowledge(frame.channel, frame.seq)
@@ -356,9 +356,9 @@ def _read_ack(frame: AckFrame, own: ClientChannel) -> Acknowledge:
 
 def _check_own(field: str, address: Address, own: ClientChannel) -> None:
     """Raise BadFrame if a client names an address that is not its own, or a bridge one of another channel type."""
-    if address.type != own.type and own.channel_id is None:
+    if own.info is None and address.type != own.type:
         raise BadFrame("bad_frame", f"{field}.type: found {describe(address.type)}, allowed: {describe(own.type)}")
-    if own.channel_id is not None and address != Address(own.type, own.channel_id):
+    if own.info is not None and address != own.info.address:
         raise BadFrame("bad_frame", f"{field}: found {describe(str(address))}, allowed: {describe(str(own))}")
 
 
