@@ -291,7 +291,7 @@ class ThinkLoop:
         calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
         surplus = first_surplus(before.entries, calls)
         wanted = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
-        replies = {id: await self._prepare_reply(reply, item, principal) for id, reply in wanted.items()}
+        replies = {id: await self._prepare_reply(reply, turn) for id, reply in wanted.items()}
         posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
         files = session.media_queue.waiting(item.message.channel.address) if answer.spoken else ()
         if answer.spoken:
@@ -312,45 +312,46 @@ class ThinkLoop:
         is_told_all = config.scope == "global" or principal.is_owner
         only = None if is_told_all else item.message.channel.address
         said = reply_results(replies, posted, only)
-        await self._carry_out(calls, surplus, said, item, principal, active, now)
+        await self._carry_out(turn, calls, surplus, said, active, now)
 
-    async def _prepare_reply(self, wanted: WantedReply, item: Item, principal: Principal) -> Post | str:
+    async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> Post | str:
         """Return the post of a reply with its files, which are kept by then, or why it is not sent."""
         post = wanted.post
         if not isinstance(post, Post):
             return post
-        if refusal := await self._refuse_reply(post, item, principal):
+        if refusal := await self._refuse_reply(post, turn):
             return refusal
         if not wanted.paths:
             return post
-        files = await self._sender.keep(wanted.paths, item, post, self._session.outside)
+        files = await self._sender.keep(wanted.paths, turn.item, post, self._session.outside)
         return files if isinstance(files, str) else attrs.evolve(post, files=files)
 
-    async def _refuse_reply(self, post: Post, item: Item, principal: Principal) -> str:
+    async def _refuse_reply(self, post: Post, turn: AgentTurn) -> str:
         """Return why the policy does not allow a reply, "" if it does.
 
         The policy is asked where a task has read text from outside and its notification leads to a reply in another conversation than
         the one that the task was asked for in: that sends out what the agent knows, and nobody has said so. It is not asked where the
         reply goes to an owner. People may ask to be answered elsewhere.
         """
-        message = item.message
+        message = turn.item.message
         if not message.is_internal or not parse_outside(message.metadata):
             return ""
         target = ChannelInfo(post.channel_type or message.channel.type, post.channel_id)
         is_here = target.address.escaped == message.channel.address.escaped
         if is_here or is_owner(target, self._config.owners):
             return ""
-        context = ToolContext(key=post.key, principal=principal, origin=message.channel, outside=self._session.outside)
+        context = ToolContext(
+            key=post.key, principal=turn.principal, origin=message.channel, outside=self._session.outside
+        )
         outcome = await self._toolset.executor.run(_ELSEWHERE, {}, context)
         return outcome.content.removeprefix("Error: ") if outcome.failed else ""
 
     async def _carry_out(
         self,
+        turn: AgentTurn,
         calls: Sequence[ToolCall],
         surplus: int,
         said: Mapping[str, tuple[str, bool]],
-        item: Item,
-        principal: Principal,
         active: ActiveSkills | None,
         now: int,
     ) -> None:
@@ -360,7 +361,7 @@ class ThinkLoop:
         results of the replies, which were posted already; each has its content, and whether the call failed. now: wall clock of the
         thought, ms.
         """
-        session, has_ended = self._session, False
+        session, item, has_ended = self._session, turn.item, False
         for number, call in enumerate(calls):
             facts: dict[str, Json] = {}
             has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
@@ -373,7 +374,7 @@ class ThinkLoop:
             elif call.name == SEND_FILE.name and self._services.files.now is not None:
                 outcome, facts = await self._gather(call, item)
             else:
-                outcome = await self._run_call(call, item, principal)
+                outcome = await self._run_call(call, turn)
                 now = self._services.clock()
             metadata: dict[str, Json] = {"error": True} if outcome.failed else facts
             if outcome.outside:
@@ -403,7 +404,7 @@ class ThinkLoop:
         result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
         return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
 
-    async def _run_call(self, call: ToolCall, item: Item, principal: Principal) -> ToolOutcome:
+    async def _run_call(self, call: ToolCall, turn: AgentTurn) -> ToolOutcome:
         """Run the tool of a call and return its outcome.
 
         Whatever goes wrong becomes a result: a call that could not be parsed, a tool that does not exist (models invent some), one
@@ -411,15 +412,14 @@ class ThinkLoop:
         """
         if call.error is not None:
             return _refused(call.error)
-        executor, channel = self._toolset.executor, item.message.channel
+        executor, channel = self._toolset.executor, turn.item.message.channel
         tool = executor.get(call.name)
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
             return _refused(f"there is no tool {call.name!r} here. There are: {known}")
-        key = reply_key(item.n, call.id)
         context = ToolContext(
-            key=key,
-            principal=principal,
+            key=reply_key(turn.item.n, call.id),
+            principal=turn.principal,
             user_id=channel.user_id,
             origin=channel,
             max_result=self._services.result_limit(),
