@@ -47,7 +47,6 @@ from pegasus.models import (
     ModelError,
     ModelRequest,
     ModelResponse,
-    ModelTraits,
     PreparedModel,
     Usage,
     find_calls,
@@ -140,7 +139,11 @@ class ModelAsker:
         first: ModelResponse | None = None
         notices: list[str] = []
         while True:
-            manner = self._manner(thought, traits.get(thought.name))
+            known = traits.get(thought.name)
+            known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
+            manner = manner_of(self._config.speech, known)
+            if not manner.has_tools and not manner.is_direct:
+                raise ModelError(f"{thought.name}: {TOOLS_REFUSED}", kind="silent")
             try:
                 response = await self._generate(thought, manner, first)
             except ModelError as error:
@@ -169,14 +172,6 @@ class ModelAsker:
             return attrs.evolve(answer, notice="\n\n".join(notices))
 
     # ------------------------------------------------------------------ judging
-
-    def _manner(self, thought: _Thought, known: ModelTraits) -> Manner:
-        """Return how to speak with the model now. known: of the model. Raises ModelError if there is no way."""
-        known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
-        manner = manner_of(self._config.speech, known)
-        if not manner.has_tools and not manner.is_direct:
-            raise ModelError(f"{thought.name}: {TOOLS_REFUSED}", kind="silent")
-        return manner
 
     async def _judge(self, response: ModelResponse, name: str, asked: Manner, offered: Collection[str]) -> Manner:
         """Learn from an answer, and return how it is to be taken. asked: how the model was asked. offered: tools that it could call.

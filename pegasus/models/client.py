@@ -60,7 +60,7 @@ class ModelTarget:
     name: str
     """`<provider>/<model>` as in the settings."""
     model: LanguageModel
-    """Makes the call. Its `generate` gets the relay as `on_piece`."""
+    """Makes the call."""
     counter: TokenCounter
     facts: ModelFacts = attrs.field(factory=ModelFacts)
     """Window of the model."""
@@ -80,8 +80,9 @@ class ModelCall:
     """Role or model name of the client."""
     lane: Lane
     request: ModelRequest
-    """The request as the caller made it. Streamed pieces go to `relay`, not to its `on_piece`."""
-    relay: PieceRelay = attrs.field(factory=PieceRelay)
+    """The request as the caller made it. The model streams to `stream`, not to its `on_piece`."""
+    stream: AnswerFilter
+    """Way of the answer's pieces to the listener."""
 
     async def to(self, target: ModelTarget) -> ModelCall:
         """Return the same call of another model. Its server is asked for the window first, if it was not asked yet."""
@@ -128,7 +129,7 @@ def compose(middleware: Sequence[Middleware]) -> Next:
     """Return the whole way of a call: through the middleware, the first one outermost, and on to the target's model.
 
         run = compose([Routing(routes), CallLimit(3)])
-        response = await run(ModelCall(target, "default", "work", request))
+        response = await run(ModelCall(target, "default", "work", request, AnswerFilter(request, PieceRelay())))
 
     It is composed once for each version of the settings, not for each call.
     """
@@ -145,16 +146,14 @@ async def ask_target(call: ModelCall) -> ModelResponse:
     """
     target, length = call.target, call.max_tokens
     options = attrs.evolve(call.options, context_window=target.facts.context_window)
-    answer_filter = AnswerFilter(call.request, call.relay)
-    request = attrs.evolve(call.request, max_tokens=length, options=options, on_piece=answer_filter)
+    request = attrs.evolve(call.request, max_tokens=length, options=options, on_piece=call.stream)
     try:
         response = await target.model.generate(request)
         notice = target.facts.check_prompt(call.request, response.usage, target.counter)
         target.counter.learn(call.request, response.usage)
-        answer = answer_filter.finish(response)
-        call.relay.finish()
+        answer = call.stream.finish(response)
     except BaseException as error:
-        answer_filter.fail(error)
+        call.stream.fail(error)
         if isinstance(error, ModelError):
             error.model = error.model or target.name
             target.facts.note_failure(error)
@@ -274,8 +273,9 @@ class PreparedModel:
         attempts, with fallback models too.
         """
         relay = PieceRelay(request.on_piece)
+        call = ModelCall(self._target, self._role, self._lane, request, AnswerFilter(request, relay))
         try:
-            return await self._run(ModelCall(self._target, self._role, self._lane, request, relay))
+            return await self._run(call)
         except ModelError as error:
             error.partial = max(error.partial, relay.longest_text, key=len)
             raise

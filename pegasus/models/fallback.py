@@ -31,7 +31,7 @@ from typing import Final
 import attrs
 import trio
 
-from pegasus.models.answers import PieceRelay, pieces_of
+from pegasus.models.answers import AnswerFilter, PieceRelay
 from pegasus.models.base import ModelError, ModelResponse
 from pegasus.models.client import ModelCall, ModelTarget, Next
 from pegasus.observe import get_logger
@@ -223,7 +223,7 @@ class Fallback:
 
         async def probe() -> None:
             try:
-                silent = attrs.evolve(call, relay=PieceRelay())
+                silent = attrs.evolve(call, stream=AnswerFilter(call.request, PieceRelay()))
                 answers.append(await self._ask(first, silent, next, is_probe=True))
                 nursery.cancel_scope.cancel()
             except ModelError as error:
@@ -244,9 +244,7 @@ class Fallback:
                         self.breaker(first.name).failed("it takes long to answer", is_probe=True)
                         nursery.cancel_scope.cancel()
         if answers:
-            call.relay(None)  # the other model may have streamed a part of its answer
-            for piece in pieces_of(answers[0]):
-                call.relay(piece)
+            call.stream.replace(answers[0])  # the other model may have streamed a part of its own
             return answers[0]
         if response is None:
             raise errors[0]

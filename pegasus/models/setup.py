@@ -5,7 +5,7 @@ settings changes nothing, and a call that is under way keeps what it began with.
 
     setup = ModelSetup(settings.models, settings.providers, Random(), usage)
     target = setup.target(setup.spec("default"), "models.default")
-    response = await setup.run(ModelCall(target, "default", "work", request))
+    response = await setup.run(ModelCall(target, "default", "work", request, AnswerFilter(request, PieceRelay())))
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
 """An answer while it is streamed: from the model, through `AnswerFilter` and `PieceRelay`, to the listener of the request.
 
-There is one relay for each call, over all attempts and fallback models, and one filter for each model that is asked.
+There is one of each for a call, over all attempts and fallback models. Both begin anew when what came so far is void.
 
 The filter tells text, reasoning and calls apart (see `text_calls`), in the pieces and in the answer itself. A model that writes
 `<tool_call>…` or `<think>…` as text must not have that shown as a draft of its reply. So text is held back as long as it may be the
 begin of a call, and what stands between thinking tags becomes a `ReasoningPiece`. Held text that turns out to be an ordinary text
 (JSON that calls nothing, say) is passed on when that is known, at the latest with the end of the answer.
 
-    relay = PieceRelay(request.on_piece)
-    filter = AnswerFilter(request, relay)
+    filter = AnswerFilter(request, PieceRelay(request.on_piece))
     response = filter.finish(await model.generate(attrs.evolve(request, on_piece=filter)))
-    relay.finish()
 
 The pieces together are then the text of the response, as `ModelRequest.on_piece` promises.
 """
@@ -120,12 +118,12 @@ def visible_text(text: str, request: ModelRequest) -> str:
 class AnswerFilter:
     """Listener of a model (`ModelRequest.on_piece`) that passes on what is text, and holds back what may be a call.
 
-    listener: gets the pieces.
+    relay: gets the pieces.
     """
 
-    def __init__(self, request: ModelRequest, listener: OnPiece) -> None:
+    def __init__(self, request: ModelRequest, relay: PieceRelay) -> None:
+        self.relay = relay
         self._request = request
-        self._listener = listener
         self._begin()
 
     def _begin(self) -> None:
@@ -153,7 +151,7 @@ class AnswerFilter:
                 self._begin()
             elif not isinstance(piece, ReasoningPiece):
                 self._has_calls = True
-            self._listener(piece)
+            self.relay(piece)
             return
         text = piece.text
         if not self._held and not self._is_thinking and not _SPECIAL.search(text):
@@ -169,22 +167,29 @@ class AnswerFilter:
         """Return the answer as `read_answer` does, after the rest of it was passed on."""
         answer = read_answer(response, self._request)
         if self._is_thinking and self._held:
-            self._listener(ReasoningPiece(self._held))
+            self.relay(ReasoningPiece(self._held))
         sent = "".join(self._sent)
         if answer.text.startswith(sent):
             if rest := answer.text[len(sent) :]:
-                self._listener(TextPiece(rest))
+                self.relay(TextPiece(rest))
             answer_rest = attrs.evolve(answer, text="", reasoning="", calls=() if response.calls else answer.calls)
         else:  # what seemed to be text was none
-            self._listener(None)
+            self.relay(None)
             answer_rest = answer
         for piece in pieces_of(answer_rest):
-            self._listener(piece)
+            self.relay(piece)
+        self.relay.finish()
         return answer
+
+    def replace(self, answer: ModelResponse) -> None:
+        """Pass on a whole answer in place of what came so far."""
+        self(None)
+        for piece in pieces_of(answer):
+            self.relay(piece)
 
     def fail(self, error: BaseException) -> None:
         """Take back what was passed on, and leave in a ModelError only the partial text that people may see."""
-        self._listener(None)
+        self(None)
         if isinstance(error, ModelError) and error.partial:
             error.partial = visible_text(error.partial, self._request)
 
@@ -195,7 +200,7 @@ class AnswerFilter:
         if text:
             self._sent.append(text)
             self._at_line_start = text.endswith("\n") or (self._at_line_start and not text.strip())
-            self._listener(TextPiece(text))
+            self.relay(TextPiece(text))
 
     def _sort(self) -> None:
         """Pass on what is known of the held text."""
@@ -216,7 +221,7 @@ class AnswerFilter:
         closing = _THINK_CLOSE.search(self._held)
         stop = closing.start() if closing else max(0, len(self._held) - _CLOSING_TAIL)
         if stop:
-            self._listener(ReasoningPiece(self._held[:stop]))
+            self.relay(ReasoningPiece(self._held[:stop]))
         self._held = self._held[closing.end() if closing else stop :]
         if closing is None:
             return False

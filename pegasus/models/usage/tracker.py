@@ -226,11 +226,11 @@ class UsageTracker:
         reserved = await self._admit(call) if self._budgets else Amount()
         opened = _OpenCall(call.request.label, self.clock(), reserved)
         self._open.add(opened)
-        before = call.relay.characters
+        before = call.stream.relay.characters
         try:
             response = await next(call)
         except BaseException as error:
-            if streamed := call.relay.characters - before:
+            if streamed := call.stream.relay.characters - before:
                 usage = _estimate(call, "x" * streamed)
                 failed = getattr(error, "kind", "cancelled")
                 self._record(call.target.name, call.request.label, opened.ts, usage, estimated=True, failed=failed)

@@ -146,8 +146,8 @@ class Thinker:
         index: tuple[Entry, ...] = (note,) if note is not None else ()
         if memory_index:
             index = (Entry(self._clock(), "user", memory_index, metadata={"type": MEMORY_INDEX}), *index)
-        turns = _turns_of((*context.messages, *index), self._clock(), pictures)
         prompt, label = self.prompt(task_type, lean=lean), label_of(context)
+        turns = _turns_of((*context.messages, *index), pictures)
         if has_tools:
             prompt = f"{prompt}\n\n{about_tools}" if about_tools else prompt
             response = await model.generate(ModelRequest(prompt, turns, (*tools, *OWN_TOOLS), label=label))
@@ -185,9 +185,9 @@ class Thinker:
         return Thought(reasoning, (*index, turn, *notes))
 
 
-def _turns_of(entries: Sequence[Entry], now: int, pictures: Pictures | None) -> tuple[Turn, ...]:
-    """Return the conversation as a provider is shown it. Calls without a result get one. now: wall clock, ms."""
-    repaired = repair_log(entries, lambda made: _NOT_DONE, now).entries
+def _turns_of(entries: Sequence[Entry], pictures: Pictures | None) -> tuple[Turn, ...]:
+    """Return the conversation as a provider is shown it. Calls without a result get one, with the time of the last entry."""
+    repaired = repair_log(entries, lambda made: _NOT_DONE, entries[-1].ts if entries else 0).entries
     return tuple(Projection(repaired, pictures).turns)
 
 
@@ -285,9 +285,9 @@ class Reflector:
         memory: the facts in full and the summaries of episodes. window: tokens that fit into the model. run: makes one call of a
         memory tool. Cancelled: what the tools have written so far stays in memory.
         """
-        system = task_prompt(self.persona.now, _BODY)
-        turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{_story(context, window)}")]
         label = label_of(context, "reflection")
+        turns: list[Turn] = [UserTurn(text=f"{memory}\n\n{_story(context, window)}")]
+        system = task_prompt(self.persona.now, _BODY)
         made = 0
         for _ in range(ROUNDS):
             response = await model.generate(ModelRequest(system, tuple(turns), tuple(tools), label=label))

@@ -17,7 +17,7 @@ from pegasus.models import (
     Usage,
     UserTurn,
 )
-from pegasus.models.answers.streaming import AnswerFilter, read_answer, split_reasoning, visible_text
+from pegasus.models.answers.streaming import AnswerFilter, PieceRelay, read_answer, split_reasoning, visible_text
 from pegasus.models.answers.text_calls import find_calls, remove_calls
 from pegasus.models.json_text import CUT_CALL, parse_arguments
 
@@ -286,9 +286,8 @@ def request(text="hello", system="You are a test.", tools=TOOLS, **fields):
 def streamed(text, size, tools=TOOLS):
     """Text that was shown before the end of the answer, all text and reasoning that was passed on, and the answer."""
     pieces = []
-    listener = AnswerFilter(
-        request(tools=tools), lambda piece: pieces.clear() if piece is None else pieces.append(piece)
-    )
+    relay = PieceRelay(lambda piece: pieces.clear() if piece is None else pieces.append(piece))
+    listener = AnswerFilter(request(tools=tools), relay)
     for start in range(0, len(text), size):
         listener(TextPiece(text[start : start + size]))
     early = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
@@ -348,7 +347,7 @@ def test_long_answers_are_filtered_in_time(text):
 
 def test_a_void_answer_begins_anew():
     pieces = []
-    listener = AnswerFilter(request(), pieces.append)
+    listener = AnswerFilter(request(), PieceRelay(pieces.append))
     listener(TextPiece("<think>Hm"))
     listener(None)
     listener(TextPiece("Hello"))

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from pegasus.models import ModelRequest, ModelResponse, TextPiece, ToolSpec, Usage, UserTurn
-from pegasus.models.answers.streaming import AnswerFilter, read_answer
+from pegasus.models.answers.streaming import AnswerFilter, PieceRelay, read_answer
 
 REPLY = ToolSpec("reply", "Speak.", {"type": "object", "properties": {"text": {"type": "string"}}})
 REQUEST = ModelRequest(system="", turns=(UserTurn(text="Hi"),), tools=(REPLY,))
@@ -73,7 +73,7 @@ BEGIN = {
 
 def read(text: str, size: int = 500) -> float:
     """Return the processor seconds for reading a text that comes in pieces of a size."""
-    answer_filter, start = AnswerFilter(REQUEST, lambda _piece: None), time.process_time()
+    answer_filter, start = AnswerFilter(REQUEST, PieceRelay()), time.process_time()
     for at in range(0, len(text), size):
         answer_filter(TextPiece(text[at : at + size]))
     answer_filter.finish(ModelResponse(text, (), Usage(), "end"))
