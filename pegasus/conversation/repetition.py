@@ -21,7 +21,7 @@ All of it is read from the entries of the conversation, which are on disk. So a 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -233,24 +233,24 @@ class RepetitionGuard:
     """Decides which calls of a task are not carried out any more, and what the model is told.
 
     Example:
-        guard = RepetitionGuard(context.messages, lambda name: name == "sleep")
+        guard = RepetitionGuard(context.messages, {"sleep"})
         for call in calls:
             if call.id in guard.surplus(calls): ...
     """
 
-    def __init__(self, entries: Sequence[Entry], may_repeat: Callable[[str], bool]) -> None:
+    def __init__(self, entries: Sequence[Entry], repeating: Collection[str] = ()) -> None:
         """Read the calls of a conversation; those before the last message of a person do not count.
 
-        may_repeat: returns whether a tool of this name may be called again and again, since it waits for something.
+        repeating: names of the tools that may be called again and again, since they wait for something.
         """
-        self._may_repeat = may_repeat
+        self._repeating = repeating
         self._row = _CallRow()
         for call, result in last_calls(entries):
             self._row.add(self._signature(call), result)
 
     def _signature(self, call: ToolCall) -> str:
         """Return the signature of a call; a unique one for a tool that may be called again and again."""
-        return f"{call.id} {call.name}" if self._may_repeat(call.name) else call_signature(call)
+        return f"{call.id} {call.name}" if call.name in self._repeating else call_signature(call)
 
     @property
     def problem(self) -> str:

@@ -147,6 +147,8 @@ class ToolExecutor:
         for tool in tools:
             if self._tools.setdefault(tool.name, tool) is not tool:
                 raise ValueError(f"there is a tool {tool.name!r} already")
+        self.repeating: frozenset[str] = frozenset(name for name, tool in self._tools.items() if tool.repeats)
+        """Names of tools that may be called again and again with the same arguments, since they wait for something."""
         self._timeout = timeout
         self._timeouts = timeouts or {}
         self._secrets = secrets
@@ -168,11 +170,6 @@ class ToolExecutor:
         if tool is None and self._source is not None and self._allows(name):
             return self._source.get(name)
         return tool
-
-    def may_repeat(self, name: str) -> bool:
-        """Return whether a tool may be called again and again with the same arguments, since it waits for something."""
-        tool = self.get(name)
-        return tool is not None and tool.repeats
 
     def all(self) -> tuple[Tool, ...]:
         """Return its own tools, without those of the source."""

@@ -86,6 +86,8 @@ class Stages:
         """Prepare. commands: the background commands of the actor; none runs yet."""
         self._fsm = fsm
         self._type = task_type
+        self._model_name = task_type.model_name
+        """Name or role of the model that thinks."""
         self._deps = deps
         self._take_settings()
         self._tool_slots = tool_slots
@@ -142,7 +144,7 @@ class Stages:
     async def _think(self, context: TaskContext) -> Thought:
         """Make a model call. The index of memory is given to the first one only; later ones have it in the conversation."""
         deps, index = self._deps, ""
-        model, window = await self._model(self._type.model_name)
+        model, window = await self._model(self._model_name)
         has_tools = not deps.traits.get(model.name).refuses_tools
         lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
@@ -223,7 +225,7 @@ class Stages:
 
     def _repetition_guard(self) -> RepetitionGuard:
         """Return what notices that the task makes the same call again and again."""
-        return RepetitionGuard(self._fsm.context.messages, self._toolbox.may_repeat)
+        return RepetitionGuard(self._fsm.context.messages, self._toolbox.repeating)
 
     def reason_to_end(self, limit: int) -> str:
         """Return why the task must not think again: it has had `limit` rounds, or it goes in circles; else ""."""
@@ -273,7 +275,7 @@ class Stages:
         if tool is not None:
             limited = " with the limits that this one has" if self._type.within is not None else ""
             why = f"it is not available to tasks of type {self._type.name}{limited}"
-        window = self._deps.context_window(self._type.model_name)
+        window = self._deps.context_window(self._model_name)
         names = ", ".join(spec.name for spec in (*self._tools(window), NOTIFY, ASK_USER))
         return _failed(f"{call.name}: {why}. There are: {names}")
 
@@ -301,7 +303,7 @@ class Stages:
         deps, task = self._deps, self._fsm.context
         key = call_key(task.id, call_id)
         # The window may have been learned since the start: a local server tells it, or a refusal.
-        limit = result_limit(deps.context_window(self._type.model_name))
+        limit = result_limit(deps.context_window(self._model_name))
         channel = task.channel
         context = attrs.evolve(
             self._context,

@@ -11,22 +11,18 @@ from pegasus.conversation.repetition import call_signature
 from pegasus.models import ToolCall
 
 
-def never(name):
-    return False
-
-
 class Talk:
     """A conversation of a task that makes one call after the other, as `Stages.act` does."""
 
-    def __init__(self, may_repeat=never):
+    def __init__(self, repeating=()):
         self.entries = [Entry(1, "user", "do it")]
-        self.may_repeat = may_repeat
+        self.repeating = repeating
         self.notes = 0
         self.made = 0
 
     def make(self, name, arguments, content, failed=False):
         call = ToolCall(f"c{len(self.entries)}", name, arguments)
-        guard = RepetitionGuard(self.entries, self.may_repeat)
+        guard = RepetitionGuard(self.entries, self.repeating)
         is_refused = call.id in guard.surplus([call])
         self.made += not is_refused
         result = Entry(
@@ -43,7 +39,7 @@ class Talk:
 
     @property
     def problem(self):
-        return RepetitionGuard(self.entries, self.may_repeat).problem
+        return RepetitionGuard(self.entries, self.repeating).problem
 
 
 def test_the_third_same_result_is_noted_and_a_fourth_call_is_refused():
@@ -90,7 +86,7 @@ def test_an_error_is_another_result_than_the_same_text():
 
 
 def test_tools_that_wait_may_be_called_again_and_again():
-    talk = Talk(lambda name: name == "sleep")
+    talk = Talk({"sleep"})
     assert {talk.make("sleep", {"duration": 1}, "slept") for _ in range(20)} == {"made"}
 
 
@@ -106,11 +102,11 @@ def test_a_new_message_of_a_person_begins_anew():
 
 def test_calls_side_by_side_do_not_count_against_each_other():
     calls = [ToolCall(f"c{n}", "look", {}) for n in range(5)]
-    assert RepetitionGuard([], never).surplus(calls) == frozenset()
+    assert RepetitionGuard([]).surplus(calls) == frozenset()
     talk = Talk()
     for _ in range(3):
         talk.make("look", {}, "a")
-    guard = RepetitionGuard(talk.entries, never)
+    guard = RepetitionGuard(talk.entries)
     assert guard.surplus(calls) == {call.id for call in calls}
     assert guard.surplus([calls[0], ToolCall("x", "other", {}), calls[1]]) == {"c0"}
 
