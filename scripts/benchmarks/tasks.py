@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 from benchmarks import tasks_memory, tasks_recovery, tasks_replay, tasks_steps, tasks_together
@@ -10,5 +11,10 @@ from benchmarks.workplace import Workplace
 
 
 def measure(place: Workplace) -> Iterator[Result]:
-    for part in (tasks_steps, tasks_together, tasks_replay, tasks_recovery, tasks_memory):
-        yield from part.measure(place)
+    """Run all benches of tasks. Modules are left out of collections of garbage, as the daemon does (`imports_uncollected`)."""
+    gc.freeze()
+    try:
+        for part in (tasks_steps, tasks_together, tasks_replay, tasks_recovery, tasks_memory):
+            yield from part.measure(place)
+    finally:
+        gc.unfreeze()
