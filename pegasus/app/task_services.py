@@ -153,20 +153,19 @@ class TaskSigns:
 
     def observe(self, task: TaskView) -> None:
         """Send the state of a task if it differs from the last one. Never waits, never fails."""
-        is_over = task.is_over
+        is_over, last = task.is_over, self._last.get(task.task_id)
         if task.state is TaskState.COMPLETED and not is_over:
             return  # its result is not on disk yet
+        if is_over and last is None:
+            return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
         sign = task_progress(task, self._clock())
-        present = attrs.evolve(sign, elapsed_ms=0)
-        is_known = task.task_id in self._last
-        if self._last.get(task.task_id) == present:
+        present = attrs.evolve(sign, elapsed_ms=0) if sign.elapsed_ms else sign
+        if last == present:
             return
         if is_over:
-            self._last.pop(task.task_id, None)
+            del self._last[task.task_id]
         else:
             self._last[task.task_id] = present
-        if is_over and not is_known:
-            return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
         with suppress(ActorError):
             self._switchboard.tell_nowait(sign)
 
