@@ -30,7 +30,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.policy import is_owner, sender_of
 from pegasus.storage import Item, JournalMessage, Post, keep_file
-from pegasus.tools import Effect, Reach, Tool, ToolContext, parameters, read_content
+from pegasus.tools import Effect, Reach, Tool, ToolContext, parameters, read_content, sending
 
 MOST_FILES: Final = 10
 """Files of one reply."""
@@ -38,14 +38,9 @@ LONGEST_NAME: Final = 120
 """Characters of a file's name as people see it."""
 
 _READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "string"}}, "path"))
-_SEND_SPEC: Final = ToolSpec("reply", "", parameters({}))
 
 
-async def _say_nothing(arguments: Metadata, context: ToolContext) -> Json:
-    return None
-
-
-_LEAVES: Final = Tool(_SEND_SPEC, _say_nothing, "media")
+_LEAVES: Final = sending("reply", "media")
 """A file that leaves, as the policy sees it."""
 
 
@@ -109,8 +104,8 @@ class FileSender:
         sources = context.outside
         if is_here and not context.principal.is_owner:
             sources = tuple(label for label in sources if label is not Outside.GUEST)
-        outcome = await self._services.toolset.now.executor.run(_LEAVES, {}, attrs.evolve(context, outside=sources))
-        return outcome.content.removeprefix("Error: ") if outcome.failed else None
+        executor = self._services.toolset.now.executor
+        return await executor.refusal(_LEAVES, attrs.evolve(context, outside=sources)) or None
 
     async def _read(self, path: str, room: int, context: ToolContext) -> bytes | str:
         """Return the content of a file, or why it cannot be sent. room: bytes that it may have."""
@@ -122,7 +117,7 @@ class FileSender:
 
         tool = Tool(_READ_SPEC, read, "file", Effect.PURE, reach=Reach.INSIDE)
         outcome = await self._services.toolset.now.executor.run(tool, {"path": path}, context)
-        return outcome.content.removeprefix("Error: ") if outcome.failed else contents[0]
+        return outcome.why if outcome.failed else contents[0]
 
     async def _keep(self, path: str, content: bytes) -> StoredFile:
         name = sanitize_name(path.replace("\\", "/").rstrip("/").rpartition("/")[2])[-LONGEST_NAME:] or "file"

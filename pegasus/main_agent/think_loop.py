@@ -78,13 +78,13 @@ from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, a
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import Reading
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress
-from pegasus.models import Label, ModelError, ModelResponse, ToolCall, ToolSpec, unfinished
+from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
 from pegasus.outside import fenced_metadata, parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, Post, Take
-from pegasus.tools import Reach, Tool, ToolContext, ToolOutcome, parameters
+from pegasus.tools import ToolContext, ToolOutcome, sending
 from pegasus.wire import encode_json
 
 _log = get_logger("main_agent")
@@ -95,11 +95,7 @@ NOTICE: Final = "notice"
 """In place of a call's id: the post of a sentence about the model's server. Ids of calls come from models, which do not know it."""
 
 
-async def _say_nothing(arguments: Metadata, context: ToolContext) -> Json:
-    return None
-
-
-_ELSEWHERE: Final = Tool(ToolSpec(REPLY.name, "", parameters({})), _say_nothing, "channel", reach=Reach.OUTSIDE)
+_ELSEWHERE: Final = sending(REPLY.name, "channel")
 """A reply to another conversation as the policy sees it; the journal sends it."""
 _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
 """Result of the calls from the surplus one on, for the model."""
@@ -343,8 +339,7 @@ class ThinkLoop:
         context = ToolContext(
             key=post.key, principal=turn.principal, origin=message.channel, outside=self._session.outside
         )
-        outcome = await self._toolset.executor.run(_ELSEWHERE, {}, context)
-        return outcome.content.removeprefix("Error: ") if outcome.failed else ""
+        return await self._toolset.executor.refusal(_ELSEWHERE, context)
 
     async def _carry_out(
         self,
@@ -366,9 +361,9 @@ class ThinkLoop:
             facts: dict[str, Json] = {}
             has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
             if number >= surplus or has_ended:
-                outcome = _refused(_REPEATED)
+                outcome = ToolOutcome.failure(_REPEATED)
             elif active is not None and (refusal := active.refusal(call)) is not None:
-                outcome = _refused(refusal)
+                outcome = ToolOutcome.failure(refusal)
             elif call.id in said:
                 outcome = ToolOutcome(*said[call.id])
             elif call.name == SEND_FILE.name and self._services.files.now is not None:
@@ -394,12 +389,12 @@ class ThinkLoop:
         """
         path, problem = send_file_path(call.arguments)
         if problem := call.error or problem:
-            return _refused(problem), {}
+            return ToolOutcome.failure(problem), {}
         waiting = self._session.media_queue.waiting(item.message.channel.address)
         reply = reply_to_sender(item, "", call.id)
         kept = await self._sender.keep((path,), item, reply, self._session.outside, waiting)
         if isinstance(kept, str):
-            return _refused(f"not sent: {kept}"), {}
+            return ToolOutcome.failure(f"not sent: {kept}"), {}
         [file] = kept
         result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
         return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
@@ -411,12 +406,12 @@ class ThinkLoop:
         that raises or takes too long. The model reads it and tries something else.
         """
         if call.error is not None:
-            return _refused(call.error)
+            return ToolOutcome.failure(call.error)
         executor, channel = self._toolset.executor, turn.item.message.channel
         tool = executor.get(call.name)
         if tool is None:
             known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
-            return _refused(f"there is no tool {call.name!r} here. There are: {known}")
+            return ToolOutcome.failure(f"there is no tool {call.name!r} here. There are: {known}")
         context = ToolContext(
             key=reply_key(turn.item.n, call.id),
             principal=turn.principal,
@@ -452,11 +447,6 @@ class ThinkLoop:
             await self.record(taken, principal)
             turn.join(taken, principal)
         return len(turn.earlier) > before
-
-
-def _refused(why: str) -> ToolOutcome:
-    """Return the outcome of a call that was not run."""
-    return ToolOutcome(f"Error: {why}", failed=True)
 
 
 def _thought_entry(

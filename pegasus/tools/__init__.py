@@ -31,7 +31,7 @@ from pegasus.tools.base import (
 from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
 from pegasus.tools.files import read_content, save_file
-from pegasus.tools.gate import Gate, PolicyGate, describe_call
+from pegasus.tools.gate import Gate, PolicyGate, describe_call, sending
 from pegasus.tools.lean import lean_task_specs
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
@@ -85,6 +85,7 @@ __all__ = [
     "run_tool",
     "save_attachment_tool",
     "save_file",
+    "sending",
     "speak_tool",
     "standard_tools",
 ]

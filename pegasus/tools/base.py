@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import attrs
 
@@ -23,6 +23,8 @@ from pegasus.policy import NOBODY, Principal
 from pegasus.sandbox import BackgroundCommands
 from pegasus.tools.questions import AwaitsOwner, CallQuestions
 
+ERROR: Final = "Error: "
+"""Beginning of the content of a failed call."""
 MAX_RESULT: Final = 25_600
 """Characters of a result if the context window is not known: 5 % of 128,000 tokens (see
 `pegasus.tools.standard.base_context`)."""
@@ -190,6 +192,16 @@ class ToolOutcome:
     """Pictures that belong to the result."""
     approval: str = ""
     """Id of the approval that the call waits for, so that it has no result yet; otherwise ""."""
+
+    @classmethod
+    def failure(cls, why: str) -> Self:
+        """Return the outcome of a call that failed or was not made. Its content begins with `Error:`, which models recognise."""
+        return cls(f"{ERROR}{why}", failed=True)
+
+    @property
+    def why(self) -> str:
+        """Reason of a failure, without the word that a model recognises it by; "" if the call succeeded."""
+        return self.content.removeprefix(ERROR) if self.failed else ""
 
 
 def parameters(properties: Mapping[str, Json], *required: str) -> Metadata:

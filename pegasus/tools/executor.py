@@ -68,7 +68,7 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
     """
     arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
     if problem is not None:
-        return _failure(problem)
+        return ToolOutcome.failure(problem)
     return await _run_prepared(tool, arguments, timeout, context)
 
 
@@ -86,10 +86,10 @@ async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context
             elif isinstance(result, Illustrated):
                 pictures, result = result.pictures, result.result
             return ToolOutcome(encode_json(result), failed=False, outside=outside, pictures=pictures)
-        return _failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
+        return ToolOutcome.failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
     except Exception as error:  # a defect in a tool fails the call, not the agent
         # A server or a command may have a hand in the words of an error.
-        return attrs.evolve(_failure(_explain(tool.name, error)), outside=_source_of(tool))
+        return attrs.evolve(ToolOutcome.failure(_explain(tool.name, error)), outside=_source_of(tool))
     except BaseExceptionGroup as group:
         # A nursery in the tool was cancelled while one of its tasks failed. Only the cancellation concerns the caller.
         raise group.split(Exception)[1] or group from None
@@ -202,7 +202,7 @@ class ToolExecutor:
         """
         start = trio.current_time()
         arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
-        outcome = _failure(problem) if problem is not None else None
+        outcome = ToolOutcome.failure(problem) if problem is not None else None
         if outcome is None and self._gate is not None:
             checked = await self._gate.check(tool, arguments, context)
             if isinstance(checked, ToolOutcome):
@@ -218,6 +218,11 @@ class ToolExecutor:
             "tool call", tool=tool.name, failed=outcome.failed, ms=milliseconds
         )  # arguments may hold what is private
         return attrs.evolve(outcome, content=content, duration_ms=milliseconds)
+
+    async def refusal(self, tool: Tool, context: ToolContext) -> str:
+        """Return why the gate does not let a call without arguments pass, "" if it does. For what the caller then does itself."""
+        checked = await self._gate.check(tool, {}, context) if self._gate is not None else context
+        return self._redactor().apply(checked.why) if isinstance(checked, ToolOutcome) else ""
 
     def _redactor(self) -> Redactor:
         """Return what masks the secrets of this moment. It is made anew only when they have changed."""
@@ -242,11 +247,6 @@ def cut_result(content: str, limit: int, more: str) -> str:
 def _source_of(tool: Tool) -> tuple[Outside, ...]:
     """Return the label of everything that this tool returns."""
     return () if tool.source is None else (tool.source,)
-
-
-def _failure(message: str) -> ToolOutcome:
-    """Return the outcome of a call that failed. All failures begin with `Error:`, so that a model recognises them."""
-    return ToolOutcome(f"Error: {message}", failed=True)
 
 
 def _explain(name: str, error: BaseException) -> str:

@@ -27,7 +27,8 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.messages import Metadata
+from pegasus.messages import Json, Metadata
+from pegasus.models import ToolSpec
 from pegasus.policy import (
     ApprovalError,
     ApprovalMessage,
@@ -41,7 +42,7 @@ from pegasus.policy import (
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
-from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolOutcome
+from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolOutcome, parameters
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
 from pegasus.tools.questions import CallQuestions
 
@@ -60,6 +61,18 @@ class Gate(Protocol):
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Return the context in which a call may be made, otherwise its outcome. arguments: checked. Raises nothing but Cancelled."""
+
+
+def sending(name: str, category: str) -> Tool:
+    """Return a tool that stands for something that the program sends itself, so that the gate can decide about it.
+
+    It is not run: `await executor.refusal(sending("reply", "channel"), context)`.
+    """
+
+    async def run(arguments: Metadata, context: ToolContext) -> Json:
+        raise AssertionError(f"{name} is carried out by whoever has asked the gate")
+
+    return Tool(ToolSpec(name, "", parameters({})), run, category)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -94,12 +107,12 @@ class PolicyGate:
         if ruling.decision is Decision.ALLOW:
             return attrs.evolve(context, allowed_paths=(context.workspace,)) if call.stays_inside else context
         if ruling.decision is Decision.DENY:
-            return _refusal(
-                f"{tool.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need"
+            return ToolOutcome.failure(
+                f"{tool.name} is not allowed here: {ruling.why}. Do not try to get around this; say what you need."
             )
         if not can_wait:
-            return _refusal(
-                f"{tool.name} needs a yes of the owner ({ruling.why}). Only a task can wait for one: delegate it"
+            return ToolOutcome.failure(
+                f"{tool.name} needs a yes of the owner ({ruling.why}). Only a task can wait for one: delegate it."
             )
         return await self._seek(tool, arguments, context, ruling)
 
@@ -120,12 +133,14 @@ class PolicyGate:
         try:
             approval = await self.approvals.ask(SeekApproval, request)
         except (ApprovalError, StorageError, ActorError) as error:
-            return _refusal(f"{tool.name} needs a yes of the owner ({ruling.why}), who cannot be asked now: {error}")
+            return ToolOutcome.failure(
+                f"{tool.name} needs a yes of the owner ({ruling.why}), who cannot be asked now: {error}."
+            )
         if approval.is_open:
             return ToolOutcome("", failed=True, approval=approval.id)
         if approval.is_allowed:
             return context
-        return _refusal(f"{tool.name} was not run: {approval.refusal}")
+        return ToolOutcome.failure(f"{tool.name} was not run: {approval.refusal}.")
 
 
 def _everything_that_counts(tool: Tool, arguments: Metadata, context: ToolContext) -> Metadata:
@@ -134,11 +149,6 @@ def _everything_that_counts(tool: Tool, arguments: Metadata, context: ToolContex
         return arguments
     own = arguments.get("env")
     return {**arguments, "env": {**context.env, **(own if isinstance(own, dict) else {})}}
-
-
-def _refusal(why: str) -> ToolOutcome:
-    """Return the outcome of a call that was not made."""
-    return ToolOutcome(f"Error: {why}.", failed=True)
 
 
 # ------------------------------------------------------------------ facts

@@ -260,13 +260,13 @@ class Stages:
         usually corrects itself in its next call; failing the task would lose what it has done so far.
         """
         if call.error is not None:
-            return _failed(call.error)
+            return ToolOutcome.failure(call.error)
         if call.name == ASK_USER.name:  # with a question it never comes here: it suspends the task
-            return _failed("question is required: one clear question, as a text")
+            return ToolOutcome.failure("question is required: one clear question, as a text")
         if call.name == NOTIFY.name:
             message = call.arguments.get("message")
             if not isinstance(message, str) or not message.strip():
-                return _failed("message is required: what they should know, as a text")
+                return ToolOutcome.failure("message is required: what they should know, as a text")
             return ToolOutcome(notify_result(message, self._fsm.task_id), failed=False)
         tool = self._toolbox.get(call.name)
         if tool is not None and self._type.allows(call.name):
@@ -277,7 +277,7 @@ class Stages:
             why = f"it is not available to tasks of type {self._type.name}{limited}"
         window = self._deps.context_window(self._model_name)
         names = ", ".join(spec.name for spec in (*self._tools(window), NOTIFY, ASK_USER))
-        return _failed(f"{call.name}: {why}. There are: {names}")
+        return ToolOutcome.failure(f"{call.name}: {why}. There are: {names}")
 
     async def _announce(self, call: ToolCall) -> None:
         """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""
@@ -345,7 +345,7 @@ class Stages:
         async def run(call: ToolCall) -> ToolOutcome:
             tool = tools.get(call.name)
             if tool is None:
-                return ToolOutcome(f"Error: there are only {', '.join(tools)}", failed=True)
+                return ToolOutcome.failure(f"there are only {', '.join(tools)}")
             nonlocal labels
             context = self._tool_context(call.id, call.name, "reflection")
             context = attrs.evolve(context, outside=join_outside(context.outside, labels))
@@ -413,8 +413,3 @@ def call_key(task_id: str, call_id: str) -> str:
 def notify_result(message: str, task_id: str) -> str:
     """Return the result of a `notify` call that was made."""
     return encode_json({"action": "notify", "message": message, "taskId": task_id})
-
-
-def _failed(why: str) -> ToolOutcome:
-    """Return the outcome of a call that was not run."""
-    return ToolOutcome(f"Error: {why}", failed=True)
