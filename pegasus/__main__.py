@@ -10,12 +10,14 @@ def main() -> None:
     """Run the command line and exit with its code.
 
     The command line is imported inside the `try`, so that Ctrl-C during the imports ends without a traceback. The garbage collector
-    is off meanwhile: modules live as long as the process, and `imports_uncollected`, which says more, is not imported yet.
+    is off meanwhile, and leaves out for good what they have made: modules live as long as the process. `imports_uncollected`, which
+    says more, is not imported yet.
     """
     try:
         gc.disable()
         from pegasus.cli import main as run
 
+        gc.freeze()
         gc.enable()
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
