@@ -281,7 +281,7 @@ def _try_bubblewrap(program: tuple[str, ...], folders: Folders) -> str:
                 os.mkdir(os.path.join(temporary, name))
             walls = bubblewrap_arguments(program, folders, temporary)
             # The workspace must be there, and the interpreter must run; -S leaves out what takes time.
-            check = f"import os; os.chdir({folders.workspace!r})"
+            check = f"import posix; posix.chdir({folders.workspace!r})"
             command = [*walls, sys.executable, "-I", "-S", "-c", check]
             done = subprocess.run(
                 command,
