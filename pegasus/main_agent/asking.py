@@ -67,7 +67,7 @@ SHORT_MESSAGE: Final = 4_000
 """Characters. A window that such a message does not fit into is too small; otherwise the message is too long."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelAnswer:
     """An answer of the model, and what of it people are told.
 

@@ -87,7 +87,7 @@ class EndedWork:
     """Number of a task, 0 for a thought."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Stop:
     """End the running thought and all tasks. Answered with what was ended, when nothing of it runs any more."""
 
@@ -96,7 +96,7 @@ class Stop:
     """Who asks, as it will stand in the session."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Withdraw:
     """Note: the sender of a message does not wait for an answer any more.
 
@@ -109,7 +109,7 @@ class Withdraw:
     message_id: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AgentStatus:
     """Answer to GetStatus."""
 
@@ -133,7 +133,7 @@ class AgentStatus:
     """Chats that have an agent in memory, where each chat has one of its own."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class GetStatus:
     """Ask for the status of the Main Agent."""
 

@@ -45,7 +45,7 @@ _HISTORY: Final = (
 _HIDDEN: Final = "(Notes with words from outside are not shown here; a task can read them in the file.)"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ChatPrompt:
     """End of the prompt during the work on a message: `ChatPrompt("## Where You Run …", "My name is Ada.", "- Likes tea")`."""
 

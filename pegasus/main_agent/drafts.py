@@ -170,7 +170,7 @@ class DraftBoard:
         self.put({})
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class DraftRules:
     """Limits of what is shown of an answer."""
 

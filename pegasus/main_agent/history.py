@@ -70,7 +70,7 @@ class Place:
         return cls(file, int(end)) if colon and known and end.isascii() and end.isdecimal() and len(end) < 16 else None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class PastMessage:
     """Something that was said."""
 
@@ -87,7 +87,7 @@ class PastMessage:
     """Names of the files that came with it."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class HistoryPage:
     """A part of a conversation."""
 

@@ -26,7 +26,7 @@ CONSOLIDATED: Final = "consolidated"
 """`metadata.type` of the entry that says that the notes are written."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class PendingNotes:
     """Notes that are to be written: `PendingNotes("5f1c0a9d2b7e", now, "Ann decided …")`."""
 

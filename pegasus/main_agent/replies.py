@@ -148,7 +148,7 @@ def media_paths(call: ToolCall) -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in paths if isinstance(path, str) and path.strip()))
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class WantedReply:
     """A reply as a call wants it: `WantedReply(post, ("chart.png",))`."""
 

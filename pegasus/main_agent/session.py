@@ -98,7 +98,7 @@ class NextStep(Enum):
     NOTHING = "it is done"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ItemProgress:
     """Progress of the work on an item.
 

@@ -30,7 +30,7 @@ SESSIONS: Final = "sessions"
 """Folder of the sessions of chats, below data/."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SessionFiles:
     """Place of a session: `SessionFiles("sessions", "web%3Ac1.jsonl", "web%3Ac1.", "web:c1")`."""
 

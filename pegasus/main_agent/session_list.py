@@ -35,7 +35,7 @@ _KEY: Final = re.compile(rf"[A-Za-z0-9_%-]+%3A[A-Za-z0-9_%{CUT}-]+")
 """Key of a chat in a file name. Each has the colon behind the channel type."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SessionPlace:
     """A session or an archive: `SessionPlace(chat_files(Address("web", "c1")), CURRENT)`."""
 
@@ -49,7 +49,7 @@ class SessionPlace:
         return self.files.file(self.name)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ListedSession:
     """A session in a list."""
 
@@ -72,7 +72,7 @@ class ListedSession:
     """It begins with a summary of that."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SessionPage:
     """A part of the list, newest first."""
 

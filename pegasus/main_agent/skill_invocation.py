@@ -79,7 +79,7 @@ def parse_skill_call(text: str) -> tuple[str, str] | None:
     return (found[1].lower().replace("_", "-"), (found[2] or "").strip()) if found else None
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SkillInvocation:
     """A skill that a person has called.
 
@@ -106,7 +106,7 @@ class SkillInvocation:
         return self.skill.fork or bool(self.problem)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ActiveSkills:
     """The inline skills that are in force for a queue item.
 

@@ -64,7 +64,7 @@ _SHORTEST_CIRCLE: Final = 300
 """Characters that all copies together must have. Less is laughter, or a table."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Manner:
     """Way of speaking with one model at this moment.
 

@@ -30,7 +30,7 @@ LISTED_TASKS: Final = 10
 _OTHERS: Final = "something of another conversation"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StatusFacts:
     """Facts about what the agent is doing."""
 

@@ -198,7 +198,7 @@ NO_OPTIONS: Final = CallOptions()
 """Options where no setting says anything."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelRequest:
     """One call of a model.
 

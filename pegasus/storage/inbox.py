@@ -51,7 +51,7 @@ full lane takes 17 MiB at most."""
 # ------------------------------------------------------------------ records, as far as they are needed at a start
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageHead:
     """The parts of an accepted message that are kept in memory; the text is read back later."""
 
@@ -62,7 +62,7 @@ class MessageHead:
     channel: ChannelInfo
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageRecord:
     """An accepted message."""
 
@@ -77,28 +77,28 @@ class MessageRecord:
     """The item is an owner's, whatever its priority is."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class DoneRecord:
     """An item needs no more work."""
 
     n: int = count_field()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AddressRecord:
     """A client of the address was connected."""
 
     channel: Address
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CompactedRecord:
     """The last number that was given."""
 
     last_n: int = count_field()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class IdsRecord:
     """Ids of messages that are not in the file any more."""
 
@@ -106,7 +106,7 @@ class IdsRecord:
     """Base64 of pairs of a digest and a number, 8 bytes each, big-endian."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AddressesRecord:
     """Addresses that were seen, as pairs of type and channel id."""
 

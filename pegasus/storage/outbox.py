@@ -61,7 +61,7 @@ EXCERPT: Final = 80
 # ------------------------------------------------------------------ records, as far as they are needed at a start
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ReplyHead:
     """The parts of a reply that are kept in memory; the text is read back later."""
 
@@ -72,7 +72,7 @@ class ReplyHead:
     """Its number on that address."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ReplyRecord:
     """A reply that was posted."""
 
@@ -84,7 +84,7 @@ class ReplyRecord:
     """Lines of a session that replies of earlier versions carry; none in the others."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AckRecord:
     """The client has everything up to a seq."""
 
@@ -92,7 +92,7 @@ class AckRecord:
     seq: int = count_field()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class NumberingRecord:
     """The last seq of an address, and the last one that was acknowledged."""
 
@@ -101,7 +101,7 @@ class NumberingRecord:
     acked: int = count_field()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class KeysRecord:
     """Keys of acknowledged replies, each with its seq and the index of its channel."""
 
@@ -111,7 +111,7 @@ class KeysRecord:
     """Entries (key, seq, index of the channel)."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SettledRecord:
     """See `carried_lines`."""
 

@@ -103,7 +103,7 @@ class OpenItems:
     """Number of older tasks that are open as well and found no room."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SessionSummary:
     """Text that takes the place of the older part of a session.
 

@@ -51,7 +51,7 @@ _TASK_HEADING: Final = re.compile(r"\[Task \S+ (completed|failed|needs informati
 # ------------------------------------------------------------------ events
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TranscriptEvent:
     """Something that happened in a session, read from one entry.
 
@@ -164,7 +164,7 @@ def _result_object(entry: Entry) -> dict[str, Json]:
 # ------------------------------------------------------------------ as text
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Transcript:
     """Input of the model that summarises.
 

@@ -48,7 +48,7 @@ class NoNotes(Exception):
     """The model gave no answer that can be used. The text says why, for the log."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelNotes:
     """Answer of the model: `ModelNotes("Ann decided …")`."""
 

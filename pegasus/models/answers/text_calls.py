@@ -63,7 +63,7 @@ _MOST_REGIONS: Final = 1000
 # ------------------------------------------------------------------ calls
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TextCall:
     """A call in a text.
 
@@ -84,7 +84,7 @@ class TextCall:
     """Tags say that it is a call."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Region:
     """Part of a text that holds calls."""
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from pegasus.settings import ProviderSettings
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class KnownService:
     """A service under its name."""
 
@@ -62,7 +62,7 @@ class KnownService:
     """Variable that the address comes from, for messages; "" where it is fixed."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ProviderType:
     """Everything that is peculiar to a type of provider, apart from its wire format."""
 

@@ -24,7 +24,7 @@ _WELL_KNOWN: Final = ("anthropic", "openai", "gemini", "openrouter")
 """Services that are offered without a key; others can be typed."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ModelOffer:
     """Model that can be chosen: `ModelOffer("ollama/qwen3:8b", "Ollama on this machine")`."""
 

@@ -74,7 +74,7 @@ class Amount:
         return Amount(self.cost + other.cost, self.tokens + other.tokens)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class BudgetScope:
     """Calls that a budget is about: each group of calls, such as the calls of one day, may use the whole budget."""
 

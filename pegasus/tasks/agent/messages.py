@@ -33,7 +33,7 @@ def task_id_of(key: str) -> str:
     return blake2b(key.encode(), digest_size=8).hexdigest()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Submit:
     """Create a task. Answered with its id when TASK_CREATED is on disk, before any work is done.
 
@@ -64,7 +64,7 @@ class Submit:
     """Names or patterns that limit the tools of the type; None = all of them. Kept with the task, as `model` is."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Resume:
     """Continue a suspended or completed task, or one that a restart interrupted. Answered when TASK_RESUMED is on disk.
 
@@ -85,7 +85,7 @@ class Resume:
     """Labels of the text from outside that the caller has read."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Suspend:
     """Suspend a task at work, after the stage that is running. The results of the stage are kept.
 
@@ -100,7 +100,7 @@ class Suspend:
     """Reason that its view and its log show."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StoppedTask:
     """A task that a Cancel ended."""
 
@@ -116,7 +116,7 @@ class StoppedTask:
     """Number of the task, by which people name it; 0 if it has none yet."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Cancel:
     """End a task for certain: answered when nothing of it runs any more (model call, tool, processes).
 
@@ -133,7 +133,7 @@ class Cancel:
     """Name for the error of the task: "stopped by <by>"."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CancelAll:
     """End all tasks of a channel, or all tasks. Answered as `Cancel` is."""
 
@@ -147,7 +147,7 @@ class CancelAll:
     """Spare the tasks that an owner has asked for."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Wait:
     """Wait for the outcome of a task: answered when it is completed or failed. Fails with TaskError if there is no such task."""
 
@@ -157,7 +157,7 @@ class Wait:
     """Id of the task."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class GetTask:
     """Return a task, from memory or from the logs; None if there is none."""
 
@@ -167,7 +167,7 @@ class GetTask:
     """Id of the task."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class GetContext:
     """Return everything that a task knows, from its log; None if there is no such task."""
 
@@ -177,7 +177,7 @@ class GetContext:
     """Id of the task."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class GetEvents:
     """Return the events in the log of a task, oldest first; () if there is no such task."""
 
@@ -187,7 +187,7 @@ class GetEvents:
     """Id of the task."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ListTasks:
     """Return the tasks in memory (waiting, at work, suspended, lately finished), or all tasks of a day."""
 
@@ -197,7 +197,7 @@ class ListTasks:
     """UTC date, YYYY-MM-DD; None = the tasks in memory."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ListPending:
     """Return the tasks that are unfinished, or have ended and are not reported to their submitter yet."""
 
@@ -209,7 +209,7 @@ LATELY: Final = 24 * 3600 * 1000
 """Age up to which lists show a task that has ended, ms."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class LatestTasks:
     """Return the newest tasks, from memory or from their logs."""
 
@@ -221,12 +221,12 @@ class LatestTasks:
     """Wall clock, ms; tasks that have not changed since are left out."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class LimitsChanged:
     """Note that the limits have changed (`TaskDeps.limits`): tasks and tool calls that wait may begin."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Notify:
     """To the listener: take responsibility for these notifications.
 

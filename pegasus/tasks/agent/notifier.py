@@ -34,7 +34,7 @@ RETRY_AFTER: Final = 1.0
 """Seconds until what the listener did not take is sent again."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _Waiting:
     """A notification that waits."""
 

@@ -42,7 +42,7 @@ _KEYS = ("name", "description", "tools", "model")
 """Keys of the front matter; others are reported and ignored."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TaskType:
     """A type of task.
 

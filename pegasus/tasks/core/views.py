@@ -41,7 +41,7 @@ def no_such_number(number: int, newest: int) -> TaskError:
     )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TaskView:
     """A task as others may see it.
 

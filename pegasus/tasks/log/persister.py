@@ -113,7 +113,7 @@ class GetPending:
     """Receives the list as it is in memory, which may be ahead of the file."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Forget:
     """Take tasks off the pending list: they are over, and their submitters know.
 
@@ -213,7 +213,7 @@ async def task_persister(
         await store.rewrite_pending()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _OpenLog:
     """A log that lines may be appended to."""
 

@@ -43,7 +43,7 @@ _PRESUPPOSED: Final[Mapping[EventType, TaskState]] = {
 """For a log that lost a line: the state in which an event makes sense."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ReplayedTask:
     """The outcome of a replay. Example: `replay(data, "t1").is_over`."""
 

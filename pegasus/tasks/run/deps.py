@@ -20,7 +20,7 @@ from pegasus.tasks.run.thinker import Reflector, Thinker
 from pegasus.tools import ToolContext, ToolExecutor
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TaskLimits:
     """Limits of the task system; docs/agent.md describes the settings. Example: `TaskLimits(max_active=2, timeout=60)`."""
 

@@ -16,7 +16,7 @@ from pegasus.outside import Outside
 from pegasus.tasks.core.views import Notification, TaskView
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class EndedStage:
     """Result of a CancelStage."""
 

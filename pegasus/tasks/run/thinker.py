@@ -261,7 +261,7 @@ def should_reflect(context: TaskContext) -> bool:
     return context.iteration > 1 or len(context.actions_done) > 1 or len(result) >= TRIVIAL
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Reflector:
     """Runs reflections. It has no state of its own: one instance serves all tasks.
 
