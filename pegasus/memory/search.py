@@ -261,16 +261,20 @@ class Searcher:
         file = index.mark(name, unfinished, offset, line)
         try:
             with open(self._folder_of(prefix) / name, "rb") as stream:
+                passages: list[Passage] = []
                 for count, found in enumerate(lines_of_session(stream, offset, line), 1):
                     if found.passage is not None:
-                        index.add(file, "sessions", (found.passage,), prefix)
+                        passages.append(found.passage)
                     if count % BATCH == 0:
+                        index.add(file, "sessions", passages, prefix)
+                        passages = []
                         index.mark(name, unfinished, found.end, found.number)
                         index.commit()
                         trio.from_thread.check_cancelled()
                         if time.monotonic() >= until:
                             return False
                         index.begin()
+                index.add(file, "sessions", passages, prefix)
         except FileNotFoundError:  # deleted meanwhile: the next look removes it
             pass
         index.mark(name, _text(stamp))
