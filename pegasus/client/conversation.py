@@ -133,6 +133,8 @@ class Conversation:
         self._drafts: dict[str, MessageFrame] = {}
         """All messages that are not accepted yet, in order, by id. An id begins with a random prefix of the conversation, so that no
         other process uses the same on this address."""
+        self._urgent: set[str] = set()
+        """Ids of those among them that go before the others."""
         self._unposted: deque[MessageFrame] = deque()
         """Those that the present connection still has to send."""
         self._unanswered: dict[str, None] = {}
@@ -169,22 +171,43 @@ class Conversation:
         media: Sequence[Media] = (),
         metadata: Metadata | None = None,
         reply_to: str | None = None,
+        is_urgent: bool = False,
     ) -> str:
         """Hand over a message and return its id; MessageAccepted or MessageRejected with that id comes among the events.
 
         Works offline too: the message is sent when the daemon is back. Waits only while MAX_UNACCEPTED messages are not
         accepted; cancelled in this wait, nothing was handed over.
+
+        is_urgent: it goes before those that are not sent yet, and does not wait for room: a `/stop`, which would be of no use behind
+        the messages that it is to stop.
         """
         async with self._room:
-            while len(self._drafts) >= MAX_UNACCEPTED:
+            while len(self._drafts) >= MAX_UNACCEPTED and not is_urgent:
                 await self._room.wait()
         self._count += 1
         channel = attrs.evolve(self.channel, reply_to=reply_to) if reply_to is not None else self.channel
         draft = MessageFrame(f"{self._id_prefix}-{self._count}", text, channel, metadata or {}, tuple(media))
         self._drafts[draft.id] = draft
-        self._unposted.append(draft)
+        if is_urgent:
+            self._urgent.add(draft.id)
+            self._unposted.appendleft(draft)
+        else:
+            self._unposted.append(draft)
         self._news.set()
         return draft.id
+
+    async def discard(self) -> int:
+        """Give up all messages that are not accepted yet; return how many of them the present connection has not sent.
+
+        One that was sent may still be accepted.
+        """
+        unsent = len(self._unposted) if self._client is not None else len(self._drafts)
+        self._drafts.clear()
+        self._urgent.clear()
+        self._unposted.clear()
+        async with self._room:
+            self._room.notify_all()
+        return unsent
 
     def is_own(self, id: str) -> bool:
         """Return whether a message with this id was sent by this conversation, and not by another client of its address."""
@@ -248,7 +271,7 @@ class Conversation:
         endpoint = self._find()
         async with open_client(endpoint.url, endpoint.token, self.channel, self.last_seq) as client:
             seen = min(self.last_seq or 0, client.welcome.seq)
-            self._unposted = deque(self._drafts.values())
+            self._unposted = deque(sorted(self._drafts.values(), key=lambda draft: draft.id not in self._urgent))
             self._unanswered.clear()
             self._client = client
             try:
@@ -268,7 +291,11 @@ class Conversation:
         with suppress(NotConnected):  # they go out with the next connection
             while True:
                 while self._unposted:
-                    await trio.sleep_until(self._pause_until)
+                    if trio.current_time() < self._pause_until and self._unposted[0].id not in self._urgent:
+                        self._news = trio.Event()
+                        with trio.move_on_at(self._pause_until):
+                            await self._news.wait()
+                        continue
                     draft = self._unposted.popleft()
                     self._unanswered[draft.id] = None
                     await client.post(
@@ -322,6 +349,7 @@ class Conversation:
     async def _forget(self, id: str) -> None:
         """Keep a message no longer, and let a `send` that waits for room go on."""
         self._drafts.pop(id, None)
+        self._urgent.discard(id)
         async with self._room:
             self._room.notify()
 

@@ -4,16 +4,14 @@ Up to five tasks run side by side:
 
 * The main lane takes one item after the other and works on it until it is done. The order matters, because the entries about one
   item are part of the request to the model for the next one.
-* The control lane answers the commands that pass the queue (/stop, /status, …), also while a model call hangs. It answers one after
-  the other, so none of them may take long. A /stop whose work does not end in time is answered with a list of the work that is still
-  ending, and the lane continues.
-* The mailbox answers programs in the same process. A status is answered at once, a stop in a task of its own, because it waits. A
-  message that is withdrawn has no answer.
+* The control lane answers the commands that pass the queue (/stop, /status, …), also while a model call hangs, one after the other, so
+  none may take long. A /stop whose work does not end in time is answered with a list of what is still ending, and the lane continues.
+* The mailbox answers programs in the same process. A status is answered at once, a stop in a task of its own, because it waits.
 * The compactor writes the summary that a full session will be replaced by. The main lane puts it into the session.
 * In the agent of a chat, the keeper of the window consolidates older messages, and changes the session between two turns.
 
-With `agent.scope = "global"` there is one such actor, which takes the items of all channels. With "chat" there is one for each chat
-that is in memory, started and stopped by `chats`; it takes the items of its chat only.
+With `agent.scope = "global"` there is one such actor, for all channels. With "chat" there is one for each chat that is in memory,
+started and stopped by `chats`; it takes the items of its chat only.
 
 An item is handed out by the journal again until `Done` is sent. A crash of any of these tasks ends the actor. Its supervisor
 starts it again, it reads its session, and it continues with the item that it was working on. An item that has crashed the actor
@@ -25,8 +23,7 @@ cannot get two interleaved writes.
 
 The order of the durable steps is: the entries and replies of an item, then its `Done`. A crash between the two makes the journal hand
 out the item again. The main lane then reads from the session that nothing is left to do, and the control lane finds its answer under
-the idempotency key in the outbox. Neither sends a second reply. The counters of this file (items finished, uptime) are kept in memory
-only and start from zero after a crash, because nothing but the text of /status depends on them.
+the idempotency key in the outbox. Neither sends a second reply. The counters of this file (items finished, uptime) are kept in memory.
 """
 
 from __future__ import annotations
@@ -55,18 +52,27 @@ from pegasus.main_agent.chat_commands import (
     help_text,
     refuse_unknown,
     stop_text,
+    stops_all,
 )
 from pegasus.main_agent.consolidation import WindowKeeper
-from pegasus.main_agent.queue_items import MOST_WITHDRAWN, AgentTurn
-from pegasus.main_agent.replies import apologise, begin_session, close_stopped_item, reply_key, reply_to_sender
-from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session import (
-    ItemProgress,
-    NextStep,
-    Session,
-    stopped_thoughts,
-    until_written,
+from pegasus.main_agent.queue_items import (
+    MOST_WITHDRAWN,
+    AgentTurn,
+    begins_session,
+    discard_waiting,
+    discarded_entries,
+    is_discard_report,
 )
+from pegasus.main_agent.replies import (
+    apologise,
+    begin_session,
+    close_stopped_item,
+    reply_key,
+    reply_to_sender,
+    set_aside,
+)
+from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
+from pegasus.main_agent.session import ItemProgress, NextStep, Session, stopped_thoughts, until_written
 from pegasus.main_agent.session_files import GLOBAL, chat_files
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
@@ -173,8 +179,8 @@ class _MainAgent:
     _stops_pending: int = attrs.field(init=False, default=0)
     """Number of /stops whose work still runs."""
     _stop_deadline: float = attrs.field(init=False, default=-math.inf)
-    """Time on Trio's clock until which the control lane waits for all of them together. A second /stop that arrives while the
-    work of the first one still runs gets no time of its own. Otherwise anybody could block the lane by repeating the command."""
+    """Time on Trio's clock until which the control lane waits for all of them together. A second /stop gets no time of its own
+    meanwhile: anybody could block the lane by repeating the command."""
 
     _withdrawn: deque[Withdraw] = attrs.field(init=False, factory=partial(deque, maxlen=MOST_WITHDRAWN))
     """Messages whose senders do not wait for an answer any more."""
@@ -252,8 +258,11 @@ class _MainAgent:
         """
         progress = self._session.progress(item.n, item.message.id)
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
-            await apologise(item, self._session, self._services.clock(), _set_aside(item))
+            await apologise(item, self._session, self._services.clock(), set_aside(item, MAX_ATTEMPTS))
             await self._loop.send_gathered(item)
+        elif is_discard_report(item):
+            if progress.next is NextStep.RECORD:
+                await self._session.commit(discarded_entries(item, self._services.clock(), self._session.fence))
         elif not ("/" in item.message.text and await self._obey(item, progress)):
             await self._loop.run(turn, progress)
 
@@ -262,7 +271,7 @@ class _MainAgent:
 
         What is refused does not enter the session.
         """
-        if _begins_session(item):
+        if begins_session(item):
             config = self._services.config.now
             if config.scope == "global" and not sender_of(item.message, config.owners).is_owner:
                 await self._session.commit((), (reply_to_sender(item, NEW_IS_THE_OWNERS, COMMAND),))
@@ -287,7 +296,7 @@ class _MainAgent:
         """
         item = turn.item
         progress = self._session.progress(item.n, item.message.id)
-        if progress.next is NextStep.RECORD and not _begins_session(item):
+        if progress.next is NextStep.RECORD and not begins_session(item):
             sender = sender_of(item.message, self._services.config.now.owners)
             await self._loop.record(item, sender, reads_attachments=False)
         now, elsewhere = self._services.clock(), turn.stopped_elsewhere
@@ -300,16 +309,16 @@ class _MainAgent:
     async def control_lane(self) -> None:
         """Answer the commands that pass the queue, one after the other, until cancelled.
 
-        A command whose answer is in the outbox is not carried out again: a crash came between the answer and its `Done`. A command
-        that crashes the actor before its answer is stored is carried out again, at most MAX_ATTEMPTS times. All commands can be
-        repeated: a /stop finds in the session which thought it has ended already (`_stopped_before`).
+        A command whose answer is in the outbox is not carried out again: a crash came between the answer and its `Done`. One that
+        crashes the actor before that is carried out again, at most MAX_ATTEMPTS times. All commands can be repeated: a /stop finds in
+        the session which thought it has ended already (`_stopped_before`).
         """
         while True:
             item = await self._journal.ask(NextItem, "control", self._chat)
             self._note_work(True)
             if not await self._is_answered(item):
-                answer = await self._answer(item) if item.attempt <= MAX_ATTEMPTS else _set_aside(item)
-                # Without the session, which only the main lane writes: commands are not recorded in it.
+                answer = await self._answer(item) if item.attempt <= MAX_ATTEMPTS else set_aside(item, MAX_ATTEMPTS)
+                # Without the session, which only the main lane writes.
                 commit = partial(self._journal.ask, Commit, (), (reply_to_sender(item, answer, COMMAND),))
                 await until_written(commit, "a command's answer")
             await self._journal.tell(Done(item.n))
@@ -317,17 +326,16 @@ class _MainAgent:
             self._note_work(False)
 
     async def _is_answered(self, item: Item) -> bool:
-        """Return whether the answer to a command is in the outbox. While the disk cannot be read, tries again."""
-        key = reply_key(item.n, COMMAND)
-        [posted] = await until_written(lambda: self._journal.ask(Posted, (key,)), "answer of a command")
+        """Return whether the answer to a command is in the outbox."""
+        keys = (reply_key(item.n, COMMAND),)
+        [posted] = await until_written(lambda: self._journal.ask(Posted, keys), "answer of a command")
         return posted is not None
 
     async def _answer(self, item: Item) -> str:
         """Carry out a command and return its answer.
 
-        The control lane waits for it, so everything here is bounded: /stop by its deadline, /status by TASKS_PATIENCE. The functions
-        that answer the other commands must not wait for an answer of a model; /model and /speech wait for local servers, a few seconds
-        at most.
+        The control lane waits for it, so everything here is bounded: /stop by its deadline, /status by TASKS_PATIENCE. The other
+        commands must not wait for an answer of a model; /model and /speech wait for local servers, a few seconds at most.
         """
         message = item.message
         match command_of(message.text):
@@ -339,9 +347,14 @@ class _MainAgent:
                 self._stop_deadline = deadline
                 person, turn = sender_of(message, self._services.config.now.owners), self._running
                 others_go_on = turn is not None and not self._may_stop(person, turn)
+                # First, so that none of them is taken up when the thought has ended.
+                discarded = await discard_waiting(self._journal, item, person) if stops_all(message.text) else ""
                 ended, still_ending = await self._stop(by, person, item.n, deadline)
+                here, waiting = 0, await self._count_waiting(Priority.PERSON)
+                if waiting:
+                    here = await self._journal.ask(Waiting, message.channel.address, "main", Priority.PERSON)
                 return stop_text(
-                    ended, await self._count_waiting(Priority.PERSON), still_ending, others_go_on=others_go_on
+                    ended, waiting, still_ending, here=here, discarded=discarded, others_go_on=others_go_on
                 )
             case "/status":
                 waiting, now = await self._count_waiting(), self._services.clock()
@@ -371,8 +384,7 @@ class _MainAgent:
     async def answer_stop(self, message: Stop) -> None:
         """Carry out a Stop of the mailbox: end everything, and answer when nothing of it runs any more.
 
-        It has no deadline, because it runs in a task of its own and delays nobody. A program that does not want to wait so long gives
-        its `ask` a timeout.
+        It has no deadline, because it runs in a task of its own and delays nobody; a program may give its `ask` a timeout.
         """
         ended, _ = await self._stop(message.by)
         message.reply.send(tuple(ended))
@@ -482,17 +494,3 @@ class _MainAgent:
         if self._announce is not None:
             with suppress(ActorError):
                 self._announce.tell_nowait(sign)
-
-
-def _begins_session(item: Item) -> bool:
-    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
-    return command_of(item.message.text) == "/new" and not item.message.is_internal
-
-
-def _set_aside(item: Item) -> str:
-    """Log that an item is set aside, and return the apology for its sender."""
-    _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
-    return (
-        f"Sorry, an internal error occurred: work on your message failed {MAX_ATTEMPTS} times, so I have set it aside. "
-        "It is kept, and the details are in my log."
-    )

@@ -23,6 +23,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import Reply
+from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import format_duration, plural
 from pegasus.identity import (
     Evolution,
@@ -43,7 +44,7 @@ PERSONA: Final = "/persona"
 """Command that shows the persona and decides about proposals to change it."""
 
 _HELP: Final = {
-    "/stop": "end what I am working on right now, and say what was ended",
+    "/stop": "end what I am working on right now, and say what was ended; /stop all also discards the messages that wait here",
     "/new": "put this conversation aside (it is archived) and begin a fresh one",
     "/status": "what I am doing, and with which model",
     "/tasks": "my background tasks; /tasks show N tells more about one, /tasks cancel N ends it",
@@ -58,6 +59,8 @@ _HELP: Final = {
     "/help": "this list",
 }
 """By command, its line in /help, in the order of the list. Commands that nobody answers in this installation are left out."""
+ARGUMENT_WITHIN: Final = 1_000
+"""Characters of a command in which its argument has to stand. Every command is looked at, and some have megabytes."""
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
 """Commands that the actor answers itself."""
 OTHERS_GO_ON: Final = "What I do for others goes on; only my owner can stop that."
@@ -182,15 +185,27 @@ def help_text(answered: Collection[str], skills: str = "") -> str:
     return "\n".join(lines)
 
 
+def stops_all(text: str) -> bool:
+    """Return whether a /stop is `/stop all`, which also discards the messages that wait."""
+    return sanitize_for_prompt(text[:ARGUMENT_WITHIN]).casefold().split()[1:2] == ["all"]
+
+
 def stop_text(
-    ended: Sequence[EndedWork], waiting: int, still_ending: Sequence[str] = (), *, others_go_on: bool = False
+    ended: Sequence[EndedWork],
+    waiting: int,
+    still_ending: Sequence[str] = (),
+    *,
+    here: int = 0,
+    discarded: str = "",
+    others_go_on: bool = False,
 ) -> str:
     """Return the answer to /stop.
 
     others_go_on: a guest has said it while work for somebody else runs, which does not end by it.
 
     ended: work that does not run any more. waiting: messages that are still in the queue; /stop does not remove them, because they
-    were accepted and their senders wait. still_ending: descriptions of the work that was cancelled and still runs.
+    were accepted and their senders wait. here: those of this conversation, which /stop all would discard. discarded: what became of
+    them. still_ending: descriptions of the work that was cancelled and still runs.
     """
     lines = [
         f"- {work.kind}{f' {work.number}' if work.number else ''}: {work.what} (ran {format_duration(work.seconds)})"
@@ -201,9 +216,14 @@ def stop_text(
     if others_go_on:
         lines.append(OTHERS_GO_ON)
     lines += [f"- still ending: {description}" for description in still_ending]
+    notes = [discarded] if discarded else []
     if waiting:
         verb = "is" if waiting == 1 else "are"
-        note = f"{plural(waiting, 'message')} {verb} still waiting and will be taken up next."
+        theirs = "yours" if others_go_on else "it" if waiting == 1 else "them"
+        theirs = theirs if here >= waiting or others_go_on else "those of this conversation"
+        hint = f"; /stop all discards {theirs}" if here and not discarded else ""
+        notes.append(f"{plural(waiting, 'message')} {verb} still waiting and will be taken up next{hint}.")
+    for note in notes:
         # Without an empty line Markdown takes a line behind a list for a part of its last item.
         lines.append(f"\n{note}" if lines[-1].startswith("- ") else note)
     return "\n".join(lines)

@@ -36,9 +36,9 @@ from pegasus.conversation import (
     metadata_line,
     user_content,
 )
-from pegasus.formatting import truncate
+from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
-from pegasus.intake import Priority
+from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import EndedWork, Withdraw
 from pegasus.main_agent.chat_prompt import NO_CHAT, ChatPrompt
 from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
@@ -50,6 +50,7 @@ from pegasus.storage import (
     UNDELIVERED_REPLY,
     Accept,
     Accepted,
+    Discard,
     Item,
     JournalMessage,
     Newer,
@@ -72,6 +73,11 @@ RETRY: Final = 5.0
 
 EXCERPT: Final = 60
 """Characters of a message that /stop and /status show, enough for people to recognise it."""
+
+DISCARDED: Final = "discarded"
+"""`metadata.type` of the report that messages were discarded, in the queue and in the session."""
+DISCARD_REPORT: Final = "They waited when /stop all came. Nobody has read them, and they get no answer."
+"""Text of that report, for the model."""
 
 _HEADINGS: Final = {"completed": "completed", "failed": "failed", "needs_info": "needs information"}
 """By kind of notification, the word in its heading. `compaction.transcript` reads these words."""
@@ -188,6 +194,9 @@ def internal_entry(item: Item, now: int, fence: str) -> Entry:
         heading = f"[Scheduled job {facts.get('jobId')} is due]"
         metadata = {"item": item.n, "type": SCHEDULED, "jobId": facts.get("jobId")}
         labels = parse_outside(facts) if facts.get(ROLE) == Role.OWNER else (Outside.GUEST, *parse_outside(facts))
+    elif facts.get("type") == DISCARDED:
+        heading = f"[Messages discarded: {facts.get('discarded')}]"
+        metadata = {"item": item.n, "type": DISCARDED}
     elif facts.get("type") == HEARTBEAT:
         heading = f"[Scheduled heartbeat: if there is nothing to tell anybody, say nothing; in text, answer {SILENCE}]"
         metadata = {"item": item.n, "type": HEARTBEAT}
@@ -198,6 +207,46 @@ def internal_entry(item: Item, now: int, fence: str) -> Entry:
     text = clean_text(message.text)
     own = f"{metadata_line(message.channel)}\n{heading}\n"
     return Entry(now, "user", own + text, metadata=metadata | fenced_metadata(labels, fence, len(own)))
+
+
+# ------------------------------------------------------------------ items that are discarded
+
+
+async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Principal) -> str:
+    """Drop the messages that wait in the conversation of a `/stop all`, and return the sentence about it for the answer.
+
+    An owner drops those of everybody there, a guest their own. Messages that have come after the command stay. A report takes their
+    place in the queue, in the same durable step, so that the conversation shows what became of them. Its id is made of the
+    command's number: when the command is carried out again after a crash, nothing more is dropped.
+    """
+    metadata: dict[str, Json] = {"type": DISCARDED, OUTSIDE: [], ROLE: person.role}
+    id = f"{INTERNAL_ID_PREFIX}discard/{item.n}"
+    report = InboundMessage(DISCARD_REPORT, item.message.channel, id, metadata=metadata)
+    try:
+        count = await journal.ask(Discard, report, item.n, Priority.PERSON, Priority.TASK, person.is_owner)
+    except StorageError as error:
+        return f"The messages that wait are not discarded: {error}."
+    if count is None:
+        return "The messages that waited are discarded."
+    if not count:
+        return "No message was waiting." if person.is_owner else "No message of yours was waiting."
+    return f"Discarded: {plural(count, 'message')} that waited."
+
+
+def is_discard_report(item: Item) -> bool:
+    """Return whether an item is the report of `discard_waiting`, which needs no thought."""
+    return item.message.is_internal and item.message.metadata.get("type") == DISCARDED
+
+
+def discarded_entries(item: Item, now: int, fence: str) -> tuple[Entry, Entry]:
+    """Return the entries of such a report: what became of the messages, and the end of the item. now: wall clock, ms."""
+    end = Entry(now, "system", "(Nothing is to be done about them.)", metadata={"type": DISCARDED, "ends": True})
+    return internal_entry(item, now, fence), end
+
+
+def begins_session(item: Item) -> bool:
+    """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
+    return command_of(item.message.text) == "/new" and not item.message.is_internal
 
 
 # ------------------------------------------------------------------ items that are worked on together

@@ -294,6 +294,15 @@ def _failed_before(item: Item, session: Session) -> bool:
     return False
 
 
+def set_aside(item: Item, attempts: int) -> str:
+    """Log that an item is set aside, and return the apology for its sender. attempts: that have failed."""
+    _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
+    return (
+        f"Sorry, an internal error occurred: work on your message failed {attempts} times, so I have set it aside. "
+        "It is kept, and the details are in my log."
+    )
+
+
 async def repeat_replies(item: Item, session: Session) -> None:
     """Post the texts again that the entries of an item hold: replies in direct speech, apologies and other notes to the sender.
 

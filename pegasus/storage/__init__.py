@@ -9,6 +9,7 @@ implement the same messages with a database. docs/storage.md states what is prom
 
 Inside, from the top down:
 
+    inbox_messages          its messages about what was accepted; `messages` has all others
     media_files             files that travel with messages, kept by their content
     journal                 the actor: gathers messages, writes them as one batch, answers
     whole_files             reading, replacing and archiving files
@@ -32,33 +33,38 @@ does.
 
 from pegasus.storage.files import Files
 from pegasus.storage.guarded_files import GuardedFiles
+from pegasus.storage.inbox_messages import (
+    Accept,
+    Accepted,
+    Discard,
+    Done,
+    Item,
+    ItemDone,
+    Newer,
+    NextChat,
+    NextItem,
+    Overloaded,
+    Take,
+    Waiting,
+)
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
 from pegasus.storage.media_files import MEDIA_FOLDER, is_kept_name, keep_file, load_files, read_kept
 from pegasus.storage.media_sweep import TRANSCRIPTS, sweep_media
 from pegasus.storage.messages import (
-    Accept,
-    Accepted,
     Acknowledge,
     Archive,
     ArchiveName,
     Commit,
     Connected,
     Disconnected,
-    Done,
-    Item,
-    ItemDone,
     JournalMessage,
     KnownAddresses,
     LastSeq,
     Lease,
     LeaseLost,
-    Newer,
-    NextChat,
-    NextItem,
     NextReplies,
     OpenReplies,
     OpenReply,
-    Overloaded,
     Post,
     Posted,
     PostResult,
@@ -68,12 +74,10 @@ from pegasus.storage.messages import (
     RemoveOldFiles,
     ReplaceFile,
     StorageError,
-    Take,
     TakeLease,
     Unacknowledged,
     UnacknowledgedChannels,
     Unroutable,
-    Waiting,
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
 from pegasus.storage.volume import Disk, FileDisk, Volume, run_in_thread
@@ -90,6 +94,7 @@ __all__ = [
     "ArchiveName",
     "Commit",
     "Connected",
+    "Discard",
     "Disconnected",
     "Disk",
     "Done",

@@ -9,7 +9,8 @@ State of `inbox/inbox.jsonl`, whose records are
     {"type":"ids","packed":"…"}                                       after a rewrite; base64 of pairs (digest of an id, n) of 8 bytes
     {"type":"addresses","known":[["web","c1"], …]}                    the newest last; behind the messages that are kept
 
-"lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an item of an owner with another rank than 0.
+"lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an item of an owner with another rank than 0. A message may
+have "discards", a list of the numbers of items that need no more work from then on: `/stop all` has put it in their place.
 
 A sender that did not get its answer sends the message again. So ids are remembered long after their messages are done,
 by address and id. A digest of 8 bytes stands for an id: it keeps 50,000 of them in about a megabyte, and among so many
@@ -32,8 +33,8 @@ import attrs
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
 from pegasus.storage.directory import Directory
+from pegasus.storage.inbox_messages import MAX_PRIORITY, Accepted, Discard, Overloaded
 from pegasus.storage.item_queue import MAIN, ItemQueue, QueuedItem
-from pegasus.storage.messages import MAX_PRIORITY, Accepted, Overloaded
 from pegasus.storage.record_log import RecordLog, Report, Staged, count_field, in_pieces
 from pegasus.storage.volume import Disk, Span, Volume
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
@@ -75,6 +76,8 @@ class MessageRecord:
     """The priority. Another version may have written any number."""
     owner: bool = False
     """The item is an owner's, whatever its priority is."""
+    discards: tuple[int, ...] = ()
+    """Items that need no more work from here on."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -204,6 +207,25 @@ class InboxLog(RecordLog[QueuedItem]):
         self.staged[digest] = Staged(item, line)
         return Accepted(n, duplicate=False)
 
+    def discard(self, request: Discard, at: int) -> int | None:
+        """Stage what `Discard` asks for and return its answer. at: wall clock, ms. The dropped items wait until it is written."""
+        report, channel = request.report, request.report.channel
+        digest = _digest(channel, report.id)
+        if digest in self._ids or digest in self.staged:
+            return None
+        # One who writes over a bridge is known by the user, any other client by the conversation.
+        senders = None if request.owner else (channel.sender, f"{channel.type}:{channel.channel_id}")
+        numbers = self.queue.discardable(channel.address, request.before, request.priority, senders)
+        if not numbers:
+            return 0
+        n, priority = self._last_n + len(self.staged) + 1, request.report_priority
+        message = attrs.evolve(report, metadata={**report.metadata, "discarded": len(numbers)})
+        line = _message_line(n, at, MAIN, priority, message, owner=request.owner and priority > 0, discards=numbers)
+        item = QueuedItem(n, MAIN, priority, channel.address, digest, Span(0, len(line)), message)
+        item.is_owners, item.sender, item.discards = request.owner, channel.sender, tuple(numbers)
+        self.staged[digest] = Staged(item, line)
+        return len(numbers)
+
     def begin(self) -> None:
         """Note the last number that was given, so that the file is not empty.
 
@@ -266,6 +288,8 @@ class InboxLog(RecordLog[QueuedItem]):
                 n, record.lane, priority, channel.address, digest, span, is_owners=is_owners, sender=sender
             )
             self.queue.add(item)
+        for discarded in record.discards:
+            self.queue.remove(discarded)
 
     def _replay_done(self, record: DoneRecord, _: Span) -> None:
         """Remove an item. One without its message is no error: the message may have been in a line that was damaged."""
@@ -294,6 +318,8 @@ class InboxLog(RecordLog[QueuedItem]):
         for item in values:
             self._directory.saw(item.address)
             self.queue.add(item)
+            for discarded in item.discards:
+                self.queue.remove(discarded)
 
     def _kept(self) -> list[QueuedItem]:
         return sorted(self.queue, key=lambda item: item.span)
@@ -337,7 +363,16 @@ def _digest(channel: ChannelInfo, id: str) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
-def _message_line(n: int, at: int, lane: str, priority: int, message: InboundMessage, *, owner: bool = False) -> bytes:
+def _message_line(
+    n: int,
+    at: int,
+    lane: str,
+    priority: int,
+    message: InboundMessage,
+    *,
+    owner: bool = False,
+    discards: Sequence[int] = (),
+) -> bytes:
     """Return the record of an accepted message. Default values are left out, as most messages have them."""
     record: dict[str, Json] = {"type": "message", "n": n, "at": at}
     if lane != MAIN:
@@ -346,6 +381,8 @@ def _message_line(n: int, at: int, lane: str, priority: int, message: InboundMes
         record["rank"] = priority
     if owner:
         record["owner"] = True
+    if discards:
+        record["discards"] = list(discards)
     record["message"] = to_wire(message)
     return encode_line(record)
 

@@ -29,7 +29,8 @@ from typing import Final, TypeAlias
 import attrs
 
 from pegasus.messages import Address, InboundMessage
-from pegasus.storage.messages import Item, ItemDone, Newer, NextChat, NextItem, StorageError, Take
+from pegasus.storage.inbox_messages import Item, ItemDone, Newer, NextChat, NextItem, Take
+from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Span
 
 OWNERS_IN_A_ROW: Final = 4
@@ -68,6 +69,8 @@ class QueuedItem:
     """It is an owner's."""
     sender: str = ""
     """The sender, as `ChannelInfo.sender` names them."""
+    discards: tuple[int, ...] = ()
+    """Numbers of items that it takes the place of (`Discard`)."""
 
     @property
     def turn(self) -> tuple[float, int]:
@@ -157,6 +160,15 @@ class ItemQueue:
         """Return the oldest item of lane "main" that waits, comes from this address and has a number above `after`."""
         items = self.of(MAIN, address)
         return next((item for item in items if item.n > after and item.handed_out == math.inf), None)
+
+    def discardable(self, address: Address, before: int, priority: int, senders: Collection[str] | None) -> list[int]:
+        """Return the numbers of the items that a `Discard` drops. senders: only those of these; None = of all."""
+        return [
+            item.n
+            for item in self.of(MAIN, address)
+            if item.n < before and item.handed_out == math.inf and item.priority <= priority
+            if senders is None or (item.sender in senders and not item.is_owners)
+        ]
 
     def item(self, n: int) -> QueuedItem | None:
         """Return the item of lane "main" with this number, if it is not done."""

@@ -53,34 +53,37 @@ from pegasus.observe import get_logger
 from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
-from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
-from pegasus.storage.messages import (
+from pegasus.storage.inbox_messages import (
     Accept,
     Accepted,
+    Discard,
+    Done,
+    ItemDone,
+    Newer,
+    NextChat,
+    NextItem,
+    Take,
+    Waiting,
+)
+from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
+from pegasus.storage.messages import (
     Acknowledge,
     Archive,
     ArchiveName,
     Commit,
     Connected,
     Disconnected,
-    Done,
-    ItemDone,
     JournalMessage,
     KnownAddresses,
     Lease,
     LeaseLost,
-    Newer,
-    NextChat,
-    NextItem,
     NextReplies,
     ReadFile,
     ReadFiles,
     RemoveOldFiles,
     ReplaceFile,
     StorageError,
-    Take,
     TakeLease,
-    Waiting,
     WholeFile,
 )
 from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, StoredReply, given_up_item
@@ -92,15 +95,14 @@ from pegasus.storage.whole_files import answer_whole_file
 FLUSH_AFTER = 0.05
 """Seconds that notes wait for a write to go along with."""
 RETRY_AFTER = 1.0
-"""Seconds after which a flush that the disk refused is tried again: long enough not to burden a full disk, short
-enough that nobody notices once there is room."""
+"""Seconds after which a flush that the disk refused is tried again, which must not burden a full disk."""
 BATCH_BYTES = 4 << 20
 """A batch takes no more requests once they hold about this many bytes. It bounds memory and the time until the
 first of them is answered."""
 NOTICE_PRIORITY = 2
 """Priority of an item about an undelivered reply: after what people write, like the notifications of tasks."""
 
-Request: TypeAlias = Accept | Commit
+Request: TypeAlias = Accept | Discard | Commit
 Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses
 """Queries that are answered at once."""
 
@@ -285,7 +287,7 @@ class _Journal:
         size = 0
         while True:
             match message:
-                case Accept() | Commit():
+                case Accept() | Discard() | Commit():
                     requests.append(message)
                     size += _size_of(message)
                 case Waiting() | KnownAddresses():
@@ -422,6 +424,8 @@ class _Journal:
             if isinstance(request, Accept):
                 limits = request.owner, request.sender, request.most
                 return self._inbox.accept(request.message, request.lane, self._clock(), request.priority, *limits)
+            if isinstance(request, Discard):
+                return self._inbox.discard(request, self._clock())
             check_paths(path for path, _ in request.appends)
             self._check_lease(request.lease)
             results = [outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts]
@@ -486,6 +490,8 @@ def _size_of(request: Request) -> int:
     """Return about how many bytes it takes to write what is asked for."""
     if isinstance(request, Accept):
         return len(request.message.text) + sum(len(media.data) for media in request.message.media)
+    if isinstance(request, Discard):
+        return len(request.report.text)
     size = 0
     for _, data in request.appends:
         size += len(data)

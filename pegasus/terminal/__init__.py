@@ -27,7 +27,7 @@ Read the files in this order; each uses only those before it:
 """
 
 from pegasus.terminal.chat import ChatEnd, has_screen, run_chat
-from pegasus.terminal.interactive import ChatConfig
+from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone, LineChat, Turn
 from pegasus.terminal.tty import is_utf8, neutralise, repair_unicode, restore_terminal

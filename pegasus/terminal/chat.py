@@ -24,8 +24,9 @@ from pegasus.client import (
 )
 from pegasus.formatting import plural, truncate
 from pegasus.host import print_error
+from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
-from pegasus.terminal.interactive import ChatConfig, InteractiveChat, MakeScreen
+from pegasus.terminal.interactive import InteractiveChat, MakeScreen
 from pegasus.terminal.leaving import Leave
 from pegasus.terminal.line_chat import (
     UNSENT_WIDTH,

@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -39,15 +38,16 @@ from pegasus.client import (
     Offline,
     Online,
 )
-from pegasus.formatting import format_usage
+from pegasus.formatting import format_usage, plural
 from pegasus.host import wall_clock
-from pegasus.intake import describe_unknown, find_unknown
-from pegasus.messages import ApprovalNotice, ChannelInfo, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.intake import describe_unknown, find_unknown, lane_of
+from pegasus.messages import ApprovalNotice, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.policy import end_text, question_text, shown_subject
 from pegasus.terminal.completion import Suggestions, parse_suggestions
-from pegasus.terminal.leaving import Leave, LeaveRules
+from pegasus.terminal.greeting import ChatConfig, greeting
+from pegasus.terminal.leaving import Leave
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection, frame_bytes
-from pegasus.terminal.prompt_rules import ScreenListener, is_stop
+from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener, is_stop, is_stop_all
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
 from pegasus.terminal.tty import neutralise, restore_terminal
 
@@ -62,39 +62,12 @@ STOP_SECONDS: Final = 6.0
 """Seconds that leaving waits for the agent to stop its work, a second more than the agent waits for it."""
 REFRESH_SECONDS: Final = 3.0
 """Seconds that the agent may take for each of the two answers that say what may be typed."""
+ENDED_SECONDS: Final = 0.5
+"""Seconds after the end of a turn until the agent is asked whether anything waits: by then the next turn has usually begun."""
 FRESH_SECONDS: Final = 5.0
 """Seconds for which that counts as up to date, when somebody begins to type a command."""
-TRY: Final = "Try “what can you do?” or “remember that …”."
-"""Things to try first, in the greeting."""
-TRY_STAND_IN: Final = "Try “demo” or “remember that I like tea”."
-"""The same where the built-in stand-in answers by fixed rules."""
-MANNERS: Final = {"direct": "which answers directly", "monologue": "which speaks when it has something to say"}
-"""Ways of speaking, for the greeting."""
 CLOSE_SECONDS: Final = 2.0
 """Seconds a screen may take to end; one that hangs in a write is abandoned, and the terminal restored without it."""
-
-
-@attrs.frozen
-class ChatConfig:
-    """Values of a chat that its caller knows: address, files, and facts about the daemon.
-
-    Example::
-
-        ChatConfig(ChannelInfo("cli", "main"), home.history, max_frame_bytes=1 << 20, model="anthropic/claude")
-    """
-
-    channel: ChannelInfo
-    """Address of the conversation."""
-    history: Path
-    """File of the typed messages."""
-    max_frame_bytes: int
-    """Size above which the gateway refuses a message."""
-    model: str = ""
-    """Model of the agent, for the greeting; "" = not known."""
-    speech: str = ""
-    """Way in which the model speaks, a key of MANNERS, for the greeting; "" = not known."""
-    leave_rules: Callable[[], LeaveRules] = LeaveRules
-    """Returns what leaving does at this moment. Called from any thread; must not wait."""
 
 
 MakeScreen: TypeAlias = "Callable[[ScreenListener], Screen]"
@@ -110,7 +83,7 @@ class InteractiveChat:
             await InteractiveChat(conversation, make_screen, config).run()
 
     Typed messages wait in a bounded queue, so that a paste cannot fill the memory while the daemon is away. `/stop` does
-    not wait in it: a person who stops the agent means everything that is queued, too.
+    not wait in it, and `/stop all` empties it.
     """
 
     def __init__(self, conversation: Conversation, make_screen: MakeScreen, config: ChatConfig) -> None:
@@ -123,6 +96,12 @@ class InteractiveChat:
         """Typed messages with their attachments that are not handed to the conversation yet."""
         self._typed_news = trio.Event()
         """Wakes the task that hands them over."""
+        self._sending = trio.CancelScope()
+        """Around the wait of that task until the conversation has room for the first of them."""
+        self._unanswered: dict[str, None] = {}
+        """Ids of messages that were handed over and not answered yet, in order. Commands that pass the queue are not among them."""
+        self._is_asking = False
+        """The agent is asked whether anything waits."""
         self._left = trio.Event()
         """Set when the user leaves, the screen has ended, or the daemon has refused for good."""
         self._all_accepted = trio.Event()
@@ -264,8 +243,12 @@ class InteractiveChat:
         if size > limit:
             self._screen.notice(f"Not sent: {size:,} bytes; the agent takes {limit:,} at most.")
         elif is_stop(text):  # passes everything that waits
+            discarded = len(self._typed) if is_stop_all(text) else 0
+            if discarded:
+                self._sending.cancel()
+                self._typed.clear()
             self._urgent.append(text)
-            self._nursery.start_soon(self._send_urgent, text)
+            self._nursery.start_soon(self._send_urgent, text, discarded)
         elif len(self._typed) >= MAX_UNSENT:
             self._screen.notice(f"Not sent: {MAX_UNSENT} messages are waiting to be sent already.")
         else:
@@ -277,16 +260,25 @@ class InteractiveChat:
         """Send the queued texts in order. `send` waits while too many are not accepted yet."""
         while True:
             while self._typed:
-                text, media = self._typed[0]
-                self._last_sent = await self._conversation.send(text, media=media)
-                self._typed.popleft()
+                with trio.CancelScope() as self._sending:
+                    text, media = self._typed[0]
+                    self._last_sent = await self._conversation.send(text, media=media)
+                    self._typed.popleft()
+                    if lane_of(text) == "main":
+                        self._unanswered[self._last_sent] = None
                 self._update_status()
             self._typed_news = trio.Event()
             await self._typed_news.wait()
 
-    async def _send_urgent(self, text: str) -> None:
-        """Send a text beside the queue."""
-        self._last_sent = await self._conversation.send(text)
+    async def _send_urgent(self, text: str, discarded: int) -> None:
+        """Send a text before everything that waits; `/stop all` in its place. discarded: typed messages that are gone already."""
+        if is_stop_all(text):
+            discarded += await self._conversation.discard()
+        if discarded:
+            self._screen.notice(
+                f"Discarded: {plural(discarded, 'message')} that {'was' if discarded == 1 else 'were'} not sent yet."
+            )
+        self._last_sent = await self._conversation.send(text, is_urgent=True)
         self._urgent.remove(text)
         self._update_status()
 
@@ -306,7 +298,7 @@ class InteractiveChat:
         """Leave, after the work of this conversation has been stopped if that is wanted."""
         self._leave = leave
         if leave is Leave.STOP:
-            self._queue("/stop")
+            self._queue(STOP_ALL if len(self._unanswered) > 1 else "/stop")
             self._nursery.start_soon(self._leave_when_stopped)
         else:
             self._left.set()
@@ -372,6 +364,7 @@ class InteractiveChat:
             case Typing(active=active):
                 if not active:
                     self._show_draft("", "")
+                    self._nursery.start_soon(self._forget_answered)
                 begins = active and not now.thinking
                 self._update_status(
                     attrs.evolve(self._status, thinking=active, answered=now.answered and active and not begins)
@@ -384,7 +377,8 @@ class InteractiveChat:
                 self._show_approval(event)
             case MessageAccepted():
                 self._update_status()
-            case MessageRejected(code=code, message=message):
+            case MessageRejected(id, code, message):
+                self._unanswered.pop(id, None)
                 self._screen.notice(f"Not taken: {describe_rejection(code, message)}")
                 self._update_status()
             case Online(agent=agent):
@@ -399,6 +393,30 @@ class InteractiveChat:
                     attrs.evolve(now, online=False, lost=lost, thinking=False, writing=False, answered=False, tasks=())
                 )
 
+    def _note_answer(self, id: object) -> None:
+        """Take note of a reply to the message with this id. Messages are answered in their order, if they are answered at all."""
+        if id in self._unanswered:
+            for earlier in list(self._unanswered):
+                del self._unanswered[earlier]
+                if earlier == id:
+                    break
+        elif self._unanswered:
+            self._nursery.start_soon(self._forget_answered)
+
+    async def _forget_answered(self) -> None:
+        """Expect no more answers if nothing waits any more: a message may end in silence, or be discarded."""
+        if self._is_asking or not self._unanswered:
+            return
+        self._is_asking = True
+        await trio.sleep(ENDED_SECONDS)
+        last = next(reversed(self._unanswered), None)
+        with suppress(ClientError):
+            work = await self._conversation.call("conversation", timeout=REFRESH_SECONDS)
+            if isinstance(work, Mapping) and not work.get("waiting") and last in self._unanswered:
+                self._note_answer(last)
+                self._update_status()
+        self._is_asking = False
+
     def _greet(self, agent: str) -> None:
         """Show the connection; the first time with the agent, its model, something to try, and the way out.
 
@@ -406,13 +424,7 @@ class InteractiveChat:
         """
         self._agent = agent
         if not self._status.lost:
-            model = f" ({self._config.model})" if self._config.model else ""
-            example = TRY_STAND_IN if self._config.model.startswith("offline/") else TRY
-            manner = f", {MANNERS[self._config.speech]}" if self._config.speech in MANNERS else ""
-            leaving = f"stops {agent}" if self._config.leave_rules().stops_agent else f"leaves, and {agent} goes on"
-            self._screen.notice(
-                f"Talking with {agent}{model}{manner}.\n{example}\n/help shows what there is, Ctrl-D {leaving}."
-            )
+            self._screen.notice(greeting(agent, self._config))
         self._update_status(attrs.evolve(self._status, online=True))
 
     def _note_task(self, state: TaskProgress) -> None:
@@ -463,6 +475,7 @@ class InteractiveChat:
         drawn = trio.Event()
         self._show_question(reply)
         self._drafting = False  # the reply takes the draft's place
+        self._note_answer(reply.metadata.get("inReplyTo"))
         self._update_status(attrs.evolve(self._status, answered=self._status.thinking, writing=False))
         self._screen.reply(self._agent, reply.text_with_names, partial(self._post, drawn.set))
         if usage := format_usage(reply.metadata.get("usage")):
@@ -473,7 +486,7 @@ class InteractiveChat:
 
     def _update_status(self, status: ChatStatus | None = None) -> None:
         """Show this status, or the present one, with the number of unsent messages as it is now."""
-        status = attrs.evolve(status or self._status, unsent=self._unsent_count)
+        status = attrs.evolve(status or self._status, unsent=self._unsent_count, waiting=len(self._unanswered))
         if status != self._status:
             self._status = status
             self._screen.status(status)

@@ -27,6 +27,8 @@ class Leave(Enum):
     STOP = "the work of this conversation is stopped first, then as LEAVE"
 
 
+NOTHING_RUNS: Final = "Nothing is running any more"
+"""Beginning of the hint that takes the place of the question when the work has ended."""
 STAY: Final = "stay"
 """Text of the key that ends the question."""
 _INDENT: Final = 10
@@ -65,9 +67,10 @@ class LeaveQuestion:
 def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | None:
     """Return the question to ask before leaving, None while nothing runs or nobody knows.
 
-    An agent that has replied often thinks on for a moment; nobody waits for that.
+    An agent that has replied often thinks on for a moment; nobody waits for that. But while other messages wait, their answers are to
+    come.
     """
-    awaited = status.thinking and not status.answered
+    awaited = bool(status.waiting or (status.thinking and not status.answered))
     if not status.online or not (awaited or status.tasks):
         return None
     parts = []
@@ -76,8 +79,9 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
         name = f"task {task.number}" if task.number else "a task"
         parts.append(f"{name} ({task.description})" + (f" and {len(others)} more" if others else ""))
     if awaited:
-        parts.append("the answer to your message")
-    several = len(status.tasks) + awaited > 1
+        more = status.waiting > 1
+        parts.append(f"the answers to {status.waiting} messages" if more else "the answer to your message")
+    several = len(status.tasks) + max(status.waiting, awaited) > 1
     them, they_go = ("them", "they go") if several else ("it", "it goes")
     running = f"Still running: {', and '.join(parts)}."
     if not rules.stops_agent:
@@ -95,7 +99,7 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
         running,
         {
             "l": (f"leave {them} running in the background", Leave.KEEP),
-            "s": (f"stop {them}, and the agent", Leave.STOP),
-            "q": (f"stop the agent, as Ctrl-D does; {outcome}", Leave.LEAVE),
+            "s": (f"give {them} up, and stop the agent", Leave.STOP),
+            "q": (f"only stop the agent, as Ctrl-D does; {outcome}", Leave.LEAVE),
         },
     )

@@ -33,6 +33,9 @@ Ctrl-D, /exit      leave"""
 LEAVING_HINT: Final = "Ctrl-D or /exit leaves"
 """Shown for a Ctrl-C that has nothing to clear or stop: it never leaves the chat, because it is often pressed once too often."""
 
+STOP_ALL: Final = "/stop all"
+"""Command that ends the work and discards what waits."""
+
 _LEAVING: Final = ("/exit", "/quit")
 """Texts that end the chat."""
 
@@ -96,7 +99,12 @@ def is_leave(text: str) -> bool:
 
 def is_stop(text: str) -> bool:
     """Return True if the text must be sent before everything that still waits."""
-    return text.strip().lower() == "/stop"
+    return text.lower().split() in (["/stop"], STOP_ALL.split())
+
+
+def is_stop_all(text: str) -> bool:
+    """Return True if the text also discards everything that still waits."""
+    return text.lower().split() == STOP_ALL.split()
 
 
 def _ends_in_backslash(text: str) -> bool:

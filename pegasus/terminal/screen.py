@@ -42,7 +42,7 @@ from pegasus.host import silence_stream
 from pegasus.terminal.attachments import AttachmentProblem, describe_attachment, read_attachments
 from pegasus.terminal.completion import Suggestions
 from pegasus.terminal.history import HistoryFile
-from pegasus.terminal.leaving import Leave, LeaveQuestion, LeaveRules, leave_question
+from pegasus.terminal.leaving import NOTHING_RUNS, Leave, LeaveQuestion, LeaveRules, leave_question
 from pegasus.terminal.line_chat import frame_bytes
 from pegasus.terminal.live_region import LiveRegion
 from pegasus.terminal.markdown import ReplyLayout
@@ -361,7 +361,9 @@ class Screen:
         if self._question is not None:  # it names what is running now
             self._question = leave_question(status, self._leave_rules())
             if self._question is None:
-                self._show_hint(f"Nothing is running any more; {LEAVING_HINT}")
+                self._show_hint(f"{NOTHING_RUNS}; {LEAVING_HINT}")
+        elif self._hint.startswith(NOTHING_RUNS) and (status.is_busy or status.waiting):
+            self._show_hint("")
         self._app.invalidate()
         if status.is_busy and not self._ticking:
             self._tick()

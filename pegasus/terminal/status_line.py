@@ -63,6 +63,8 @@ class ChatStatus:
     """The agent works on a message of this conversation."""
     answered: bool = False
     """There was a reply since the agent began to think."""
+    waiting: int = 0
+    """Messages of this chat that the agent has not answered yet, the one in work included."""
     unsent: int = 0
     """Messages that were typed and are not accepted yet."""
     writing: bool = False

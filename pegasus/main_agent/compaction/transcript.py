@@ -20,7 +20,7 @@ import attrs
 from pegasus.conversation import Entry, parse_metadata_line
 from pegasus.formatting import format_time
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, is_memory_index, is_opening
-from pegasus.main_agent.queue_items import TASK_NOTIFY
+from pegasus.main_agent.queue_items import DISCARDED, TASK_NOTIFY
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.outside import Outside, fenced, parse_fence
@@ -114,7 +114,10 @@ def _user_event(entry: Entry, address: Address) -> TranscriptEvent:
     """Return the event of a queue item: a person's message, a task's notification, or a note of the program."""
     body = entry.content.partition("\n")[2]
     kind, user = entry.metadata.get("type"), entry.metadata.get("userId")
-    if address == NOWHERE or kind == UNDELIVERED_REPLY:  # without an address: a message that could not be taken up
+    if address == NOWHERE or kind in (
+        UNDELIVERED_REPLY,
+        DISCARDED,
+    ):  # without an address: a message that could not be taken up
         return TranscriptEvent("other", entry.ts, body or entry.content, label="note")
     if kind == TASK_NOTIFY:
         heading, _, text = body.partition("\n")

@@ -314,6 +314,43 @@ async def test_a_message_that_was_overloaded_is_sent_again(monkeypatch):
         assert (await until(conversation, MessageAccepted))[-1] == MessageAccepted(id)
 
 
+async def test_an_urgent_message_goes_before_all_that_wait(monkeypatch):
+    monkeypatch.setattr(conversation_module, "MAX_UNACCEPTED", 3)
+    async with world() as gate, talking(gate) as conversation:
+        said = [await conversation.send(str(n)) for n in range(3)]
+        urgent = await conversation.send("/stop", is_urgent=True)
+        await until(conversation, Online)
+        for _ in range(4):
+            await until(conversation, MessageAccepted)
+        assert [message.id for message, _ in gate.journal.accepted] == [urgent, *said]
+
+
+async def test_an_urgent_message_does_not_wait_for_a_pause():
+    async with world() as gate, talking(gate) as conversation:
+        await until(conversation, Online)
+        gate.journal.verdict = Overloaded(9)
+        await conversation.send("hi")
+        await gate.journal.until(lambda: gate.journal.on_accept.is_set())
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        gate.journal.verdict = None
+        began = trio.current_time()
+        urgent = await conversation.send("/stop", is_urgent=True)
+        assert (await until(conversation, MessageAccepted))[-1] == MessageAccepted(urgent)
+        assert trio.current_time() - began < conversation_module.RETRY_DELAY / 2
+
+
+async def test_discarded_messages_are_not_sent():
+    async with world() as gate, talking(gate) as conversation:
+        for n in range(3):
+            await conversation.send(str(n))
+        assert await conversation.discard() == 3
+        assert conversation.unaccepted == 0
+        last = await conversation.send("after")
+        await until(conversation, Online)
+        assert (await until(conversation, MessageAccepted))[-1] == MessageAccepted(last)
+        assert [message.text for message, _ in gate.journal.accepted] == ["after"]
+
+
 async def test_a_wrong_token_ends_the_conversation():
     async with world() as gate, talking(gate, where=Endpoint(gate.url, "wrong")) as conversation:
         event = await anext(conversation)

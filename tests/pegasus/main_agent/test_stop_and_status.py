@@ -8,8 +8,9 @@ import trio
 from pegasus.main_agent import TaskDelegation, Withdraw
 from pegasus.messages import Address, ChannelInfo
 from pegasus.settings import AgentSettings, Settings
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
-from pegasus.testing.world import CLI, FakeChannel, open_world
+from pegasus.testing.world import CLI, FakeChannel, kill, open_world
 
 from .voices import add_sleepy, delegate, spawn
 
@@ -180,3 +181,102 @@ async def test_the_metadata_line_names_the_writer_once_several_people_share_a_ch
         "[channel: slack | id: #dev | user: anna]",
         "[channel: slack | id: #other]",
     ]
+
+
+# ------------------------------------------------------------------ /stop all
+
+
+def heard(model):
+    """The texts of people in the last request."""
+    return "\n".join(turn.text for turn in model.requests[-1].turns)
+
+
+async def test_stop_names_the_way_to_discard_what_waits(autojump_clock):
+    async with open_world(ScriptedModel([Hang(), Hang()])) as world:
+        await world.say("think")
+        await trio.sleep(1)
+        await world.say("one")
+        await world.say("/stop")
+        text = (await world.next_reply()).text
+        assert text.endswith("1 message is still waiting and will be taken up next; /stop all discards it.")
+
+
+async def test_what_waits_is_discarded_and_the_conversation_shows_it(autojump_clock):
+    model = ScriptedModel([Hang(), say("", reply("r", "hello again"))])
+    disk = MemoryDisk()
+    async with open_world(model, disk=disk) as world:
+        await world.say("think")
+        await trio.sleep(1)
+        for n in range(3):
+            await world.say(f"line {n}", message_id=f"line-{n}")
+        await world.say("/STOP  all")
+        text = (await world.next_reply()).text
+        assert "- thought: think" in text
+        assert text.endswith("\nDiscarded: 3 messages that waited.")
+        await world.idle()
+        assert len(model.requests) == 1
+        assert (await world.say("line 1", message_id="line-1")).duplicate
+        await world.say("hello")
+        assert (await world.next_reply()).text == "hello again"
+        await world.idle()
+    assert "[Messages discarded: 3]" in heard(model)
+    assert "line 0" not in heard(model)
+    async with open_world(ScriptedModel([]), disk=disk) as world:
+        await world.idle()
+        assert not world.channels["cli"].texts
+
+
+async def test_other_conversations_keep_what_waits(autojump_clock):
+    slack = FakeChannel("slack")
+    model = ScriptedModel([Hang(), say("", reply("r", "done"))])
+    async with open_world(model, channels=(FakeChannel("cli"), slack)) as world:
+        await world.say("think")
+        await trio.sleep(1)
+        await world.say("mine")
+        await world.say("theirs", ChannelInfo("slack", "#all", "bob"))
+        await world.say("/stop all")
+        text = (await world.next_reply()).text
+        assert "Discarded: 1 message that waited." in text
+        assert "1 message is still waiting and will be taken up next." in text
+        await world.idle()
+    assert "theirs" in heard(model)
+
+
+async def test_a_guest_discards_their_own_messages_only(autojump_clock):
+    slack = FakeChannel("slack")
+    bob, ann = ChannelInfo("slack", "#all", "bob"), ChannelInfo("slack", "#all", "ann")
+    model = ScriptedModel([Hang(), *[say("", reply("r", "done"))] * 3])
+    async with open_world(model, channels=(FakeChannel("cli"), slack)) as world:
+        await world.say("think")
+        await trio.sleep(1)
+        await world.say("from bob", bob)
+        await world.say("from ann", ann)
+        await world.say("/stop all", bob)
+        text = (await slack.next_reply()).text
+        assert "Discarded: 1 message that waited." in text
+        assert "- thought" not in text
+        await world.say("/stop all")
+        await world.idle()
+    assert "from ann" in heard(model)
+    assert "from bob" not in heard(model)
+
+
+async def test_what_was_discarded_stays_so_when_the_agent_is_killed_before_it_answers(autojump_clock, tasks_never_end):
+    disk = MemoryDisk()
+    async with open_world(ScriptedModel([Hang()]), disk=disk) as world:
+        with trio.CancelScope() as scope:
+            await world.say("think")
+            await trio.sleep(1)
+            await world.say("line")
+            await world.say("/stop all")
+            await trio.sleep(0.5)
+            await kill(world)
+            scope.cancel()
+    model = ScriptedModel([say("", reply("r", "about think"))])
+    async with open_world(model, disk=disk) as world:
+        await world.idle()
+        texts = world.channels["cli"].texts
+        assert "Discarded: 1 message that waited." in texts[
+            -1
+        ] or "The messages that waited are discarded." in "\n".join(texts)
+    assert all("line" not in turn.text for request in model.requests for turn in request.turns)

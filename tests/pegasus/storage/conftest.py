@@ -9,8 +9,9 @@ import pytest
 
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.messages import ChannelInfo, InboundMessage
+from pegasus.storage.inbox_messages import Accept
 from pegasus.storage.journal import run_journal as journal_actor
-from pegasus.storage.messages import Accept, Commit, Post
+from pegasus.storage.messages import Commit, Post
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.wire import Line, scan_lines
 

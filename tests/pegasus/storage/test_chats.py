@@ -6,21 +6,18 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from pegasus.storage.inbox_messages import Done, NextChat, NextItem, Waiting
 from pegasus.storage.messages import (
     Archive,
     ArchiveName,
     Commit,
-    Done,
     Lease,
     LeaseLost,
-    NextChat,
-    NextItem,
     Post,
     ReadFile,
     ReplaceFile,
     StorageError,
     TakeLease,
-    Waiting,
 )
 
 from .conftest import CLI, NOW, WEB

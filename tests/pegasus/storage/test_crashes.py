@@ -15,22 +15,16 @@ from trio.testing import MockClock
 from actors import ActorError, GaveUp
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage import inbox, record_log
+from pegasus.storage.inbox_messages import Accepted, Done, Newer, NextItem, Overloaded, Take, Waiting
 from pegasus.storage.messages import (
-    Accepted,
     Acknowledge,
     Archive,
-    Done,
     LastSeq,
-    Newer,
-    NextItem,
-    Overloaded,
     Posted,
     ReadFile,
     ReplaceFile,
     StorageError,
-    Take,
     Unacknowledged,
-    Waiting,
 )
 from pegasus.testing.memory_disk import MemoryDisk
 

@@ -10,7 +10,7 @@ import pytest
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog, message_in
-from pegasus.storage.messages import Accepted, Overloaded
+from pegasus.storage.inbox_messages import Accepted, Discard, Overloaded
 from pegasus.wire import Line
 
 from .conftest import AT, LogFile
@@ -437,3 +437,65 @@ def test_a_mostly_done_inbox_is_small():
         file.log.done(n + 1)
     file.compact()
     assert len(file.data) < 5_000 * 25
+
+
+# ------------------------------------------------------------------ discarding
+
+
+def discard(file, before, *, id="report", channel=("web", "c1"), owner=True):
+    report = InboundMessage("gone", ChannelInfo(*channel), id, metadata={"type": "discarded"})
+    return file.log.discard(Discard(None, report, before, 1, 2, owner), AT)
+
+
+def test_discarded_messages_are_replaced_by_the_report_also_after_a_reload():
+    file = File()
+    for id in "abc":
+        file.accept(id)
+    file.accept("other", channel=("web", "c2"))
+    file.accept("/stop all", lane="control")
+    file.accept("later")
+    file.log.queue.hand_out(file.log.queue.due("main"))  # "a" is at work
+    assert discard(file, before=5) == 2
+    assert file.log.queue.count_waiting(lane="main") == 5, "nothing is dropped before it is on disk"
+    file.write()
+    for found in (file, file.reload()):
+        texts = found.texts()
+        assert sorted(texts) == ["a", "later", "other", "report"]
+        report = next(item for item in found.log.queue.of("main") if found.read(item) == "report")
+        assert message_in(found.part(report.span)).metadata == {"type": "discarded", "discarded": 2}
+        assert found.accept("b") == Accepted(2, duplicate=True)
+    file.compact()
+    assert sorted(file.reload().texts()) == ["a", "later", "other", "report"]
+
+
+def test_the_same_discard_again_drops_nothing_more():
+    file = File()
+    file.accept("a")
+    assert discard(file, before=2) == 1
+    file.write()
+    file.accept("b")
+    assert discard(file, before=9) is None
+    file.write()
+    assert sorted(file.reload().texts()) == ["b", "report"]
+
+
+def test_a_discard_that_finds_nothing_or_is_dropped_leaves_no_trace():
+    file = File()
+    assert discard(file, before=9) == 0
+    assert not file.log.staged
+    file.accept("a")
+    assert discard(file, before=9) == 1
+    file.log.drop_staged()
+    file.write()
+    assert file.texts() == ["a"]
+
+
+def test_somebody_else_than_an_owner_discards_their_own_messages_only():
+    file = File()
+    group = ("slack", "#all")
+    for id, user, priority in (("mine", "bob", 1), ("ann's", "ann", 1), ("owner's", "bob", 0), ("report's", "bob", 2)):
+        file.log.accept(InboundMessage("x", ChannelInfo(*group, user), id), "main", AT, priority)
+        file.write()
+    assert discard(file, before=9, channel=(*group, "bob"), owner=False) == 1
+    file.write()
+    assert sorted(file.reload().texts()) == ["ann's", "owner's", "report", "report's"]

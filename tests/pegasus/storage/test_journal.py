@@ -14,20 +14,16 @@ from trio.testing import wait_all_tasks_blocked
 from actors import ActorDied, ActorError
 from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, OutboundMessage
 from pegasus.storage import UNDELIVERED_REPLY, FileDisk
+from pegasus.storage.inbox_messages import Accept, Accepted, Done, NextItem, Overloaded, Waiting
 from pegasus.storage.messages import (
-    Accept,
-    Accepted,
     Acknowledge,
     Archive,
     ArchiveName,
     Commit,
     Connected,
     Disconnected,
-    Done,
     LastSeq,
-    NextItem,
     NextReplies,
-    Overloaded,
     Post,
     Posted,
     ReadFile,
@@ -36,7 +32,6 @@ from pegasus.storage.messages import (
     StorageError,
     Unacknowledged,
     Unroutable,
-    Waiting,
 )
 from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
 

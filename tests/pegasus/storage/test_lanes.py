@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog
+from pegasus.storage.inbox_messages import Overloaded
 from pegasus.storage.item_queue import AGEING, MAIN, OWNERS_IN_A_ROW
-from pegasus.storage.messages import Overloaded
 
 from .conftest import AT
 

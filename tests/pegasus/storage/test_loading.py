@@ -7,7 +7,8 @@ import errno
 import pytest
 
 from pegasus.messages import Address
-from pegasus.storage.messages import LastSeq, NextItem, StorageError, Unacknowledged, Waiting
+from pegasus.storage.inbox_messages import NextItem, Waiting
+from pegasus.storage.messages import LastSeq, StorageError, Unacknowledged
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.wire import encode_line
 

@@ -9,7 +9,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from pegasus.messages import Address, InboundMessage
-from pegasus.storage.messages import Accept, Done, Newer, NextItem, StorageError, Take, Waiting
+from pegasus.storage.inbox_messages import Accept, Done, Newer, NextItem, Take, Waiting
+from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Volume
 from pegasus.testing.memory_disk import MemoryDisk
 

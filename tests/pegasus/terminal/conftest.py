@@ -19,6 +19,7 @@ class FakeTalk:
 
     def __init__(self) -> None:
         self.sent: list[str] = []
+        self.urgent: list[str] = []
         self.media: list[tuple] = []
         self.unaccepted_texts: tuple[str, ...] = ()
         self.on_send = None
@@ -32,8 +33,10 @@ class FakeTalk:
     def unaccepted(self) -> int:
         return len(self.unaccepted_texts)
 
-    async def send(self, text: str, *, media=()) -> str:
+    async def send(self, text: str, *, media=(), is_urgent=False) -> str:
         self.sent.append(text)
+        if is_urgent:
+            self.urgent.append(text)
         self.media.append(tuple(media))
         self.unaccepted_texts += (text,)
         async with self._wanted:
@@ -41,6 +44,11 @@ class FakeTalk:
         if self.on_send is not None:
             self.on_send(text)
         return f"m-{len(self.sent)}"
+
+    async def discard(self):
+        await trio.lowlevel.checkpoint()
+        count, self.unaccepted_texts = len(self.unaccepted_texts), ()
+        return count
 
     def is_own(self, id):
         return id.startswith("m-")

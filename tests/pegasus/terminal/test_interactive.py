@@ -15,7 +15,8 @@ from pegasus.client import MessageRejected, Offline
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.terminal import interactive
 from pegasus.terminal.completion import Suggestions
-from pegasus.terminal.interactive import ChatConfig, InteractiveChat
+from pegasus.terminal.greeting import ChatConfig
+from pegasus.terminal.interactive import InteractiveChat
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone
 from pegasus.terminal.status_line import ChatStatus, Draft
@@ -369,10 +370,10 @@ async def test_stop_passes_what_waits_to_be_sent(rig):
     gate = trio.Event()
     send = rig.talk.send
 
-    async def slow(text, media=()):
-        if text != "/stop":
+    async def slow(text, media=(), is_urgent=False):
+        if not is_urgent:
             await gate.wait()
-        return await send(text)
+        return await send(text, is_urgent=is_urgent)
 
     rig.talk.send = slow
     rig.screen.type("one")
@@ -603,4 +604,70 @@ def test_what_the_screen_tells_after_the_end_is_nobodys(talk):
 
     rig = trio.run(life)
     rig.screen.type("too late")
+    rig.screen.left()
+
+
+# ------------------------------------------------------------------ messages that wait for their turn
+
+
+def waits(rig, count, **status):
+    return rig.screen.wait("status", ChatStatus(online=True, waiting=count, **status))
+
+
+async def test_messages_without_an_answer_are_counted(rig, talk):
+    accepting(talk)
+    for text in ("one", "two", "three", "/status"):
+        rig.screen.type(text)
+    await waits(rig, 3)
+    talk.thinking(True)
+    talk.reply("to two", inReplyTo="m-2")
+    await waits(rig, 1, thinking=True, answered=True)
+    talk.reply("to three", inReplyTo="m-3")
+    await waits(rig, 0, thinking=True, answered=True)
+
+
+async def test_a_message_that_ends_in_silence_is_not_waited_for(rig, talk, monkeypatch):
+    monkeypatch.setattr(interactive, "ENDED_SECONDS", 0.01)
+    accepting(talk)
+    talk.answers["conversation"] = {"tasks": [], "waiting": 1, "seq": 0}
+    rig.screen.type("one")
+    rig.screen.type("two")
+    await waits(rig, 2)
+    talk.thinking(True)
+    talk.thinking(False)
+    while "conversation" not in talk.called:  # noqa: ASYNC110 the call announces nothing
+        await trio.sleep(0.01)
+    assert rig.screen.of("status")[-1][0].waiting == 2
+    talk.answers["conversation"] = {"tasks": [], "waiting": 0, "seq": 0}
+    rig.screen.calls.clear()
+    talk.thinking(True)
+    talk.thinking(False)
+    await waits(rig, 0)
+
+
+async def test_stop_all_discards_what_was_typed_and_not_sent(talk, nursery):
+    rig = Rig(talk)
+    talk.online()
+    nursery.start_soon(rig.run)
+    await rig.screen.wait("status", ChatStatus(online=True))
+    send = talk.send
+
+    async def full(text, *, media=(), is_urgent=False):
+        if not is_urgent:
+            await trio.sleep_forever()
+        return await send(text, media=media, is_urgent=is_urgent)
+
+    talk.send = full
+    for n in range(3):
+        rig.screen.type(f"line {n}")
+    rig.screen.type("/stop")
+    await talk.wait_sent(1)
+    rig.screen.type("/Stop All")
+    await talk.wait_sent(2)
+    talk.send = send
+    rig.screen.type("after")
+    await talk.wait_sent(3)
+    assert talk.sent == ["/stop", "/Stop All", "after"]
+    assert talk.urgent == ["/stop", "/Stop All"]
+    assert any("Discarded: 4 messages that were not sent yet." in text for (text,) in rig.screen.of("notice"))
     rig.screen.left()

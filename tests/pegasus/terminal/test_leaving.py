@@ -26,6 +26,12 @@ def test_what_runs_is_named():
     assert lines(tasks=(DIG,), thinking=True)[0] == "Still running: task 1 (dig), and the answer to your message."
 
 
+def test_messages_that_wait_for_their_turn_are_work_too():
+    assert lines(thinking=True, answered=True, waiting=200)[0] == "Still running: the answers to 200 messages."
+    assert lines(waiting=1)[0] == "Still running: the answer to your message."
+    assert lines(LeaveRules(stops_agent=True), waiting=2)[1] == "  l       leave them running in the background"
+
+
 def test_a_chat_that_has_joined_leaves_or_stops_the_work():
     assert lines(tasks=(DIG,))[1:] == [
         "  l       leave it running; so does Ctrl-D",
@@ -37,8 +43,8 @@ def test_a_chat_that_has_joined_leaves_or_stops_the_work():
 def test_a_chat_that_stops_the_agent_says_what_becomes_of_the_work():
     assert lines(LeaveRules(stops_agent=True), tasks=(DIG, FETCH))[1:] == [
         "  l       leave them running in the background",
-        "  s       stop them, and the agent",
-        "  q       stop the agent, as Ctrl-D does; they go on at the next start, but the step under way is not repeated",
+        "  s       give them up, and stop the agent",
+        "  q       only stop the agent, as Ctrl-D does; they go on at the next start, but the step under way is not repeated",
         "  Esc     stay",
     ]
     assert "tasks then count as failed" in lines(LeaveRules(stops_agent=True, resumes=False), tasks=(DIG,))[3]
@@ -50,9 +56,10 @@ def test_the_question_is_wrapped_between_words():
         "Still running: task 1 (compare the three offers of the",
         "well-known printers).",
         "  l       leave it running in the background",
-        "  s       stop it, and the agent",
-        "  q       stop the agent, as Ctrl-D does; it goes on at the",
-        "          next start, but the step under way is not repeated",
+        "  s       give it up, and stop the agent",
+        "  q       only stop the agent, as Ctrl-D does; it goes on at",
+        "          the next start, but the step under way is not",
+        "          repeated",
         "  Esc     stay",
     ]
 

@@ -455,9 +455,9 @@ def test_a_chat_that_stops_the_agent_says_what_happens(rig, key, choice):
     rig.screen.status(BUSY)
     rig.type(CTRL_D)
     rig.glass.wait("leave it running in the background")
-    rig.glass.wait("stop it, and the agent")
-    rig.glass.wait("stop the agent, as Ctrl-D does; it goes on at the")
-    rig.glass.wait("next start, but the step under way is not repeated")
+    rig.glass.wait("give it up, and stop the agent")
+    rig.glass.wait("only stop the agent, as Ctrl-D does; it goes on")
+    rig.glass.wait("the next start, but the step under way is not")
     rig.type(key)
     rig.ended()
     assert rig.choices == [choice]
@@ -482,6 +482,24 @@ def test_a_question_about_work_that_has_ended_meanwhile_is_taken_back(rig):
     rig.glass.wait("Nothing is running any more; Ctrl-D or /exit leaves")
     rig.type(CTRL_D)
     rig.ended()
+
+
+def test_the_hint_that_nothing_runs_goes_when_something_runs_again(rig):
+    rig.screen.status(BUSY)
+    rig.type(CTRL_D)
+    rig.glass.wait("Still running")
+    rig.screen.status(ChatStatus(online=True))
+    rig.glass.wait("Nothing is running any more")
+    rig.screen.status(ChatStatus(online=True, thinking=True))
+    rig.glass.wait(lambda shown: "Nothing is running" not in shown and "thinking" in shown)
+
+
+def test_the_question_stays_between_the_answers_to_several_messages(rig):
+    rig.screen.status(ChatStatus(online=True, thinking=True, waiting=2))
+    rig.type(CTRL_D)
+    rig.glass.wait("Still running: the answers to 2 messages.")
+    rig.screen.status(ChatStatus(online=True, waiting=1))
+    rig.glass.wait("Still running: the answer to your message.")
 
 
 def test_help_is_asked_of_the_agent_and_shows_the_keys_too(rig):

@@ -1,0 +1,176 @@
+"""Messages of the journal actor about the inbox; `messages` has all others and explains the kinds that there are."""
+
+from __future__ import annotations
+
+import attrs
+
+from actors import Reply
+from pegasus.messages import Address, InboundMessage
+
+MAX_PRIORITY = 9
+"""The number of the lowest priority."""
+
+
+@attrs.frozen
+class Item:
+    """An accepted message, as it is handed out."""
+
+    n: int
+    """Number in the inbox. Numbers grow, over restarts too, and none is given twice."""
+    message: InboundMessage
+    attempt: int = 1
+    """1 when this process hands the item out for the first time, then 2, 3 …; 0 if it is only shown by `Newer`."""
+    priority: int = 0
+    """The priority that it was accepted with."""
+
+
+@attrs.frozen
+class Accepted:
+    """Answer to `Accept`: the message is on disk."""
+
+    n: int
+    """Number of the item."""
+    duplicate: bool
+    """The id was known, so nothing was added. That item may be done already."""
+
+
+@attrs.frozen
+class Overloaded:
+    """Answer to `Accept`: the message was not accepted, since too many are waiting."""
+
+    waiting: int
+    """Number of items that wait in the lane; of those of the sender, if these are too many."""
+    of_sender: bool = False
+    """The sender has as many items waiting as one sender may have."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Accept:
+    """Request: take responsibility for a message."""
+
+    reply: Reply[Accepted | Overloaded]
+    message: InboundMessage
+    lane: str = "main"
+    """The queue to put it in: "main", ordered by priority and age, or "control" for commands that pass that queue."""
+    priority: int = 0
+    """0 (most urgent) to 9. It is kept over restarts. Any other number fails the request with ValueError."""
+    owner: bool = False
+    """The item is an owner's: a message, or a report of work for an owner. Items with priority 0 are an owner's in any case."""
+    sender: str = ""
+    """The sender, as `ChannelInfo.sender` names them, if they are limited."""
+    most: int = 0
+    """Items of this sender that may wait in the lane; 0 = any number."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Discard:
+    """Request: drop the messages of people that wait in lane "main" for the conversation of `report`, and accept `report` instead.
+
+    Both are one record on disk. A message that was handed out is not dropped. One that is dropped counts as done: its id is
+    recognised when it comes again, and `ItemDone` is answered.
+
+    The answer is the number of messages; 0: none waited, and the report is not accepted. None: a report of this id was accepted
+    before, so the messages that waited then are dropped already.
+    """
+
+    reply: Reply[int | None]
+    report: InboundMessage
+    """The message that is accepted instead. Its metadata gets the number of dropped messages as `discarded`."""
+    before: int
+    """Only items with a smaller number are dropped."""
+    priority: int
+    """Only items of this priority and of more urgent ones are dropped."""
+    report_priority: int
+    """Priority of the report."""
+    owner: bool = False
+    """An owner asks. For anybody else only their own messages are dropped: those of the sender that the report's channel names."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class NextItem:
+    """Query: the item of a lane that is due. It is answered when there is one.
+
+    Due first is an item that was handed out and is not done, since whoever had it has crashed; `attempt` grows then.
+    After those, the order of the lane applies (see `inbox`). An item is handed out only when it is on disk.
+
+    There is one taker for each lane, or for each lane and address: a second query for the same fails the first with StorageError.
+    """
+
+    reply: Reply[Item]
+    lane: str = "main"
+    address: Address | None = None
+    """Only items of this address; None = of all."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class NextChat:
+    """Query: the address whose item is due first, of any lane, commands before others. It is answered when there is one.
+
+    Nothing is handed out. There is one asker: a second query fails the first with StorageError.
+    """
+
+    reply: Reply[Address]
+    except_for: frozenset[Address] = frozenset()
+    """Addresses that do not count, since somebody takes their items already."""
+    lanes: tuple[str, ...] = ("control", "main")
+    """The lanes to look at."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Newer:
+    """Query: the oldest item of lane "main" that waits, comes from `address`, and has a number above `after`.
+
+    The item stays in the queue; `Take` hands it out. Any number of these queries may wait.
+    """
+
+    reply: Reply[Item | None]
+    address: Address
+    after: int = 0
+    """Number above which items count."""
+    wait: bool = False
+    """Answer when there is such an item, instead of None when there is none."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Take:
+    """Query: hand out this item of lane "main" too, beside those that are handed out. Each of them needs its `Done`.
+
+    The answer is None if the item is done or does not exist. Taking it again gives it again, with attempt + 1.
+    """
+
+    reply: Reply[Item | None]
+    n: int
+
+
+@attrs.frozen(eq=False, repr=False)
+class ItemDone:
+    """Query: answered when the item of this number, of any lane, needs no more work; at once if it is done or does not exist.
+
+    The replies that it has led to are posted by then. Any number of these queries may wait.
+    """
+
+    reply: Reply[None]
+    n: int
+
+
+@attrs.frozen
+class Done:
+    """Note: the item needs no more work.
+
+    If a crash loses the note, the item is handed out again, and the session shows that its work is done.
+    """
+
+    n: int
+
+
+@attrs.frozen(eq=False, repr=False)
+class Waiting:
+    """Query: the number of items that are not done."""
+
+    reply: Reply[int]
+    address: Address | None = None
+    """Count only those of this address; None = all."""
+    lane: str | None = None
+    """Count only those of this lane; None = all."""
+    priority: int | None = None
+    """Count only those of this priority and of more urgent ones; None = all."""

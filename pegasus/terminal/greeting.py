@@ -1,0 +1,51 @@
+"""The values that a chat begins with, and the first lines that it shows: with whom one talks, something to try, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from pegasus.messages import ChannelInfo
+from pegasus.terminal.leaving import LeaveRules
+
+TRY: Final = "Try “what can you do?” or “remember that …”."
+"""Things to try first, in the greeting."""
+TRY_STAND_IN: Final = "Try “demo” or “remember that I like tea”."
+"""The same where the built-in stand-in answers by fixed rules."""
+MANNERS: Final = {"direct": "which answers directly", "monologue": "which speaks when it has something to say"}
+"""Ways of speaking, for the greeting."""
+
+
+@attrs.frozen
+class ChatConfig:
+    """Values of a chat that its caller knows: address, files, and facts about the daemon.
+
+    Example::
+
+        ChatConfig(ChannelInfo("cli", "main"), home.history, max_frame_bytes=1 << 20, model="anthropic/claude")
+    """
+
+    channel: ChannelInfo
+    """Address of the conversation."""
+    history: Path
+    """File of the typed messages."""
+    max_frame_bytes: int
+    """Size above which the gateway refuses a message."""
+    model: str = ""
+    """Model of the agent, for the greeting; "" = not known."""
+    speech: str = ""
+    """Way in which the model speaks, a key of MANNERS, for the greeting; "" = not known."""
+    leave_rules: Callable[[], LeaveRules] = LeaveRules
+    """Returns what leaving does at this moment. Called from any thread; must not wait."""
+
+
+def greeting(agent: str, config: ChatConfig) -> str:
+    """Return the first lines of a chat. agent: the name from the gateway's welcome."""
+    model = f" ({config.model})" if config.model else ""
+    example = TRY_STAND_IN if config.model.startswith("offline/") else TRY
+    manner = f", {MANNERS[config.speech]}" if config.speech in MANNERS else ""
+    leaving = f"stops {agent}" if config.leave_rules().stops_agent else f"leaves, and {agent} goes on"
+    return f"Talking with {agent}{model}{manner}.\n{example}\n/help shows what there is, Ctrl-D {leaving}."
