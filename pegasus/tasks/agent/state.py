@@ -20,7 +20,7 @@ from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.task import take_recorded
+from pegasus.tasks.run.task import apply_recorded
 
 
 class AgentState:
@@ -93,7 +93,7 @@ class AgentState:
 
     async def apply(self, recorded: Sequence[tuple[TaskEntry, TaskFSM, Sequence[Event]]]) -> None:
         """Apply events that are on disk to tasks that have no actor. They are published together."""
-        applied = [(entry, fsm, *take_recorded(self.deps, fsm, events)) for entry, fsm, events in recorded]
+        applied = [(entry, fsm, *apply_recorded(self.deps, fsm, events)) for entry, fsm, events in recorded]
         if published := tuple(event for _, _, events, _ in applied for event in events):
             await self.deps.bus.tell(Emit(published))
         for entry, fsm, _, notifications in applied:

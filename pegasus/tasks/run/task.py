@@ -112,22 +112,10 @@ async def task_actor(
         nursery.cancel_scope.cancel()
 
 
-async def apply_recorded(deps: TaskDeps, fsm: TaskFSM, events: Sequence[Event]) -> tuple[Notification, ...]:
-    """Apply events that are on disk to their task, publish them, and return the notifications that they make.
-
-    Cancelled: the task is changed without the events being published. Its log has them, and observers are not promised to see every
-    one.
-    """
-    published, notifications = take_recorded(deps, fsm, events)
-    if published:
-        await deps.bus.tell(Emit(published))
-    return notifications
-
-
-def take_recorded(
+def apply_recorded(
     deps: TaskDeps, fsm: TaskFSM, events: Sequence[Event]
 ) -> tuple[tuple[Event, ...], tuple[Notification, ...]]:
-    """Apply events that are on disk to their task, and return what is to be published, and the notifications that they make.
+    """Apply events that are on disk to their task. Returns the events to publish, and the notifications that they make.
 
     Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
     An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
@@ -411,7 +399,10 @@ class _TaskRun:
     # ------------------------------------------------------------------ events
 
     async def _record(self, happened: Sequence[TaskEventData]) -> tuple[Notification, ...]:
-        """Write what has happened as events, then apply and publish them. Returns the notifications that they make."""
+        """Write what has happened as events, then apply and publish them. Returns the notifications that they make.
+
+        Cancelled: the events are in the log or not, and if they are, perhaps not published: observers are not promised to see all.
+        """
         if not happened:
             return ()
         events = self._events_of(happened)
@@ -420,8 +411,10 @@ class _TaskRun:
             await self._commands.end_all()
         await self._archive.record(events)
         self._is_end_being_written = False
-        notifications = await apply_recorded(self._deps, self._fsm, events)
+        published, notifications = apply_recorded(self._deps, self._fsm, events)
         self._cause = events[-1]
+        if published:
+            await self._deps.bus.tell(Emit(published))
         return notifications
 
     def _events_of(self, happened: Sequence[TaskEventData]) -> list[Event]:
