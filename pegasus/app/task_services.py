@@ -17,11 +17,10 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.app.environment import APPROVALS, BUS, SANDBOX_KEYS, SWITCHBOARD, Environment
+from pegasus.app.environment import APPROVALS, BUS, SANDBOX_KEYS, SWITCHBOARD, SharedServices
 from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
 from pegasus.events import BusMessage, EventMaker
 from pegasus.main_agent import TaskDelegation, task_progress
-from pegasus.memory import Memory
 from pegasus.messages import TaskProgress
 from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
 from pegasus.settings import Settings
@@ -33,12 +32,11 @@ from pegasus.tasks import (
     TaskDeps,
     TaskLimits,
     TaskState,
-    TaskTypes,
     TaskView,
     Thinker,
     task_tools,
 )
-from pegasus.tools import Gate, ToolContext, ToolExecutor, base_context, save_attachment_tool
+from pegasus.tools import ToolContext, ToolExecutor, base_context, save_attachment_tool
 
 ANSWER_TIMEOUT: Final = 5.0
 """Seconds that the task system may take to list its tasks."""
@@ -46,16 +44,12 @@ COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
 
 
-def task_deps(
-    environment: Environment,
-    journal: Ref[JournalMessage],
-    memory: Memory,
-    types: TaskTypes,
-    task_agent: Ref[AgentMessage],
-    gate: Gate,
-    find: Callable[[str], Ref[Any]],
-) -> TaskDeps:
-    """Return what the task system works with. Its tools are those of the environment and those about tasks themselves."""
+def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDeps:
+    """Return what the task system works with. Its tools are those of the environment and those about tasks themselves.
+
+    find: returns the address of an actor by its path in the tree; it need not run yet.
+    """
+    environment, journal, task_agent = shared.environment, shared.journal, shared.task_agent
     in_force = environment.in_force
     approvals: Ref[ApprovalMessage] = find(APPROVALS)
     signs = TaskSigns(find(SWITCHBOARD), environment.clock)
@@ -72,9 +66,10 @@ def task_deps(
             return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
         return frozenset()
 
-    def make_toolbox(_: Settings) -> ToolExecutor:
-        kept = (save_attachment_tool(journal), *speak_tools(environment))
-        return tool_executor(environment, gate, (*environment.make_tools(memory), *task_tools(task_agent), *kept))
+    def make_toolbox(settings: Settings) -> ToolExecutor:
+        kept = (save_attachment_tool(journal), *speak_tools(environment, settings))
+        tools = (*environment.make_tools(shared.memory), *task_tools(task_agent), *kept)
+        return tool_executor(environment, settings, shared.gate, tools)
 
     def make_context(settings: Settings) -> ToolContext:
         window = environment.models.context_window("subagent")
@@ -90,7 +85,7 @@ def task_deps(
         bus=bus,
         events=EventMaker(environment.clock, environment.random),
         clock=environment.clock,
-        types=types,
+        types=shared.types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),
         reflector=Reflector(environment.persona),
         toolbox=in_force.follow(make_toolbox, "tools.", *SANDBOX_KEYS, *SPEECH_KEYS),
@@ -101,7 +96,7 @@ def task_deps(
         owners=environment.owners,
         make_fence=environment.make_fence,
         traits=environment.models.traits,
-        memory=memory,
+        memory=shared.memory,
         limits=in_force.follow(_task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
         observe=observe,
         awaited=awaited,

@@ -14,7 +14,7 @@ from typing import Final
 from actors import Ref
 from pegasus.app.environment import SANDBOX_KEYS, Environment
 from pegasus.policy import ApprovalMessage, Confinement, Decision, Policy, parse_rules
-from pegasus.settings import PolicySettings
+from pegasus.settings import PolicySettings, Settings
 from pegasus.tools import Gate, PolicyGate, Tool, ToolExecutor, base_context, speak_tool
 
 SPEECH_KEYS: Final = ("models.speech", "models.voice")
@@ -22,14 +22,17 @@ SPEECH_KEYS: Final = ("models.speech", "models.voice")
 
 
 def tool_executor(
-    environment: Environment, gate: Gate, tools: Iterable[Tool], allows: Callable[[str], bool] = lambda name: True
+    environment: Environment,
+    settings: Settings,
+    gate: Gate,
+    tools: Iterable[Tool],
+    allows: Callable[[str], bool] = lambda name: True,
 ) -> ToolExecutor:
     """Return the executor of these tools and of those of MCP servers that are allowed. It removes all secrets from their results."""
-    settings = environment.settings.tools
     return ToolExecutor(
         tools,
-        timeout=settings.timeout,
-        timeouts=settings.timeouts,
+        timeout=settings.tools.timeout,
+        timeouts=settings.tools.timeouts,
         secrets=environment.secrets,
         source=environment.mcp,
         allows=allows,
@@ -52,10 +55,9 @@ def _policy_of(settings: PolicySettings) -> Policy:
     return Policy(parse_rules(settings.rules), Decision(settings.default), Decision(settings.after_untrusted))
 
 
-def speak_tools(environment: Environment) -> tuple[Tool, ...]:
+def speak_tools(environment: Environment, settings: Settings) -> tuple[Tool, ...]:
     """Return the tool that speaks, if the settings name a model for it."""
-    models, settings = environment.models, environment.settings
     if not settings.models.speech:
         return ()
     folder = base_context(environment.workspace, (), 0, environment.closed_paths)
-    return (speak_tool(partial(models.audio, "speech"), settings.models.voice, folder),)
+    return (speak_tool(partial(environment.models.audio, "speech"), settings.models.voice, folder),)

@@ -1,0 +1,236 @@
+"""The services of the Main Agent: its model, prompt and tools, compaction, and what each chat has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Final
+
+import attrs
+
+from pegasus.app.environment import (
+    SANDBOX_KEYS,
+    ConversationModels,
+    Environment,
+    SharedServices,
+)
+from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
+from pegasus.identity import SHARED_FILES, WORKSPACE_FILES, ChannelNote, Evolution, MainPrompts
+from pegasus.main_agent import (
+    GLOBAL,
+    NO_CHAT,
+    SEND_FILE,
+    SPAWN_ALIAS,
+    AgentServices,
+    AgentToolset,
+    ChatPrompts,
+    Compactor,
+    Consolidator,
+    FileAccess,
+    OpenTask,
+    SessionArchives,
+    SkillInvoker,
+    TaskDelegation,
+    archive_prefix,
+    archive_tool,
+    delegation_tools,
+    files_of,
+    find_open_tasks,
+)
+from pegasus.media import AttachmentReader
+from pegasus.memory import Memory, read_or_nothing
+from pegasus.messages import Address, ChannelInfo, escape_field
+from pegasus.models import (
+    LanguageModel,
+    ModelClient,
+    ModelError,
+)
+from pegasus.settings import Settings
+from pegasus.skills import format_listing
+from pegasus.tasks import (
+    TaskTypes,
+    task_tools,
+)
+from pegasus.tools import (
+    Tool,
+    current_time,
+    memory_tools,
+    persona_tool,
+)
+
+LONGEST_NAME: Final = 64
+"""Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
+
+
+def main_agent_services(
+    shared: SharedServices, evolution: Evolution, cron: Tool, known: Sequence[Address]
+) -> AgentServices:
+    """Return the services of the Main Agent. cron: its tool for jobs. known: addresses that wrote before this start.
+
+    Its model is in the lane "conversation", which goes before tasks when a provider limits the rate: a person
+    waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
+    """
+    environment, task_agent = shared.environment, shared.task_agent
+    in_force, models = environment.in_force, environment.models
+    model, memory_index, compactor = _conversation_parts(shared, partial(find_open_tasks, task_agent), models)
+
+    def make_toolset(settings: Settings) -> AgentToolset:
+        own = (cron, persona_tool(evolution, environment.owners))
+        return _toolset(shared, settings, own, _channel_notes(settings, known))
+
+    services = AgentServices(
+        model=model,
+        toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS),
+        clock=environment.clock,
+        config=in_force.follow(lambda settings: settings.agent, "agent."),
+        memory_index=memory_index,
+        model_for=partial(models.client, lane="conversation"),
+        work=TaskDelegation(task_agent),
+        compactor=compactor,
+        consolidator=_consolidator(environment, shared.memory),
+        chat_prompts=ChatPrompts(environment.workspace, environment.files) if environment.has_chats else None,
+        traits=models.traits,
+        usage_of=models.usage.item_view if models.usage is not None else None,
+        warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.now.warning])), *SANDBOX_KEYS),
+        files=in_force.follow(
+            lambda settings: FileAccess.within(environment.workspace, settings, environment.closed_paths),
+            "tools.allowed_paths",
+            "media.max_bytes",
+        ),
+        reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
+        make_fence=environment.make_fence,
+    )
+
+    def for_chat(chat: Address) -> AgentServices:
+        open_tasks = partial(find_open_tasks, task_agent, chat)
+        model, memory_index, compactor = _conversation_parts(shared, open_tasks, models.for_chat(chat))
+        return attrs.evolve(services, model=model, memory_index=memory_index, compactor=compactor, for_chat=None)
+
+    return attrs.evolve(services, for_chat=for_chat)
+
+
+def _conversation_parts(
+    shared: SharedServices,
+    open_tasks: Callable[[], Awaitable[Sequence[OpenTask] | None]],
+    models: ConversationModels,
+) -> tuple[LanguageModel, Callable[[], Awaitable[str]], Compactor]:
+    """Return what each conversation has of its own: its model, the text of the memory index for it, and its compactor.
+
+    open_tasks: returns the tasks of that conversation that are not done.
+    """
+    model = models.client("default", "conversation")
+
+    async def memory_index() -> str:
+        window = 0
+        with suppress(ModelError, ValueError):  # the model call that follows reports it
+            if isinstance(model, ModelClient):
+                await model.prepare()  # the window decides how much of the index there is room for
+            window = models.context_window("default")
+        return await read_or_nothing(partial(shared.memory.index_message, window))
+
+    compactor = Compactor(
+        models.client("compact"),
+        models.context_window,
+        shared.environment.clock,
+        models.measure,
+        settings=shared.environment.session,
+        open_tasks=open_tasks,
+        memory_index=memory_index,
+    )
+    return model, memory_index, compactor
+
+
+def _consolidator(environment: Environment, memory: Memory) -> Consolidator | None:
+    """Return what makes notes of older messages; None where one session has all conversations, or there is no place for notes."""
+    models = environment.models
+    if environment.notes_disk is None or environment.settings.agent.scope != "chat":
+        return None
+    return Consolidator(
+        models.client("compact"),
+        models.context_window,
+        environment.clock,
+        environment.notes_disk,
+        memory,
+        environment.session,
+        environment.files,
+        environment.secrets,
+    )
+
+
+def _toolset(
+    shared: SharedServices, settings: Settings, own: Sequence[Tool], channels: Sequence[ChannelNote]
+) -> AgentToolset:
+    """Return the Main Agent's prompt, tools and skills. They stay the same until a setting changes, so that providers can cache them.
+
+    own: tools that tasks have not.
+
+    The setting `agent.tools` is a list of patterns; if it is empty all tools are offered. `spawn_subagent` has
+    an alias that models know from elsewhere: it is accepted, but the prompt does not list it.
+    """
+    environment, task_agent = shared.environment, shared.task_agent
+    invoker = SkillInvoker(environment.skills, task_agent, environment.models.client)
+
+    def archives_of(chat: ChannelInfo | None) -> SessionArchives:
+        scope = settings.agent.scope
+        if chat is None:
+            return environment.archives(NO_CHAT if scope == "chat" else GLOBAL)
+        return environment.archives(files_of(scope, chat.address))
+
+    found = (
+        *delegation_tools(task_agent, _descriptions(shared.types)),
+        invoker.tool(),
+        *memory_tools(shared.memory, partial(archive_prefix, settings.agent.scope)),
+        current_time(environment.clock),
+        *task_tools(task_agent),
+        *speak_tools(environment, settings),
+        archive_tool(archives_of),
+        *own,
+    )
+    # An empty list means all tools. Patterns are those of shells: `memory_*`.
+    wanted = settings.agent.tools
+
+    def is_wanted(name: str) -> bool:
+        return not wanted or any(fnmatchcase(name, pattern) for pattern in wanted)
+
+    offered = filter(lambda tool: is_wanted(tool.name), found)
+    executor = tool_executor(environment, settings, shared.gate, offered, is_wanted)
+    callable_skills = environment.skills.all()
+    prompts = MainPrompts(
+        environment.persona.now,
+        channels=tuple(channels),
+        subagents=_descriptions(shared.types),
+        skills=format_listing(callable_skills, environment.models.context_window("default")),
+        skill_names=tuple(skill.name for skill in callable_skills if skill.by_model),
+        files=environment.files,
+        file_names=SHARED_FILES if environment.has_chats else WORKSPACE_FILES,
+    )
+    aliases, sends_files = frozenset({SPAWN_ALIAS}), is_wanted(SEND_FILE.name)
+    return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)
+
+
+def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:
+    """Return the channels that the system prompt names: the configured ones, then those that wrote before this start.
+
+    They are sorted, because an order by time would give the next start another prompt and nothing of it would be cached. An id that is
+    no plain name is left out: strangers choose their ids, and one that is a sentence would read as ours. Programs that call
+    over the terminal's channel are not listed. Where each chat has a conversation of its own, no chat is told of the others.
+    """
+    configured = [ChannelNote("cli", "main")] if settings.channels["cli"].enabled else []
+    listed = () if settings.agent.scope == "chat" else known
+    plain = sorted(
+        (address.type, address.channel_id) for address in listed if address.type != "cli" and _is_plain(address)
+    )
+    return (*configured, *(ChannelNote(escape_field(kind), escape_field(channel_id)) for kind, channel_id in plain))
+
+
+def _is_plain(address: Address) -> bool:
+    """Return whether type and id of an address are single words of a reasonable length."""
+    names = (address.type, address.channel_id)
+    return all(len(name) <= LONGEST_NAME and len(name.split()) == 1 for name in names)
+
+
+def _descriptions(types: TaskTypes) -> dict[str, str]:
+    """Return name and description of each type, for the model that delegates."""
+    return {task_type.name: task_type.description for task_type in types.values()}
