@@ -54,9 +54,6 @@ MAIN_AGENTS = {"global": "main-agent/global", "chat": "main-agent/chats"}
 ADAPTER: Final = "adapter"
 """Name of a service's adapter below its supervisor, `channels/<type>`."""
 
-SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
-"""Prefixes of the keys that decide about the walls around commands."""
-
 
 class ConversationModels(Protocol):
     """The models of one conversation, or of all. `pegasus.models.ChatModels` and `ModelService` are the real ones."""

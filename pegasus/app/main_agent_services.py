@@ -11,7 +11,6 @@ from typing import Final
 import attrs
 
 from pegasus.app.environment import (
-    SANDBOX_KEYS,
     ConversationModels,
     Environment,
     SharedServices,
@@ -47,7 +46,7 @@ from pegasus.models import (
     ModelClient,
     ModelError,
 )
-from pegasus.settings import Settings
+from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.skills import format_listing
 from pegasus.tasks import (
     TaskTypes,

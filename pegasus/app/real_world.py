@@ -15,7 +15,7 @@ from random import Random
 import attrs
 import trio
 
-from pegasus.app.environment import SANDBOX_KEYS, Environment
+from pegasus.app.environment import Environment
 from pegasus.app.reload import Reloader
 from pegasus.events import RecentEvents
 from pegasus.host import Home, ensure_token, own_home, wall_clock
@@ -32,7 +32,7 @@ from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, PriceList, UsageTracker
 from pegasus.sandbox import Sandbox, probe_sandbox
-from pegasus.settings import InForce, Settings, SettingsInForce
+from pegasus.settings import SANDBOX_KEYS, InForce, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk
 from pegasus.tools import AddressGuard, Tool, guarded_dial, standard_tools
@@ -115,9 +115,9 @@ def make_environment(world: RealWorld, models: ModelService, reloader: Reloader)
     settings = in_force.now
 
     def make_tools(memory: Memory) -> Sequence[Tool]:
-        archives_of = partial(archive_prefix, in_force.now.agent.scope)
+        archive_prefix_of = partial(archive_prefix, in_force.now.agent.scope)
         return standard_tools(
-            in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archives_of=archives_of
+            in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archive_prefix_of=archive_prefix_of
         )
 
     return Environment(

@@ -17,13 +17,13 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.app.environment import APPROVALS, BUS, SANDBOX_KEYS, SWITCHBOARD, SharedServices
+from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD, SharedServices
 from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
 from pegasus.events import BusMessage, EventMaker
 from pegasus.main_agent import TaskDelegation, task_progress
 from pegasus.messages import TaskProgress
 from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
-from pegasus.settings import Settings
+from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import (
     AgentMessage,

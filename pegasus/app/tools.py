@@ -12,9 +12,9 @@ from functools import partial
 from typing import Final
 
 from actors import Ref
-from pegasus.app.environment import SANDBOX_KEYS, Environment
+from pegasus.app.environment import Environment
 from pegasus.policy import ApprovalMessage, Confinement, Decision, Policy, parse_rules
-from pegasus.settings import PolicySettings, Settings
+from pegasus.settings import SANDBOX_KEYS, PolicySettings, Settings
 from pegasus.tools import Gate, PolicyGate, Tool, ToolExecutor, base_context, speak_tool
 
 SPEECH_KEYS: Final = ("models.speech", "models.voice")

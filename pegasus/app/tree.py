@@ -238,7 +238,7 @@ def task_system_child(root: Supervisor, services: Services) -> Child[Any]:
     persister: Ref[Any] = root.ref("tasks/persister")
     listener: Ref[Notify] = root.ref(TASK_LISTENER)
     bus: Ref[BusMessage] = root.ref(BUS)
-    agent = partial(task_agent, deps=services.tasks, archive=TaskLogs(persister), listener=listener)
+    agent = partial(task_agent, deps=services.tasks, logs=TaskLogs(persister), listener=listener)
     children: list[Child[Any]] = [
         Child("persister", task_persister, services.journal, services.environment.clock, mailbox=TASK_MAILBOX),
         Child("bus", event_bus, mailbox=TASK_MAILBOX),

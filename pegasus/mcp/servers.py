@@ -19,18 +19,16 @@ import trio
 
 from actors import Backoff, Child, Intensity, Restart, supervisor
 from pegasus.conversation import new_fence
-from pegasus.formatting import cut_text
+from pegasus.formatting import CHARACTERS_PER_TOKEN, cut_text
 from pegasus.mcp.server import McpServer, ServerState, run_server
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, fenced
 from pegasus.sandbox import NO_SANDBOX, Sandbox
-from pegasus.settings import InForce, McpServerSettings, SettingsInForce
+from pegasus.settings import SANDBOX_KEYS, InForce, McpServerSettings, SettingsInForce
 from pegasus.tools import Effect, Reach, Tool, ToolContext, base_context, parameters
 from pegasus.wire import encode_json, to_wire
 
-SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
-"""Prefixes of the keys that decide about the walls around servers that are programs."""
 BACKOFF: Final = Backoff(first=1.0, limit=60.0, reset_after=300.0)
 """Pauses between two attempts to connect, in seconds."""
 INTENSITY: Final = Intensity(restarts=60, period=2_700.0)
@@ -206,7 +204,7 @@ class McpServers:
         window: the model's, in tokens; 0 = not known.
         """
         known = [entry for name, entry in self._tools.items() if allows(name)]
-        room = max(SHORTEST_ROOM, int(window * 4 * SHARE)) if window else DEFAULT_ROOM
+        room = max(SHORTEST_ROOM, int(window * CHARACTERS_PER_TOKEN * SHARE)) if window else DEFAULT_ROOM
         if len(known) <= MOST_SHOWN and sum(entry.size for entry in known) <= room:
             return tuple(entry.tool for entry in known)
         found = [self._tools[name] for name in self._found.get(caller, ()) if name in self._tools and allows(name)]

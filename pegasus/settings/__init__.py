@@ -18,7 +18,7 @@ from pegasus.settings.channel_sections import (
     TelegramSettings,
 )
 from pegasus.settings.edit import EditError, find_key, parse_key, parse_value, set_key, settings_text, unset_key
-from pegasus.settings.in_force import RESTART_KEYS, InForce, SettingsInForce, TakenUp
+from pegasus.settings.in_force import RESTART_KEYS, SANDBOX_KEYS, InForce, SettingsInForce, TakenUp
 from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, located, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
@@ -57,6 +57,7 @@ __all__ = [
     "MODEL_ROLES",
     "PROVIDER_TYPES",
     "RESTART_KEYS",
+    "SANDBOX_KEYS",
     "SERVICE_SECTIONS",
     "SERVICE_TYPES",
     "AgentSettings",

@@ -54,6 +54,8 @@ def _restart_keys(cls: type[attrs.AttrsInstance], path: str = "") -> Iterator[st
 
 RESTART_KEYS: Final = frozenset(_restart_keys(Settings))
 """Paths of the keys whose new values count from the next start on, as they are declared."""
+SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
+"""Prefixes of the keys that decide about the walls around commands and around servers that are programs."""
 
 
 @attrs.frozen

@@ -115,11 +115,11 @@ _MORE_OF_A_FILE: Final = (
 
 
 def memory_tools(
-    memory: Memory, archives_of: Callable[[ChannelInfo | None], str] = lambda chat: ""
+    memory: Memory, archive_prefix_of: Callable[[ChannelInfo | None], str] = lambda chat: ""
 ) -> tuple[Tool, ...]:
     """Return the six tools for this memory.
 
-    archives_of: returns the beginning of the names of the archives that a call for this chat may search, "" for those of the
+    archive_prefix_of: returns the beginning of the names of the archives that a call for this chat may search, "" for those of the
     conversation of all channels. A chat with a conversation of its own never finds what was said in another one.
 
     Patching and appending are not idempotent: a second run would find the text changed, or append
@@ -140,7 +140,7 @@ def memory_tools(
         return [_describe_file(file) for file in await memory.list()]
 
     async def search(arguments: Any, context: ToolContext) -> Labelled:
-        prefix = archives_of(context.origin)
+        prefix = archive_prefix_of(context.origin)
         found = await memory.search(arguments["query"], arguments.get("limit", 8), arguments.get("in", ""), prefix)
         paths = {hit.path for hit in found.hits if hit.place != "sessions"}
         labels = [await _labels_of_file(memory, path) for path in sorted(paths)]

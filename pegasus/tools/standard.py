@@ -40,11 +40,11 @@ def standard_tools(
     memory: Memory,
     clock: Callable[[], int],
     sandbox: InForce[Sandbox] = InForce(NO_SANDBOX),
-    archives_of: Callable[[ChannelInfo | None], str] = lambda chat: "",
+    archive_prefix_of: Callable[[ChannelInfo | None], str] = lambda chat: "",
 ) -> tuple[Tool, ...]:
     """Return the tools that tasks work with, except those of the task system itself.
 
-    clock: returns the wall clock in ms since the epoch. sandbox: the walls around commands. archives_of: as for `memory_tools`.
+    clock: returns the wall clock in ms since the epoch. sandbox: the walls around commands. archive_prefix_of: as for `memory_tools`.
     """
     guard = AddressGuard(settings.allowed_hosts, only=settings.web_hosts)
     return (
@@ -57,7 +57,7 @@ def standard_tools(
         web_search(settings.web_search, os.environ),
         *shell_tools(sandbox=sandbox),
         *background_tools(sandbox=sandbox),
-        *memory_tools(memory, archives_of),
+        *memory_tools(memory, archive_prefix_of),
     )
 
 

@@ -66,10 +66,10 @@ _log = get_logger("agent")
 _T = TypeVar("_T")
 
 
-async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs, listener: Ref[Notify]) -> None:
+async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, logs: TaskLogs, listener: Ref[Notify]) -> None:
     """Run the task system.
 
-    deps: everything that tasks work with. archive: the logs. listener: receives the notifications of all tasks, and is asked
+    deps: everything that tasks work with. logs: those of all tasks. listener: receives the notifications of all tasks, and is asked
     again until it has taken each one. The agent is up when recovery has registered the pending tasks; their events may be
     recorded later.
 
@@ -79,7 +79,7 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, archive: TaskLogs
     Example: `Child("agent", task_agent, deps, TaskLogs(persister), listener)`.
     """
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
-        state = AgentState(deps, archive, listener)
+        state = AgentState(deps, logs, listener)
         scheduler = TaskScheduler(state, pool, nursery, inbox.ref)
         agent = _Agent(state, scheduler, nursery)
         await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
@@ -192,31 +192,31 @@ class _Agent:
         registry = self._state.registry
         if date is None:
             return tuple(entry.view for entry in registry if entry.created.is_set())
-        stored = await self._state.archive.views(date)
+        stored = await self._state.logs.views(date)
         current = {entry.task_id: entry.view for entry in registry}
         return tuple(current.get(view.task_id, view) for view in stored)
 
     async def _pending(self) -> tuple[TaskView, ...]:
         """Return the tasks of the pending list. One whose log cannot be read is not in memory, and is left out."""
-        entries = [self._state.registry.get(pending.task_id) for pending in await self._state.archive.pending()]
+        entries = [self._state.registry.get(pending.task_id) for pending in await self._state.logs.pending()]
         return tuple(entry.view for entry in entries if entry is not None)
 
     async def _latest(self, count: int, since: float) -> tuple[TaskView, ...]:
         """Return the newest tasks that have changed since then, oldest first. Memory is checked again behind the logs."""
         registry = self._state.registry
-        stored = await self._state.archive.latest(count, {entry.task_id for entry in registry})
+        stored = await self._state.logs.latest(count, {entry.task_id for entry in registry})
         entries = {task_id: registry.get(task_id) for task_id in stored}
         views = [entry.view if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
         return tuple(view for view in views if view is not None and view.updated_at >= since)
 
     async def _context(self, name: str) -> TaskContext | None:
         """Return everything that a task knows, None if there is no such task. Raises TaskError as `_view` does."""
-        fsm = await self._state.archive.load(await self._state.resolve(name))
+        fsm = await self._state.logs.load(await self._state.resolve(name))
         return fsm.context if fsm is not None else None
 
     async def _events(self, name: str) -> tuple[Event, ...]:
         """Return the events in the log of a task. Raises TaskError as `_view` does, StorageError."""
-        return await self._state.archive.read_events(await self._state.resolve(name))
+        return await self._state.logs.read_events(await self._state.resolve(name))
 
     async def _wait(self, reply: Reply[TaskView], name: str) -> None:
         """Answer when the task is over.
@@ -265,7 +265,7 @@ class _Agent:
         """Return whether the task of this key is on disk and not in memory. `_submit` looks after a task in memory itself."""
         if not request.key or self._state.registry.get(task_id):
             return False
-        return await self._state.archive.load(task_id) is not None
+        return await self._state.logs.load(task_id) is not None
 
     def _check_type(self, request: Submit) -> None:
         """Raise TaskError for an unknown type, and for an override that names an unknown model.
@@ -319,7 +319,7 @@ class _Agent:
         async with entry.lock:
             if announce:
                 await self._state.deps.bus.tell(Emit((cause,)))
-            numbers = await self._state.archive.record((created,))
+            numbers = await self._state.logs.record((created,))
             entry.view = attrs.evolve(entry.view, number=numbers.get(task_id, 0))
         entry.created.set()
         self._state.deps.observe(entry.view)

@@ -50,8 +50,8 @@ class TaskNotifier:
     Example: `notifier.add(notification, is_last=view.is_over)`; `run` sends it.
     """
 
-    def __init__(self, archive: TaskLogs, listener: Ref[Notify], registry: TaskRegistry) -> None:
-        self._archive = archive
+    def __init__(self, logs: TaskLogs, listener: Ref[Notify], registry: TaskRegistry) -> None:
+        self._logs = logs
         self._listener = listener
         self._registry = registry
         self._queue: deque[_Waiting] = deque()
@@ -94,7 +94,7 @@ class TaskNotifier:
             return False
         finished = [waiting.notification.task_id for waiting in batch if waiting.is_last and self._is_over(waiting)]
         if finished:
-            await self._archive.forget(*finished)
+            await self._logs.forget(*finished)
         return True
 
     def _is_over(self, waiting: _Waiting) -> bool:

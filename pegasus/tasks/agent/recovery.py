@@ -159,12 +159,12 @@ async def recover_tasks(state: AgentState, scheduler: TaskScheduler, nursery: tr
     Returns when every pending task is in the registry and locked. Raises StorageError or ActorError if the pending list or the
     index cannot be read; the agent then crashes and is started again. Cancelled: what was not recorded is planned anew next time.
     """
-    pending = await state.archive.pending()
+    pending = await state.logs.pending()
     awaited = await state.deps.awaited() if pending else frozenset()
     for begin in range(0, len(pending), RECOVERED_TOGETHER):
         task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]
-        found = await state.archive.replays(task_ids)
-        numbers = await state.archive.numbers(task_ids)
+        found = await state.logs.replays(task_ids)
+        numbers = await state.logs.numbers(task_ids)
         tasks = [
             await _take_up(state, task_id, numbers.get(task_id, 0), each, awaited)
             for task_id, each in zip(task_ids, found, strict=True)
@@ -183,7 +183,7 @@ async def _take_up(
     plan = plan_recovery(found, deps.limits.now.recovery, partial(find_effect, deps.toolbox.now), deps.clock(), awaited)
     if plan.dropped:
         _log.warning("dropped a pending task", task=task_id, reason=plan.dropped)
-        await state.archive.forget(task_id)
+        await state.logs.forget(task_id)
     if found.task is None:
         return None
     view = task_view(found.task, number=number)
@@ -220,7 +220,7 @@ async def _carry_out(
                 state.notifier.add(notification, is_last=is_last)
         events = [event for task in tasks for event in task.events]
         if events:
-            await state.archive.record(events)
+            await state.logs.record(events)
         await state.apply([(task.entry, task.fsm, task.events) for task in tasks if task.events])
     going_on = [task.entry for task in tasks if task.goes_on]
     if going_on:

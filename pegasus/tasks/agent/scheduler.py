@@ -132,7 +132,7 @@ class TaskScheduler:
             fsm,
             self._type_of(fsm),
             self._state.deps,
-            self._state.archive,
+            self._state.logs,
             self._tool_slots,
             self._agent,
             start,
@@ -194,7 +194,7 @@ class TaskScheduler:
     async def _catch_up(self, entry: TaskEntry) -> None:
         """Take over the log of a task whose actor has crashed: it may have recorded events that it did not report."""
         try:
-            found = await self._state.archive.replay(entry.task_id)
+            found = await self._state.logs.replay(entry.task_id)
         except (StorageError, ActorError) as error:  # it stays pending, so the next start notifies its submitter
             _log.error("the log of a task cannot be read", task=entry.task_id, error=str(error))
             return

@@ -29,14 +29,14 @@ class AgentState:
     Example: `entry = await state.find(task_id)`.
     """
 
-    def __init__(self, deps: TaskDeps, archive: TaskLogs, listener: Ref[Notify]) -> None:
+    def __init__(self, deps: TaskDeps, logs: TaskLogs, listener: Ref[Notify]) -> None:
         self.deps = deps
         """Models, tools, bus, clock and limits."""
-        self.archive = archive
+        self.logs = logs
         """Logs of all tasks."""
         self.registry = TaskRegistry()
         """Tasks in memory."""
-        self.notifier = TaskNotifier(archive, listener, self.registry)
+        self.notifier = TaskNotifier(logs, listener, self.registry)
         """Queue of notifications for submitters."""
 
     async def resolve(self, name: str) -> str:
@@ -50,30 +50,34 @@ class AgentState:
         entry = next((entry for entry in self.registry if entry.view.number == number), None)
         if entry is not None:
             return entry.task_id
-        task_id, newest = await self.archive.find_numbered(number)
+        task_id, newest = await self.logs.find_numbered(number)
         if task_id is None:
             raise no_such_number(number, newest)
         return task_id
 
     async def load_view(self, task_id: str) -> TaskView | None:
         """Return the view of a task that is not in memory, None if there is none. Raises StorageError."""
-        fsm = await self.archive.load(task_id)
-        if fsm is None:
-            return None
-        return task_view(fsm, number=(await self.archive.numbers((task_id,))).get(task_id, 0))
+        loaded = await self._load(task_id)
+        return None if loaded is None else loaded[1]
 
     async def find(self, task_id: str) -> TaskEntry:
         """Return a task that is in memory or on disk. Raises TaskError if there is none, StorageError."""
         entry = self.registry.get(task_id)
         if entry is not None:
             return entry
-        fsm = await self.archive.load(task_id)
-        if fsm is None:
+        loaded = await self._load(task_id)
+        if loaded is None:
             raise TaskError(f"there is no task {task_id!r}")
-        number = (await self.archive.numbers((task_id,))).get(task_id, 0)
-        entry = TaskEntry(task_view(fsm, number=number), notified=fsm.context.notified)
+        fsm, view = loaded
+        entry = TaskEntry(view, notified=fsm.context.notified)
         entry.created.set()
         return self.registry.register(entry)
+
+    async def _load(self, task_id: str) -> tuple[TaskFSM, TaskView] | None:
+        fsm = await self.logs.load(task_id)
+        if fsm is None:
+            return None
+        return fsm, task_view(fsm, number=(await self.logs.numbers((task_id,))).get(task_id, 0))
 
     def make_event(self, entry: TaskEntry, data: TaskEventData, cause: Event | None = None) -> Event:
         """Return an event of a task with the agent as its source. It is neither recorded nor applied."""
@@ -84,11 +88,11 @@ class AgentState:
 
         Raises StorageError or ActorError if the log cannot be read; then nothing was recorded.
         """
-        fsm = entry.fsm or await self.archive.load(entry.task_id)
+        fsm = entry.fsm or await self.logs.load(entry.task_id)
         if fsm is None:
             raise TaskError(f"there is no log of task {entry.task_id}")
         entry.fsm = fsm
-        await self.archive.record((event,))
+        await self.logs.record((event,))
         await self.apply(((entry, fsm, (event,)),))
 
     async def apply(self, recorded: Sequence[tuple[TaskEntry, TaskFSM, Sequence[Event]]]) -> None:

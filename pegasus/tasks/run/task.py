@@ -88,7 +88,7 @@ async def task_actor(
     fsm: TaskFSM,
     task_type: TaskType,
     deps: TaskDeps,
-    archive: TaskLogs,
+    logs: TaskLogs,
     tool_slots: trio.CapacityLimiter,
     agent: Ref[TaskReport],
     start: Event,
@@ -104,7 +104,7 @@ async def task_actor(
     async with trio.open_nursery() as nursery:
         commands = BackgroundCommands(nursery)
         stages = Stages(fsm, task_type, deps, tool_slots, commands)
-        run = _TaskRun(fsm, deps, archive, agent, stages, commands, nursery, start)
+        run = _TaskRun(fsm, deps, logs, agent, stages, commands, nursery, start)
         commands.changed = partial(nursery.start_soon, run.report)
         nursery.start_soon(run.run, nursery.cancel_scope)
         async for message in inbox:
@@ -160,7 +160,7 @@ class _TaskRun:
 
     _fsm: TaskFSM
     _deps: TaskDeps
-    _archive: TaskLogs
+    _logs: TaskLogs
     _agent: Ref[TaskReport]
     """Receives the reports."""
     _stages: Stages
@@ -409,7 +409,7 @@ class _TaskRun:
         self._is_end_being_written = any(isinstance(data, _ENDS) for data in happened)
         if any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
-        await self._archive.record(events)
+        await self._logs.record(events)
         self._is_end_being_written = False
         published, notifications = apply_recorded(self._deps, self._fsm, events)
         self._cause = events[-1]
