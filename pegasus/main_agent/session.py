@@ -41,7 +41,7 @@ from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.main_agent.media_queue import MediaQueue
 from pegasus.main_agent.pending_notes import carried_over
 from pegasus.main_agent.session_files import GLOBAL, SessionFiles
-from pegasus.messages import Address, ChannelInfo, Json, Metadata, OutboundMessage
+from pegasus.messages import Address, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, join_outside
 from pegasus.storage import (
@@ -145,8 +145,8 @@ class Session:
         """Proof towards the journal that the session is ours."""
         self._make_fence = make_fence
         """Makes the id for the fences of a conversation."""
-        self._unwritten = b""
-        """Lines of facts that are in memory and not on disk, because a write was cancelled while the disk refused."""
+        self._unwritten: tuple[Entry, ...] = ()
+        """Facts that are in memory and not on disk yet. They stay here if a write is cancelled while the disk refuses."""
         self._writers: dict[Address, set[str]] = {}
         """Ids of the people who were seen in each conversation."""
         self._begin(entries)
@@ -194,11 +194,9 @@ class Session:
         closes = self.entries[0].metadata.get("closes") if self.entries else None
         return [*([closes] if type(closes) is int else []), *self._starts]
 
-    def is_shared(self, channel: ChannelInfo) -> bool:
-        """Return whether somebody else than the writer on this channel was seen in the same conversation."""
-        if channel.user_id is None:
-            return False
-        return not self._writers.get(channel.address.escaped, set()) <= {channel.user_id}
+    def is_shared(self, address: Address, user_id: str) -> bool:
+        """Return whether somebody else than this person was seen in a conversation."""
+        return not self._writers.get(address.escaped, set()) <= {user_id}
 
     # ------------------------------------------------------------------ writing
 
@@ -208,9 +206,9 @@ class Session:
         While the disk refuses, tries again. Cancelled meanwhile: the entries stay in memory, and the next write puts them on disk.
         """
         new = self._with_chat(entries)
-        self._unwritten += b"".join(map(encode, new))
         self._remember(new)
-        await self._write(b"", ())
+        self._unwritten += new
+        await self._write((), ())
 
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
         """Append entries and post replies as one durable step; return what became of each post.
@@ -218,24 +216,24 @@ class Session:
         While the disk refuses, tries again. Cancelled meanwhile: nothing of it has happened. Otherwise it is not interrupted.
         """
         entries = self._with_chat(entries)
-        results = await self._write(b"".join(map(encode, entries)), posts)
+        results = await self._write(entries, posts)
         for post, result in zip(posts, results, strict=True):
             if isinstance(result, OutboundMessage):
                 self.replies[post.key] = result
         self._remember(entries)
         return results
 
-    async def _write(self, new_lines: bytes, posts: tuple[Post, ...]) -> tuple[PostResult, ...]:
-        """Append the lines that are not written yet, then these, and post replies.
+    async def _write(self, entries: Sequence[Entry], posts: tuple[Post, ...]) -> tuple[PostResult, ...]:
+        """Append the facts that are not written yet, then these entries, and post replies.
 
         There is no checkpoint between the write and the return, so whatever the caller does next without one belongs to the same step.
         """
         path = self.files.path
 
         async def write() -> tuple[PostResult, ...]:
-            lines = self._unwritten + new_lines
+            lines = b"".join(map(encode, (*self._unwritten, *entries)))
             results = await self._journal.ask(Commit, ((path, lines),) if lines else (), posts, self._lease)
-            self._unwritten = b""
+            self._unwritten = ()
             return results
 
         return await until_written(write, path)
@@ -254,7 +252,7 @@ class Session:
             name = await self._journal.ask(ArchiveName, path, at, prefix)
             if self._unwritten or (self.entries and not name):
                 await self._journal.ask(ReplaceFile, path, b"".join(map(encode, self.entries)), self._lease)
-                self._unwritten = b""
+                self._unwritten = ()
                 name = await self._journal.ask(ArchiveName, path, at, prefix)
             entries = begin(name)
             carried = [carried_over(self.entries, first) for first in entries[:1]]
@@ -267,13 +265,13 @@ class Session:
 
         return await until_written(write, path)
 
-    def _with_chat(self, entries: Sequence[Entry], *, is_first: bool = False) -> Sequence[Entry]:
+    def _with_chat(self, entries: Sequence[Entry], *, is_first: bool = False) -> tuple[Entry, ...]:
         """Return the entries; the first one of a file names the chat that the session belongs to.
 
         is_first: they are the first ones, also if there are others now.
         """
         if not self.files.chat or not entries or (self.entries and not is_first):
-            return entries
+            return tuple(entries)
         first = attrs.evolve(entries[0], metadata={**entries[0].metadata, CHAT: self.files.chat})
         return (first, *entries[1:])
 

@@ -226,7 +226,9 @@ class ThinkLoop:
                 keep = partial(keep_media, self._journal, message.media, session.pictures, readings)
                 media = await until_written(keep, "media")
             text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
-            name_user = message.metadata.get(GROUP) is True or session.is_shared(message.channel)
+            address, user_id = message.channel.address, message.channel.user_id
+            in_group = message.metadata.get(GROUP) is True
+            name_user = user_id is not None and (in_group or session.is_shared(address, user_id))
             is_guest = not principal.is_owner
             entry = user_entry(
                 item, now, text, media, session.fence, skill=skill, name_user=name_user, is_guest=is_guest
