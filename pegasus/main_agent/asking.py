@@ -14,7 +14,6 @@ Usually one model call gives the answer. More are made, all before anything is w
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from functools import partial
 from typing import Final
 
@@ -47,6 +46,7 @@ from pegasus.models import (
     ModelError,
     ModelRequest,
     ModelResponse,
+    ModelTraits,
     PreparedModel,
     Usage,
     find_calls,
@@ -97,6 +97,8 @@ class _Thought:
     """Its name, `<provider>/<model>`."""
     max_replies: int
     """Replies that the item may still have."""
+    known: ModelTraits = attrs.field(factory=ModelTraits)
+    """Its traits when it was asked."""
     offered: frozenset[str] = frozenset()
     """Names of the tools that the last request has offered."""
     refused_tools: bool = False
@@ -139,7 +141,7 @@ class ModelAsker:
         first: ModelResponse | None = None
         notices: list[str] = []
         while True:
-            known = traits.get(thought.name)
+            thought.known = known = traits.get(thought.name)
             known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
             manner = manner_of(self._config.speech, known)
             if not manner.has_tools and not manner.is_direct:
@@ -161,7 +163,7 @@ class ModelAsker:
             if response.notice:
                 notices.append(response.notice)
             name = response.model or thought.name
-            manner = await self._judge(response, name, manner, thought.offered)
+            manner = await self._judge(response, name, manner, thought)
             if response.calls or response.stop_reason == "refusal" or not manner.is_watched:
                 answer = _plain(response, manner)
             elif first is None and _must_nudge(response, manner, thought.item):
@@ -173,17 +175,21 @@ class ModelAsker:
 
     # ------------------------------------------------------------------ judging
 
-    async def _judge(self, response: ModelResponse, name: str, asked: Manner, offered: Collection[str]) -> Manner:
-        """Learn from an answer, and return how it is to be taken. asked: how the model was asked. offered: tools that it could call.
+    async def _judge(self, response: ModelResponse, name: str, asked: Manner, thought: _Thought) -> Manner:
+        """Learn from an answer, and return how it is to be taken. asked: how the model was asked.
 
         The model may be another one than that of the request, by a rule or as a fallback. A text is the reply if the prompt said so or
         if this model is known to speak directly.
         """
         traits = self._services.traits
-        if not asked.is_direct and any(call.name in offered and call.error is None for call in response.calls):
-            await traits.learn(name, calls_tools=True)
-        known = manner_of(self._config.speech, traits.get(name))
-        return attrs.evolve(known, is_direct=known.is_direct or asked.is_direct)
+        known = thought.known if name == thought.name else traits.get(name)
+        is_new = not asked.is_direct and not known.calls_tools
+        if is_new and any(call.name in thought.offered and call.error is None for call in response.calls):
+            known = await traits.learn(name, calls_tools=True)
+        if known is thought.known and not thought.refused_tools:
+            return asked
+        manner = manner_of(self._config.speech, known)
+        return attrs.evolve(manner, is_direct=manner.is_direct or asked.is_direct)
 
     async def _decide(
         self, first: ModelResponse | None, second: ModelResponse, name: str, manner: Manner, item: Item
@@ -276,13 +282,12 @@ class ModelAsker:
             max_replies=thought.max_replies,
             shows_reasoning=config.show_reasoning,
         )
-        writer = DraftWriter(self._board, rules, partial(self._journal.ask, KnownAddresses))
         # The nursery ends as soon as the answer is there, or is cancelled by the task that waits for a newer message; then there
         # is no answer, and the caller takes the message along and asks again.
         response: ModelResponse | None = None
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(writer.run)
+            writer = DraftWriter(self._board, rules, partial(self._journal.ask, KnownAddresses), nursery)
             if config.when_busy == "interrupt" and len(turn.earlier) < config.steer_cap:
                 nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)
             try:

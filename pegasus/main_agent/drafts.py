@@ -185,17 +185,19 @@ class DraftRules:
 
 
 class DraftWriter:
-    """Listener of one model call (`ModelRequest.on_piece`). It puts drafts of the replies on a board while `run` runs.
+    """Listener of one model call (`ModelRequest.on_piece`). It puts drafts of the replies on a board, from the first piece on.
 
-        writer = DraftWriter(board, DraftRules(channel), known)
-        nursery.start_soon(writer.run)
+        writer = DraftWriter(board, DraftRules(channel), known, nursery)
         await model.generate(ModelRequest(…, on_piece=writer))
+        nursery.cancel_scope.cancel()
 
-    known: asked only when a reply names another conversation than the source. Reasoning and calls that the model writes as text do not
-    come as TextPiece: `pegasus.models.ModelClient` has taken them out.
+    nursery: the drafts are shown in there, until it is cancelled. known: asked only when a reply names another conversation than the
+    source. Reasoning and calls that the model writes as text do not come as TextPiece: `pegasus.models` has taken them out.
     """
 
-    def __init__(self, board: DraftBoard, rules: DraftRules, known: KnownAddresses) -> None:
+    def __init__(self, board: DraftBoard, rules: DraftRules, known: KnownAddresses, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._is_running = False
         self._board = board
         self._rules = rules
         self._ask_known = known
@@ -235,8 +237,11 @@ class DraftWriter:
                 self._replies.clear()
                 self._reasoning, self._has_calls = "", False
         self._news.set()
+        if not self._is_running:
+            self._is_running = True
+            self._nursery.start_soon(self._run)
 
-    async def run(self) -> None:
+    async def _run(self) -> None:
         """Show drafts until cancelled. The first one is shown at once, then one every DRAFT_EVERY seconds at most."""
         while True:
             await self._news.wait()

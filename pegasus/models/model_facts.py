@@ -289,12 +289,12 @@ class TraitStore:
         except (StorageError, ActorError) as error:
             _log.warning("the file of model traits cannot be read", file=TRAITS_FILE, error=str(error))
 
-    async def learn(self, model: str, **facts: Any) -> None:
-        """Change traits of a model: fields of `ModelTraits`. They hold at once; a disk that refuses is only logged."""
+    async def learn(self, model: str, **facts: Any) -> ModelTraits:
+        """Change traits of a model, fields of `ModelTraits`, and return all. They hold at once; a disk that refuses is only logged."""
         known = self.get(model)
         changed = attrs.evolve(known, **facts)
         if changed == known:
-            return
+            return known
         _log.info("learned about a model", model=model, **facts)
         self._traits[model] = changed
         try:
@@ -302,6 +302,7 @@ class TraitStore:
                 await self._write(self._traits)
         except (StorageError, ActorError) as error:
             _log.error("the traits of a model are not on disk", model=model, error=str(error))
+        return changed
 
     async def choose_speech(self, model: str, speech: str) -> None:
         """Keep the owner's choice for a model; one of SPEECHES. Raises StorageError, and nothing has changed then.

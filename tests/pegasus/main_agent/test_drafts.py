@@ -137,7 +137,7 @@ class Stage:
         self.shown = []
         self.asked = 0
         self.board = DraftBoard(lambda draft: self.shown.append((trio.current_time(), draft)))
-        self.write = DraftWriter(self.board, DraftRules(source, **rules), self.known)
+        self.rules = DraftRules(source, **rules)
         self.start = trio.current_time()
 
     async def known(self):
@@ -147,9 +147,9 @@ class Stage:
     async def play(self, *pieces, pause=0.0):
         """Send the pieces with pauses, then wait until everything is shown."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.write.run)
+            write = DraftWriter(self.board, self.rules, self.known, nursery)
             for piece in pieces:
-                self.write(piece)
+                write(piece)
                 await trio.sleep(pause)
             await trio.sleep(1)
             nursery.cancel_scope.cancel()
