@@ -128,6 +128,8 @@ class HelloFrame:
     """The same for a bridge, by channelId."""
     calls_only: bool = False
     """The client makes calls and is no conversation: its address does not become one that the agent may write to."""
+    every_reply: bool = False
+    """Replies above `last_seq` are sent also if another client of the address has acknowledged them, as far as they are kept."""
 
 
 @attrs.frozen

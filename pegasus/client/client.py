@@ -127,6 +127,7 @@ async def open_client(
     *,
     last_seqs: Mapping[str, int] | None = None,
     calls_only: bool = False,
+    every_reply: bool = False,
     timeout: float = 10.0,
 ) -> AsyncIterator[Client]:
     """Connect to the gateway at `url` and yield the Client once it was welcomed; leaving the block closes the connection.
@@ -134,6 +135,7 @@ async def open_client(
     channel: the address to talk as, or the name of a channel type to serve as a bridge.
     last_seq: the last reply that was received earlier; None: everything that was not acknowledged comes again. For a bridge
     it is last_seqs, by channelId. calls_only: there is no conversation at this address, so that the agent does not learn of it.
+    every_reply: replies above last_seq come also if another client of the address has acknowledged them.
     timeout: seconds for each step of the greeting.
     Raises NotConnected, and Refused (wrong token, for example). Errors of the block come out as they are.
 
@@ -146,7 +148,7 @@ async def open_client(
         who = ClientChannel(channel)
     else:
         who = ClientChannel(channel.type, channel.channel_id, channel.user_id, channel.reply_to)
-    hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}), calls_only)
+    hello = HelloFrame(who, token, last_seq, dict(last_seqs or {}), calls_only, every_reply)
     async with _connected(url, timeout) as socket:
         client = Client(socket, await _greet(socket, hello, timeout))
         async with background(client.pump):

@@ -8,8 +8,8 @@ good. On every new connection all kept messages are sent again, in order; the ga
 may pass (RETRYABLE), sending pauses for RETRY_DELAY, and the message is tried again.
 
 **Replies.** Each is yielded once, in order. The number of the last one yielded is sent in the next hello, so the gateway sends
-only what comes after it. A reply is acknowledged when the *next* event is asked for, not when it is yielded: a process that
-ends while it shows a reply has not acknowledged it, and gets it again.
+all that comes after it, and nothing else. A reply is acknowledged when the *next* event is asked for, not when it is yielded: a
+process that ends while it shows a reply has not acknowledged it, and gets it again.
 """
 
 from __future__ import annotations
@@ -269,7 +269,9 @@ class Conversation:
     async def _use_connection(self) -> str:
         """Connect and pass events on until the connection ends; return why it did. Raises NotConnected, Refused."""
         endpoint = self._find()
-        async with open_client(endpoint.url, endpoint.token, self.channel, self.last_seq) as client:
+        # Another client of the address may have acknowledged what this one has missed.
+        again = self.last_seq is not None
+        async with open_client(endpoint.url, endpoint.token, self.channel, self.last_seq, every_reply=again) as client:
             seen = min(self.last_seq or 0, client.welcome.seq)
             self._unposted = deque(sorted(self._drafts.values(), key=lambda draft: draft.id not in self._urgent))
             self._unanswered.clear()

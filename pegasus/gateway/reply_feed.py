@@ -245,6 +245,8 @@ class ReplyFeed:
         """The address, or the type, whose replies these are."""
         self.calls_only = hello.calls_only
         """The journal does not know of the client."""
+        self._every_reply = hello.every_reply
+        """The client also gets what another one has acknowledged."""
         self._queue = queue
         self._journal = journal
         self._routes = routes
@@ -390,8 +392,9 @@ class ReplyFeed:
         limit, found = PAGE, 0
         while True:
             known = tuple(self._known.items())
+            every = self._every_reply and bool(known)
             replies = await self._journal.ask(
-                Unacknowledged, self.channel.type, channel_id, known, limit, timeout=JOURNAL_TIMEOUT
+                Unacknowledged, self.channel.type, channel_id, known, limit, every, timeout=JOURNAL_TIMEOUT
             )
             for reply in replies:
                 await self._queue_read(reply, with_own_client)

@@ -174,6 +174,8 @@ class Unacknowledged:
     """
     limit: int = 200
     """Replies in the answer at most."""
+    with_acknowledged: bool = False
+    """Of one address: also the replies above `after` that somebody has acknowledged, as far as their texts are kept."""
 
 
 @attrs.frozen

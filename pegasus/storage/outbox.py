@@ -239,6 +239,15 @@ class OutboxLog(RecordLog[StoredReply]):
         waiting = (self._addresses[address].unacknowledged for address in addresses if address in self._addresses)
         return list(islice(chain.from_iterable(waiting), limit))
 
+    def acknowledged_above(self, address: Address, seq: int) -> list[StoredReply]:
+        """Return the acknowledged replies to an address above seq whose texts are still in the file, in the order of seq."""
+        found = (
+            reply
+            for reply in self._acked_keys
+            if reply.seq > seq and reply.span != GONE and reply.channel.address == address
+        )
+        return sorted(found, key=lambda reply: reply.seq)
+
     def open_replies(self, address: Address | None, limit: int) -> list[StoredReply]:
         """Return replies that nobody has acknowledged, to an address or (None) to all, at most `limit`."""
         found = self._addresses.values() if address is None else filter(None, [self._addresses.get(address)])

@@ -99,7 +99,11 @@ class ReplyQueries:
             case Unacknowledged(reply, type, channel_id, after, limit):
                 for client, seq in after:  # what the client says it has counts as acknowledged
                     self._log.acknowledge(Address(type, client), seq)
-                waiting = await self.messages_of(self._log.unacknowledged(type, channel_id, limit))
+                stored = self._log.unacknowledged(type, channel_id, limit)
+                if query.with_acknowledged and channel_id is not None:
+                    seen = dict(after).get(channel_id, self._log.last_seq(Address(type, channel_id)))
+                    stored = [*self._log.acknowledged_above(Address(type, channel_id), seen), *stored][:limit]
+                waiting = await self.messages_of(stored)
                 reply.send(tuple(message for message in waiting if message is not None))
             case OpenReplies(reply, address, limit):
                 unread = self._log.open_replies(address, limit)

@@ -367,6 +367,18 @@ async def test_a_conversation_goes_on_where_an_earlier_one_stopped():
             assert (await until(conversation, OutboundMessage))[-1].seq == 3
 
 
+async def test_a_conversation_gets_what_another_client_has_acknowledged_meanwhile():
+    async with world() as gate:
+        for text in ("one", "two", "three"):
+            await gate.say(WEB, text)
+        gate.journal.acknowledge(WEB.address, 2)
+        async with client_of(gate, WEB, 1) as client:  # has not asked for them
+            assert (await until(client, OutboundMessage))[-1].text == "three"
+        async with talking(gate, last_seq=1) as conversation:
+            texts = [(await until(conversation, OutboundMessage))[-1].text for _ in range(2)]
+            assert texts == ["two", "three"]
+
+
 async def test_a_message_that_is_too_large_is_rejected_with_an_event():
     async with world(max_frame_bytes=2048) as gate, talking(gate) as conversation:
         await until(conversation, Online)

@@ -40,6 +40,7 @@ class FakeJournal:
         self.outbox = {}  # address → list of replies not acknowledged
         self.last = {}  # address → seq
         self.acks = []
+        self.acknowledged = []
         self.presence = []
         self.pages = []
         self.held = []
@@ -78,11 +79,15 @@ class FakeJournal:
                     self.accept(reply, inbound, lane)
             case LastSeq(reply, address):
                 self.answer(reply, self.last.get(address, 0))
-            case Unacknowledged(reply, type, channel_id, after, limit):
+            case Unacknowledged(reply, type, channel_id, after, limit, with_acknowledged):
                 self.pages.append(limit)
                 for known, seq in after:
                     self.acknowledge(Address(type, known), seq)
                 found = tuple(self.unacknowledged(type, channel_id))[:limit]
+                if with_acknowledged:
+                    found = (*self.acknowledged_above(Address(type, channel_id), dict(after)[channel_id]), *found)[
+                        :limit
+                    ]
                 self.answer(reply, tuple(message for message in found if message.seq not in self.unreadable))
             case Acknowledge(address, seq):
                 self.acks.append((address, seq))
@@ -120,7 +125,11 @@ class FakeJournal:
             self.accept(*held)
         self.held.clear()
 
+    def acknowledged_above(self, address, seq):
+        return [reply for reply in self.acknowledged if reply.channel.address == address and reply.seq > seq]
+
     def acknowledge(self, address, seq):
+        self.acknowledged += [reply for reply in self.outbox.get(address, []) if reply.seq <= seq]
         self.outbox[address] = [m for m in self.outbox.get(address, []) if m.seq > seq]
 
     def unacknowledged(self, type, channel_id):

@@ -546,6 +546,10 @@ async def test_what_a_client_says_it_has_is_acknowledged(journal, disk):
         await journal.post(f"k{n}")
     assert [m.seq for m in await journal.ask(Unacknowledged, "cli", "main", (("main", 3),))] == [4, 5]
     assert [m.seq for m in await journal.ask(Unacknowledged, "cli", "main")] == [4, 5]
+    found = await journal.ask(Unacknowledged, "cli", "main", (("main", 2),), 200, True)
+    assert [m.seq for m in found] == [3, 4, 5]
+    assert [m.seq for m in await journal.ask(Unacknowledged, "cli", "main", (("main", 2),), 2, True)] == [3, 4]
+    assert all(m.text for m in found)
 
 
 async def test_a_client_that_claims_more_than_there_is_gets_everything(journal):

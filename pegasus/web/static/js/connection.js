@@ -61,7 +61,10 @@ export class Connection {
     const socket = (this.socket = new WebSocket(address, ["pegasus.v1"]));
     socket.onopen = () => {
       const hello = { type: "hello", channel: CHANNEL };
-      if (this.lastSeq !== null) hello.lastSeq = this.lastSeq;
+      if (this.lastSeq !== null) {
+        hello.lastSeq = this.lastSeq;
+        hello.everyReply = true;
+      }
       socket.send(JSON.stringify(hello));
     };
     socket.onmessage = ({ data }) => this.receive(JSON.parse(data));
