@@ -74,7 +74,7 @@ class MediaQueue:
 
     def waiting(self, address: Address) -> tuple[StoredFile, ...]:
         """Return the files that wait in a conversation."""
-        return tuple(self._files.get(str(address), ()))
+        return tuple(self._files.get(str(address), ())) if self._files else ()
 
 
 def send_file_path(arguments: Metadata) -> tuple[str, str | None]:

@@ -302,7 +302,7 @@ def _progress_of(entries: Sequence[Entry]) -> ItemProgress:
     tool_names: dict[str, str] = {}
     for entry in entries[1:]:
         # a later item, or the note that ended this one
-        if entry.item is not None or entry.metadata.get("ends") is True:
+        if (entry.role == "user" and entry.item is not None) or entry.metadata.get("ends") is True:
             return ItemProgress(NextStep.NOTHING, thoughts, replies, entries)
         if entry.role == "assistant":
             thoughts, is_pending = thoughts + 1, False

@@ -256,13 +256,12 @@ class ThinkLoop:
             if answer is not None:
                 await self._act_on(answer, turn, progress, active)
                 progress = session.progress(item.n)
-            self._take_settings(turn)
-            if (
-                progress.next is NextStep.THINK
-                and config.when_busy != "followup"
-                and await self._take_along(turn, config.steer_cap + 1, may_join)
-            ):
-                progress = session.progress(turn.item.n)
+            if progress.next is NextStep.THINK:
+                self._take_settings(turn)
+                config = self._config
+                steers = config.when_busy != "followup"
+                if steers and await self._take_along(turn, config.steer_cap + 1, may_join):
+                    progress = session.progress(turn.item.n)
 
     # ------------------------------------------------------------------ acting on an answer
 

@@ -43,8 +43,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
+import attrs
 import trio
 
 from actors import Inbox, Reply
@@ -172,14 +173,16 @@ class Batch:
         return [(path, b"".join(data)) for path, data in self._pieces]
 
 
-class _Round(NamedTuple):
-    """Messages that were taken from the mailbox, to be worked on in this order."""
+@attrs.define
+class _Round:
+    """Messages that were taken from the mailbox. Queries for items and replies may have to wait for some."""
 
-    requests: list[Request]
-    queries: list[Query]
-    item_queries: list[ItemQuery]
+    requests: list[Request] = attrs.field(factory=list)
+    queries: list[Query] = attrs.field(factory=list)
     whole_file: WholeFile | None = None
     """Came after all others."""
+    item_queries: list[ItemQuery] = attrs.field(factory=list)
+    reply_queries: list[NextReplies] = attrs.field(factory=list)
 
 
 class _Journal:
@@ -268,8 +271,8 @@ class _Journal:
             await self._rewrite()
         if work.item_queries or self._items.has_changed:
             await self._items.answer(work.item_queries)
-        if self._replies.outgoing:
-            self._replies.hand_out()
+        if work.reply_queries or self._replies.outgoing:
+            self._replies.hand_out(work.reply_queries)
         if not (self._inbox.notes or self._outbox.notes):
             self._flush_at = math.inf
         elif self._flush_at == math.inf:
@@ -281,28 +284,24 @@ class _Journal:
         A file that is read, replaced or archived must contain every append that was asked for before and none that was
         asked for after, so such a message ends the round. `message` is None when only a flush is due.
         """
-        requests: list[Request] = []
-        queries: list[Query] = []
-        item_queries: list[ItemQuery] = []
-        size = 0
+        work, size = _Round(), 0
         while True:
             match message:
                 case Accept() | Discard() | Commit():
-                    requests.append(message)
+                    work.requests.append(message)
                     size += _size_of(message)
-                case Waiting() | KnownAddresses():
-                    queries.append(message)
-                case _ if isinstance(message, ReplyQuery):
-                    queries.append(message)
+                case _ if isinstance(message, Query):
+                    work.queries.append(message)
                 case TakeLease(reply, path):
                     self._leases[path] = self._leases.get(path, 0) + 1
                     reply.send(Lease(path, self._leases[path]))
                 case ReadFile() | ReadFiles() | ReplaceFile() | RemoveOldFiles() | Archive() | ArchiveName():
-                    return _Round(requests, queries, item_queries, message)
+                    work.whole_file = message
+                    return work
                 case NextItem() | NextChat() | Newer() | Take() | ItemDone():
-                    item_queries.append(message)
+                    work.item_queries.append(message)
                 case NextReplies():
-                    self._replies.keep(message)
+                    work.reply_queries.append(message)
                 case Done(n):
                     self._inbox.done(n)
                     self._items.has_changed = True
@@ -316,11 +315,11 @@ class _Journal:
                     pass
             # The rest waits in the mailbox and is the next batch.
             if size > BATCH_BYTES:
-                return _Round(requests, queries, item_queries)
+                return work
             try:
                 message = self._mailbox.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
-                return _Round(requests, queries, item_queries)
+                return work
 
     async def _answer(self, query: Query) -> None:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""

@@ -40,8 +40,7 @@ class ReplyQueries:
     asker that crashes in between gets it again. There is one asker: a second query comes from a new incarnation of that
     actor, and the old query fails instead of swallowing replies.
 
-    >>> queries.keep(NextReplies(reply))
-    >>> queries.hand_out()
+    >>> queries.hand_out([NextReplies(reply)])
     """
 
     def __init__(self, disk: Disk, log: OutboxLog, report: Report) -> None:
@@ -63,20 +62,22 @@ class ReplyQueries:
             self._position += 1
             self.outgoing.append((self._position, reply))
 
-    def keep(self, query: NextReplies) -> None:
-        """Keep a query until the next `hand_out`. It confirms all positions up to `handed`, and replaces an earlier one."""
+    def _keep(self, query: NextReplies) -> None:
+        """Take a query for the open one. It confirms all positions up to `handed`, and replaces an earlier one."""
         if self.open is not None:
             self.open.reply.fail(StorageError("another NextReplies has taken the place of this one"))
         self.open = query
         while self.outgoing and self.outgoing[0][0] <= query.handed:
             self.outgoing.popleft()[1].message = None
 
-    def hand_out(self) -> None:
-        """Give the next replies to whoever waits for them.
+    def hand_out(self, new: Iterable[NextReplies] = ()) -> None:
+        """Give the next replies to whoever waits for them. new: queries that have come since the last call.
 
         Until it is confirmed the text of a reply is in memory. A reply without one was acknowledged before it was handed out
         (by a client that knew it from an earlier process), and is passed over.
         """
+        for query in new:
+            self._keep(query)
         if self.open is None:
             return
         waiting = (QueuedReply(position, stored.message) for position, stored in self.outgoing if stored.message)
