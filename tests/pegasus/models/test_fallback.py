@@ -6,11 +6,21 @@ import attrs
 import pytest
 import trio
 
-from pegasus.models import LanguageModel, ModelClient, ModelError, StreamPiece, TextPiece, TokenCounter
+from pegasus.models import (
+    LanguageModel,
+    LocalModel,
+    ModelClient,
+    ModelError,
+    ModelRequest,
+    StreamPiece,
+    TextPiece,
+    TokenCounter,
+)
 from pegasus.models.client import ModelTarget
 from pegasus.models.fallback import LONGEST_PAUSE, PATIENCE, CircuitBreaker, Fallback
+from pegasus.models.model_facts import ModelFacts
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say
-from tests.pegasus.models.conftest import FixedSource, request
+from tests.pegasus.models.conftest import FixedSource, request, target
 
 
 def chain(*models: LanguageModel, after: int = 2, pause: float = 30.0) -> ModelClient:
@@ -283,3 +293,21 @@ async def test_chains_share_the_breaker_of_a_model_and_report_it(autojump_clock)
     fallback.breaker("lab/a").failed("down")
     assert fallback.breaker("lab/a") is fallback.breaker("lab/a")
     assert fallback.failing()["lab/a"].why == "down"
+
+
+async def test_a_fallback_is_asked_for_its_window_before_its_call(autojump_clock) -> None:
+    async def describe() -> LocalModel:
+        return LocalModel("lab", "m", "llama.cpp", "http://localhost:1/v1", 16_384)
+
+    windows: list[int] = []
+
+    def answer(request: ModelRequest) -> str:
+        windows.append(request.options.context_window)
+        return "b"
+
+    first = target(ScriptedModel([down()], name="a/m"))
+    other = ScriptedModel(answer, name="lab/m")
+    described = ModelTarget(other.name, other, TokenCounter(), ModelFacts(other.name, describe=describe))
+    model = ModelClient(FixedSource(first, [Fallback([described])]), "default")
+    assert (await model.generate(request())).text == "b"
+    assert windows == [16_384]

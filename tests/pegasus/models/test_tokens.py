@@ -19,6 +19,7 @@ from pegasus.models import (
     ModelClient,
     ModelRequest,
     ModelService,
+    PromptSize,
     TokenCounter,
     ToolCall,
     ToolResult,
@@ -299,6 +300,22 @@ async def test_only_openais_own_models_have_a_table(server: ProviderServer) -> N
 
 
 # ------------------------------------------------------------------ by role
+
+
+async def test_a_prompt_is_measured_against_the_window_exactly_where_it_is_near_and_known(
+    server: ProviderServer,
+) -> None:
+    server.tokens = lambda _: 5_000
+    settings = {"anthropic": provider_of("anthropic", server)}
+    models = ModelService(ModelSettings(default="anthropic/test-model"), settings, rng=random.Random(1))
+    asked = request(text="word " * 1_000)
+    estimate = models.token_counter().estimate(asked)
+    window = models.context_window()
+    assert await models.measure(asked, estimate / window) == PromptSize(estimate, window, is_assumed=True)
+    models.target("default").facts.limit(10_000)
+    assert await models.measure(asked, 0.8) == PromptSize(estimate, 10_000)
+    assert (await models.measure(asked, estimate / 10_000)).tokens != estimate
+    await models.aclose()
 
 
 async def test_each_role_has_its_counter_and_both_lanes_share_it(server: ProviderServer) -> None:

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from pegasus.models import AssistantTurn, ModelError, ModelRequest, ModelService, ToolResult, UserTurn
 from pegasus.models.base import StreamPiece, TextPiece
-from pegasus.settings import ModelOptionSettings, ModelSettings, ProviderSettings
+from pegasus.settings import ModelOptionSettings, ModelSettings, ProviderSettings, RouteSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang
 from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
@@ -24,7 +24,7 @@ LONG = "several words of a text that is too long " * 800
 
 
 def service_of(url: str, *, kind: str = "ollama", model: str = "test-model", **settings: object) -> ModelService:
-    made = ModelSettings(default=f"box/{model}", **{"timeout": 300.0, **settings})
+    made = ModelSettings(**{"default": f"box/{model}", "timeout": 300.0, **settings})
     return ModelService(made, {"box": ProviderSettings(kind, "", url)}, rng=random.Random(1))
 
 
@@ -78,6 +78,16 @@ async def test_the_window_is_the_models_own_and_asked_for_once() -> None:
             await model.generate(request())
     assert [request.raw["options"]["num_ctx"] for request in server.requests] == [16_384] * 3
     assert (host.shown, host.loads) == (1, 1)
+
+
+async def test_a_model_that_a_rule_names_is_asked_for_its_window_before_its_first_call() -> None:
+    host = OllamaHost(OllamaModel(context_length=16_384))
+    rules = {"all": RouteSettings(model="box/test-model")}
+    async with opened(host, default="offline/stand-in", routes=rules) as (server, service):
+        for _ in range(2):
+            await service.client().generate(request())
+    assert [asked.raw["options"]["num_ctx"] for asked in server.requests] == [16_384] * 2
+    assert host.shown == 1
 
 
 async def test_calls_at_the_same_time_wait_for_the_same_answer() -> None:
