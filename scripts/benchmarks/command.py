@@ -52,7 +52,8 @@ def main() -> int:
     print(f"{minutes:.1f} min; load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end", end="")
     print(f", on {os.cpu_count()} cores")
     if options.json:
-        options.json.write_text(as_json(outcome.results, quick=options.quick, notes=outcome.notes) + "\n")
+        results = [*outcome.results, *outcome.repeated]
+        options.json.write_text(as_json(results, quick=options.quick, notes=outcome.notes) + "\n")
     return int(bool(outcome.notes) or (options.check and bool(outcome.over)))
 
 
