@@ -19,6 +19,7 @@ Inside, from the top down:
     directory               known addresses and the way of a reply
     record_log              what the two logs share: staging, reading at a start, rewriting
     carried_lines           files of earlier versions
+    batch                   the appends of many requests, as few steps as their order allows
     volume                  all-or-nothing changes of files, in a thread
     files                   the operations of a disk; `guarded_files` below a folder that others write in
 

@@ -15,12 +15,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Protocol
 
 _sync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 """Makes content and size durable. `fdatasync` leaves out times, which saves a write of the inode."""
+
+_SYNCED_AT_ONCE = 8
+"""Files that are synced at the same time."""
 
 
 class Files(Protocol):
@@ -41,6 +46,9 @@ class Files(Protocol):
 
     def sync(self, path: str) -> None:
         """Make durable what was written to the open file."""
+
+    def sync_all(self, paths: Sequence[str]) -> None:
+        """Do the same for several open files. After an error, each of them may be durable or not."""
 
     def close(self, path: str) -> None:
         """Close the file, if it is open."""
@@ -108,6 +116,30 @@ class OsFiles:
 
     def sync(self, path: str) -> None:
         _sync(self._open[path])
+
+    def sync_all(self, paths: Sequence[str]) -> None:
+        """Sync in a few threads: what a disk is asked for at the same time it does at the same time.
+
+        Measured by `./scripts/bench tasks`: 1,000 logs take 0.05 s instead of 0.12 s, where a sync takes 0.12 ms.
+        """
+        errors: list[OSError] = []
+
+        def sync_some(some: Sequence[str]) -> None:
+            try:
+                for path in some:
+                    self.sync(path)
+            except OSError as error:
+                errors.append(error)
+
+        first, *others = (paths[n::_SYNCED_AT_ONCE] for n in range(min(len(paths), _SYNCED_AT_ONCE)))
+        threads = [Thread(target=sync_some, args=(some,), name="pegasus-sync") for some in others]
+        for thread in threads:
+            thread.start()
+        sync_some(first)
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
 
     def close(self, path: str) -> None:
         fd = self._open.pop(path, None)

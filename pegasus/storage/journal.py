@@ -14,8 +14,9 @@ hundred. So everything that waits in the mailbox is one *batch*:
 
 * Each request is staged beside inbox and outbox. One that is invalid by itself is left out, and answered with its error.
 * The bytes of the whole batch are put together, at best one piece for each file: inbox first, then the appends, then
-  the outbox. Within a request the order is kept, since an append may only be on disk after the one before it.
-* The disk's thread writes the pieces, each synced before the next one is begun.
+  the outbox. Within a request the order is kept, since an append may only be on disk after the one before it. Files
+  whose order does not matter to their request are one step (see `batch`).
+* The disk's thread writes step by step, each synced before the next one is begun.
 * Only then do the staged changes become part of inbox and outbox, and the requests are answered.
 
 If the disk refuses, the files are as they were (see `volume`), the staged changes are forgotten, and the requests are
@@ -51,6 +52,7 @@ import trio
 from actors import Inbox, Reply
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
+from pegasus.storage.batch import Batch
 from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
@@ -136,41 +138,6 @@ async def run_journal(
         with trio.CancelScope(shield=True):
             journal.drop_staged()  # nothing is staged, unless the journal has crashed in the middle of a batch
             await journal.flush()
-
-
-class Batch:
-    """Appends of many requests, in as few pieces as their order allows: usually one for each file.
-
-    The order is kept within a file and within a request. A request that comes back to a file that one of its earlier
-    appends has passed gets a new piece for it.
-
-    >>> batch = Batch()
-    >>> batch.add([("x", b"1"), ("y", b"2")])
-    >>> batch.add([("x", b"3")])
-    >>> batch.pieces()
-    [('x', b'13'), ('y', b'2')]
-    """
-
-    def __init__(self) -> None:
-        self._pieces: list[tuple[str, list[bytes]]] = []
-        """Paths and the parts of their bytes, in the order of writing."""
-        self._latest: dict[str, int] = {}
-        """Index of the last piece of each file."""
-
-    def add(self, appends: Iterable[tuple[str, bytes]]) -> None:
-        """Add the appends of one request."""
-        reached = 0
-        for path, data in appends:
-            index = self._latest.get(path, -1)
-            if index < reached:
-                index = self._latest[path] = len(self._pieces)
-                self._pieces.append((path, []))
-            self._pieces[index][1].append(data)
-            reached = index
-
-    def pieces(self) -> list[tuple[str, bytes]]:
-        """Return the appends to be made, in order."""
-        return [(path, b"".join(data)) for path, data in self._pieces]
 
 
 @attrs.define
@@ -381,16 +348,16 @@ class _Journal:
         inbox, outbox = self._inbox, self._outbox
         batch = Batch()
         answers = [(request, self._stage(request, batch)) for request in requests]
-        pieces = batch.pieces()
+        steps = batch.steps()
         if begins := bool(outbox.staged) and not inbox.size:
             inbox.begin()
         if has_inbox := bool(inbox.staged or begins or (with_notes and inbox.notes)):
-            pieces.insert(0, (inbox.path, inbox.unwritten()))
+            steps.insert(0, [(inbox.path, inbox.unwritten())])
         if has_outbox := bool(outbox.staged or (with_notes and outbox.notes)):
-            pieces.append((outbox.path, outbox.unwritten()))
-        if pieces:
+            steps.append([(outbox.path, outbox.unwritten())])
+        if steps:
             try:
-                offsets = await self._disk.run(Volume.append, pieces)
+                offsets = await self._disk.run(Volume.append_steps, steps)
             except StorageError as error:
                 self.drop_staged()
                 self._refusal = str(error)
@@ -425,10 +392,10 @@ class _Journal:
                 return self._inbox.accept(request.message, request.lane, self._clock(), request.priority, *limits)
             if isinstance(request, Discard):
                 return self._inbox.discard(request, self._clock())
-            check_paths(path for path, _ in request.appends)
+            check_paths(path for path, _ in (*request.appends, *request.together))
             self._check_lease(request.lease)
             results = [outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts]
-            batch.add(request.appends)
+            batch.add(request.appends, request.together)
             return tuple(results)
         except (TypeError, ValueError) as error:
             outbox.drop_staged(keep=staged_replies)
@@ -492,7 +459,7 @@ def _size_of(request: Request) -> int:
     if isinstance(request, Discard):
         return len(request.report.text)
     size = 0
-    for _, data in request.appends:
+    for _, data in (*request.appends, *request.together):
         size += len(data)
     for post in request.posts:
         size += len(post.text)

@@ -124,6 +124,8 @@ class Commit:
     """Replies. They reach the disk after all appends, so a reply that exists was decided in a session that shows it."""
     lease: Lease | None = None
     """Proof that the session to append to is the asker's, where it has taken a lease for it."""
+    together: tuple[tuple[str, bytes], ...] = ()
+    """Appends to other files, whose order does not matter. They follow `appends`, and are synced at the same time."""
 
 
 @attrs.frozen(eq=False, repr=False)

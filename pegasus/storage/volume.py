@@ -5,16 +5,18 @@ errors that tell people what to do. Data is *durable* when a power failure canno
 is synced, its name (that the file exists, and under this name) after its folder is synced. The argument for its safety:
 
 * A change is answered when every file that it touched is synced. A crash before that leaves a prefix of the change:
-  whole appends in their order, then a piece of one, which the readers of lines set aside.
+  whole appends in their order, then a piece of one, which the readers of lines set aside. Of files that are synced
+  together any may be whole and any in pieces; their order was given up by whoever asked for it.
 * On an error each file is what it was before, at once or before it is used again.
 * Nothing is appended to a file whose name is not durable, or that still holds the rest of a failed append. So no record
   is ever written behind bytes that may vanish or be garbage.
 
-**Appending.** An append is synced before the next file is touched. On an error each file is cut back to its size
-before. A sync that failed is never repeated: the kernel may have dropped the data that it was to write, and report
-success for the second sync. Cutting back and writing anew avoids the question. Since every append is synced before
-anything else happens, all that is in front of it is on the disk, and the size is all that must be remembered. Where
-even cutting back fails, the file takes no append until it has succeeded.
+**Appending.** An append is synced before the next file is touched; only files that may reach the disk in any order
+are written first and then synced together. On an error each file is cut back to its size before. A sync that failed
+is never repeated: the kernel may have dropped the data that it was to write, and report success for the second sync.
+Cutting back and writing anew avoids the question. Since every append is synced before anything else happens, all that
+is in front of it is on the disk, and the size is all that must be remembered. Where even cutting back fails, the file
+takes no append until it has succeeded.
 
 **Replacing.** The new content is written to a temporary file, synced, and renamed to the name of the old one. A rename is
 atomic for readers, but the disk may forget it until the folder is synced. A folder whose names are perhaps not durable
@@ -54,6 +56,9 @@ Appends: TypeAlias = Sequence[tuple[str, bytes]]
 
 _CHUNK = 1 << 20
 """Bytes that are written at once to a new file, so that many small parts are few writes."""
+
+_OPEN_TOGETHER = 64
+"""Files that are open at once, since a process may have a few hundred."""
 
 _ADVICE = {
     errno.ENOSPC: "free some space on that disk",
@@ -102,21 +107,26 @@ class Volume:
     # ------------------------------------------------------------------ changes
 
     def append(self, appends: Appends) -> list[int]:
-        """Append to the files in this order, all of it or nothing, and return the offset of each append.
+        """Append to the files in this order, each of which is a step; see `append_steps`."""
+        return self.append_steps([(append,) for append in appends])
 
-        Each file is synced before the next one is touched.
+    def append_steps(self, steps: Sequence[Appends]) -> list[int]:
+        """Append to the files in these steps, all of it or nothing, and return the offset of each append.
+
+        Each step is synced before a file of the next one is touched. The files of a step are different ones, and synced together.
         """
         begun: list[tuple[str, int]] = []
         path = ""
         try:
-            for path, data in appends:
-                self._restore_size(path)
-                self._undo_failed_archive(path)
-                self._sync_names(path)
-                with self._opened(path) as size:
-                    begun.append((path, size))
-                    self._files.write(path, data)
-                    self._files.sync(path)
+            for some in _few_at_once(steps):
+                with ExitStack() as opened:
+                    for path, data in some:
+                        self._restore_size(path)
+                        self._undo_failed_archive(path)
+                        self._sync_names(path)
+                        begun.append((path, opened.enter_context(self._opened(path))))
+                        self._files.write(path, data)
+                    self._files.sync_all([path for path, _ in some])
         except OSError as error:
             self._distrust_names(path)
             for changed, size in reversed(begun):
@@ -398,6 +408,13 @@ class Volume:
 
 def _next_path(path: str) -> str:
     return f"{path}.next"
+
+
+def _few_at_once(steps: Sequence[Appends]) -> Iterator[Appends]:
+    """Yield the steps, and those with many files as several."""
+    for step in steps:
+        for begin in range(0, len(step), _OPEN_TOGETHER):
+            yield step[begin : begin + _OPEN_TOGETHER]
 
 
 def _chunks(parts: Iterable[bytes]) -> Iterator[bytes]:

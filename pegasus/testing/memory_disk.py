@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, TypeVarTuple, cast
 
 import trio
@@ -141,7 +141,9 @@ class _FolderFiles:
     def __getattr__(self, name: str) -> Callable[..., object]:
         method = getattr(self._files, name)
 
-        def call(path: str, *args: Any) -> object:
+        def call(path: Any, *args: Any) -> object:
+            if name == "sync_all":
+                return method([f"{self._folder}/{each}" for each in path])
             if name == "rename":
                 args = (f"{self._folder}/{args[0]}",)
             return method(f"{self._folder}/{path}", *args)
@@ -239,6 +241,11 @@ class MemoryFiles:
             node.clean = len(node.data)
             raise
         node.sync()
+
+    def sync_all(self, paths: Sequence[str]) -> None:
+        """Make the content of these files durable, one after the other."""
+        for path in paths:
+            self.sync(path)
 
     def truncate(self, path: str, size: int) -> None:
         """Cut the file to `size` bytes.

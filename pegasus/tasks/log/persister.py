@@ -5,7 +5,8 @@ for each event. Before that, tasks that begin or are resumed are put into pendin
 
 * pending.json names a task before its log has a line, so the next start finds every unfinished log. A pending
   task without a log was never promised to anybody, and recovery drops it.
-* The index line is on disk no later than the first line of the log: both are in one Commit, the index first.
+* The index line is on disk no later than the first line of the log: both are in one Commit, the index first. The logs of
+  different tasks follow in any order and are synced at the same time, since none relies on another.
 * A task leaves pending.json some time after its submitter has taken its end. A crash before that notifies it again, under the
   same number.
 
@@ -36,6 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
@@ -388,9 +390,10 @@ class _Store:
             line = task_line(event)
             if line not in log.written:
                 lines.setdefault(log.path, []).append(line)
-        pieces = {INDEX: index, **lines} if index else lines
-        if pieces:
-            await self._journal.ask(Commit, tuple((path, b"".join(some)) for path, some in pieces.items()))
+        logged = tuple((path, b"".join(some)) for path, some in lines.items())
+        if index or logged:
+            first = ((INDEX, b"".join(index)),) if index else ()
+            await self._journal.ask(partial(Commit, appends=first, together=logged))
         self._last_number += len(index)
         self._paths |= {task_id: log.path for task_id, log in logs.items()}
         return numbers

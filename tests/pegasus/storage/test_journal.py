@@ -6,6 +6,7 @@ import errno
 import json
 import math
 from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
@@ -90,6 +91,32 @@ async def test_an_append_is_on_disk_before_any_post_of_the_same_commit(start):
             assert not is_posted or left.content(SESSION) == b"1\n"
             seen.add((left.content(SESSION), is_posted))
     assert seen == {(b"", False), (b"1\n", False), (b"1\n", True)}
+
+
+async def test_appends_together_follow_those_in_order_and_precede_the_posts(start):
+    seen = set()
+    post = Post("k", "hi", CLI.channel_id, CLI)
+    commit = partial(
+        Commit, appends=((SESSION, b"1\n"),), posts=(post,), together=(("tasks/t", b"2\n"), ("tasks/u", b"3\n"))
+    )
+    for operation in range(1, 30):
+        disk = MemoryDisk()
+        async with start(disk) as journal:
+            disk.lose_power(operation)
+            with suppress(ActorDied):
+                await journal.ask(commit)
+            left = disk.survivor()
+            done = [left.content(path) != b"" for path in (SESSION, "tasks/t", "tasks/u")]
+            is_posted = b"\n" in left.content(OUTBOX)
+            assert all(done) or not is_posted
+            assert done[0] or not any(done)
+            seen.add((*done, is_posted))
+    assert {(False, False, False, False), (True, False, False, False), (True, True, True, False), (True,) * 4} <= seen
+
+
+async def test_a_path_outside_of_data_is_refused_among_appends_together(journal):
+    with pytest.raises(ValueError, match="no path below data/"):
+        await journal.ask(partial(Commit, together=(("../x", b"1\n"),)))
 
 
 # ------------------------------------------------------------------ group commit

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from pegasus.storage.carried_lines import CarriedRun, restore_run
+from pegasus.storage.files import OsFiles
 from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Span, Volume
 from pegasus.testing.memory_disk import MemoryFiles, PowerLoss
@@ -143,6 +144,93 @@ def test_a_power_loss_at_any_operation_leaves_a_prefix():
             assert y == b"old\n" or x == b"old\nnew\n"
             seen.add((x, y))
         assert len(seen) > 1
+
+
+def test_files_of_a_step_are_written_before_the_first_is_synced(volume, files):
+    assert volume.append_steps([[("x", b"1\n")], [("a/y", b"2\n"), ("a/z", b"3\n")]]) == [0, 0, 0]
+    assert files.fsyncs == 3
+    files.fail(5, OSError(errno.EIO, "the sync of x, then writing y and z, then the sync of y"), 1)
+    with pytest.raises(StorageError):
+        volume.append_steps([[("x", b"4\n")], [("a/y", b"5\n"), ("a/z", b"6\n")]])
+    files.crash(0, False)
+    assert [files.content(path) for path in ("x", "a/y", "a/z")] == [b"1\n", b"2\n", b"3\n"]
+
+
+@pytest.mark.parametrize("times", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_fault_at_any_operation_of_a_step_leaves_nothing_behind(error, times):
+    def setup(volume):
+        volume.append([("x", b"old\n"), ("y", b"old\n"), ("z", b"old\n")])
+
+    def work(volume):
+        volume.append_steps([[("x", b"new\n")], [("y", b"new\n"), ("z", b"new\n"), ("a/new", b"new\n")]])
+
+    tried = 0
+    for files, volume in every_fault(work, setup, error, times):
+        tried += 1
+        while True:
+            try:
+                volume.append_steps([[(path, b"next\n") for path in ("x", "y", "z", "a/new")]])
+                break
+            except StorageError:
+                continue
+        files.crash(0, False)
+        assert [files.content(path) for path in ("x", "y", "z", "a/new")] == [b"old\nnext\n"] * 3 + [b"next\n"]
+    assert tried >= 9
+
+
+def test_a_power_loss_leaves_nothing_of_a_step_before_the_one_in_front_of_it_is_whole():
+    def setup(volume):
+        volume.append([("x", b"old\n"), ("y", b"old\n"), ("z", b"old\n")])
+
+    def work(volume):
+        volume.append_steps([[("x", b"new\n")], [("y", b"new\n"), ("z", b"new\n")]])
+
+    for torn in (0, 1, 3, 100):
+        for files, _ in every_fault(work, setup, PowerLoss):
+            files.crash(torn, False)
+            x, y, z = (files.content(path) for path in "xyz")
+            assert all(b"old\nnew\n".startswith(content) and content.startswith(b"old\n") for content in (x, y, z))
+            assert y == z == b"old\n" or x == b"old\nnew\n"
+
+
+def test_a_step_of_many_files_has_few_of_them_open_at_once(tmp_path):
+    count = most = 0
+
+    class Counting(OsFiles):
+        def prepare(self, path):
+            nonlocal count, most
+            count += 1
+            most = max(most, count)
+            return super().prepare(path)
+
+        def close(self, path):
+            nonlocal count
+            count -= path in self._open
+            super().close(path)
+
+    volume = Volume(Counting(tmp_path), "data")
+    for n in range(2):
+        assert volume.append_steps([[(f"a/{n}", b"1\n") for n in range(150)]]) == [2 * n] * 150
+    assert most <= 64
+    assert count == 0
+    assert {path.read_bytes() for path in (tmp_path / "a").iterdir()} == {b"1\n1\n"}
+
+
+def test_one_of_many_syncs_that_fails_is_an_error_and_the_others_have_ended(tmp_path, monkeypatch):
+    synced = []
+
+    def sync(fd):
+        synced.append(fd)
+        if len(synced) == 3:
+            raise OSError(errno.EIO, "fault")
+
+    volume = Volume(OsFiles(tmp_path), "data")
+    monkeypatch.setattr("pegasus.storage.files._sync", sync)
+    with pytest.raises(StorageError, match="fault; the disk may be failing"):
+        volume.append_steps([[(f"a/{n}", b"1\n") for n in range(40)]])
+    assert {path.read_bytes() for path in (tmp_path / "a").iterdir()} == {b""}
+    assert volume.append_steps([[(f"a/{n}", b"2\n") for n in range(40)]]) == [0] * 40
 
 
 def test_the_error_names_file_cause_and_what_to_do(volume, files):
