@@ -418,7 +418,8 @@ class ChatAssembler(AnswerAssembler):
         `extra_content` of calls (Gemini's signatures) and the reasoning that must go back become `thinking`.
         """
         usage = _usage(self._usage)
-        text, reasoning = join_surrogates("".join(self._pieces)), join_surrogates("".join(self._reasoning))
+        text = join_surrogates("".join(self._pieces)) if self._pieces else ""
+        reasoning = join_surrogates("".join(self._reasoning)) if self._reasoning else ""
         reason = "refusal" if self._is_refusal else stop_reason(self._stop, has_calls=bool(self._calls))
         calls: list[ToolCall] = []
         extras: list[Json] = []

@@ -173,8 +173,9 @@ class Thinker:
 
     def _thought(self, context: TaskContext, index: tuple[Entry, ...], response: ModelResponse) -> Thought:
         """Return what a response means for the task: a question, calls to make, or an answer."""
-        calls, surplus = _with_own_ids(context, response.calls[:MOST_CALLS]), len(response.calls) - MOST_CALLS
-        question = next((_question(call) for call in calls if call.name == ASK_USER.name and not call.error), "")
+        wanted, surplus = response.calls[:MOST_CALLS], len(response.calls) - MOST_CALLS
+        question = next((_question(call) for call in wanted if call.name == ASK_USER.name and not call.error), "")
+        calls = _with_own_ids(context, wanted)
         approach = "tool_use" if calls else "direct"
         reasoning = Reasoning(response.text, approach, bool(question), calls)
         if question or not calls:
