@@ -286,10 +286,11 @@ class Session:
                 user = entry.metadata.get("userId")
                 if isinstance(user, str) and (address := parse_metadata_line(entry.content)) is not None:
                     self._writers.setdefault(address, set()).add(user)
+            else:
+                self.media_queue.follow(entry)
             if OUTSIDE in entry.metadata:
                 self.outside = join_outside(self.outside, entry.outside)
             self.projection.append(entry)
-            self.media_queue.follow(entry)
             self.entries.append(entry)
 
 
