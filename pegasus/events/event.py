@@ -68,7 +68,7 @@ class Event:
     task_id: str | None = None
     """Task that the event is about."""
     payload: Mapping[str, Json] = attrs.field(factory=dict)
-    """Details; those of task events are in `pegasus.tasks.core.context`. Never changed."""
+    """Details; those of task events are in `pegasus.tasks.core.task_events`. Never changed."""
     priority: int | None = None
     """Priority on the bus instead of the number of the type; smaller goes first."""
     parent_id: str | None = None

@@ -48,8 +48,9 @@ from pegasus.tasks.agent.messages import (
     task_id_of,
 )
 from pegasus.tasks.agent.tools import is_visible, task_tools, wait_until_running
-from pegasus.tasks.core.context import TaskContext, TaskState
+from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import FOR_APPROVAL
+from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskType, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date

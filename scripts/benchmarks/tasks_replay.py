@@ -15,7 +15,7 @@ from pegasus.conversation import Entry
 from pegasus.events import EventMaker
 from pegasus.messages import Json
 from pegasus.models.base import ToolCall
-from pegasus.tasks.core.context import (
+from pegasus.tasks.core.task_events import (
     ReasonDone,
     Reasoning,
     TaskCreated,

@@ -51,8 +51,9 @@ from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState
-from pegasus.tasks.core.context import TaskContext, TaskCreated, create_task_event, json_object
+from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_events import TaskCreated, create_task_event, json_object
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.log.task_logs import TaskLogs

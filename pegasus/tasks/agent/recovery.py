@@ -33,16 +33,9 @@ from pegasus.storage import StorageError
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState
-from pegasus.tasks.core.context import (
-    TaskEventData,
-    TaskFailed,
-    TaskState,
-    ToolCallDone,
-    ToolCallFailed,
-    last_response,
-    task_completed,
-)
+from pegasus.tasks.core.context import last_response, task_completed
 from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED, TaskFSM
+from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.views import Notification, task_view
 from pegasus.tasks.log.replay import ReplayedTask
 from pegasus.tasks.run.stages import call_key, find_effect, next_steps, notify_result

@@ -19,8 +19,8 @@ import trio
 from actors import Ref, Reply
 from pegasus.events import Event
 from pegasus.policy import ROLE, Role
-from pegasus.tasks.core.context import TaskState
 from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskView
 from pegasus.tasks.run.messages import TaskMessage
 

@@ -15,8 +15,8 @@ from pegasus.events import Emit, Event
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.core.context import TaskEventData, create_task_event
 from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_events import TaskEventData, create_task_event
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps

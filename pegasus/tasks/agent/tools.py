@@ -18,7 +18,8 @@ from pegasus.outside import Outside, join_outside, parse_outside
 from pegasus.policy import Principal
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentMessage, GetContext, ListTasks
-from pegasus.tasks.core.context import TaskContext, TaskState
+from pegasus.tasks.core.context import TaskContext
+from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
 from pegasus.tasks.log.format import is_date
 from pegasus.tools import Effect, Labelled, Reach, Tool, ToolContext, ToolError, parameters

@@ -1,4 +1,4 @@
-"""Knowledge of a task, and the payloads of the events that change it. All of it is serialisable.
+"""Knowledge of a task. All of it is serialisable.
 
 A context changes by events alone (`pegasus.tasks.core.fsm`), in a running task and in a replay of its log alike. The two
 are therefore equal by construction, which is what recovery after a crash rests on.
@@ -6,102 +6,21 @@ are therefore equal by construction, which is what recovery after a crash rests 
 A context belongs to one `TaskFSM` and is changed in place: each event adds to the conversation, and copying that every time
 would make the cost of a task, and of the replay of its log, quadratic in its length. Nobody is surprised by such a change: the actor
 of a task applies events only between two stages, and others receive a view, or a context of their own that was read from the log.
-
-What an event says is a value of a class below, its *data* (`Event.data`). The stages of a task make it, the state machine applies
-it, and nothing is converted in between. `create_task_event` makes the event, and with it the JSON object of the data, once: it is the
-`data` of the event's line in the task's log (docs/task-persistence.md), and what subscribers of the bus see. Only a replay parses it
-(`parse_payload`). For a replay to give the same task, the data must hold nothing that JSON cannot: whoever makes data of what a
-model or another part of the program has sent makes it so first (`json_object`).
-
-All keys of a type are always written. Missing keys read as their defaults, so that logs of earlier versions, which had
-fewer keys, can be replayed. Unknown keys are ignored, so that logs of newer versions can be read as far as they are understood.
-
-Each event holds only the messages that it adds, never the whole conversation. A log therefore grows in proportion to the work,
-and the conversation of a task is the concatenation of its `newMessages`.
-
-Adding a key: give it a default here, and update docs/task-persistence.md. Adding an event type: add a class here and in `EVENT_DATA`,
-rows in `fsm.TRANSITIONS`, and a case in `fsm.apply_event`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Mapping
 from functools import cached_property
-from types import MappingProxyType
-from typing import Final, TypeAlias
 
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventMaker, EventType
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.models import ToolCall
-from pegasus.outside import Outside, join_outside, outside_metadata
+from pegasus.outside import Outside, join_outside
+from pegasus.tasks.core.task_events import Reasoning, ReflectionDone, TaskCompleted, TaskPlan, TaskState, TaskSuspended
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
-from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
-
-
-class TaskState(StrEnum):
-    """The six states of a task."""
-
-    IDLE = "idle"
-    """Created and on disk, waiting for a slot."""
-    REASONING = "reasoning"
-    """A model call is due or running."""
-    ACTING = "acting"
-    """The steps of the plan are carried out."""
-    SUSPENDED = "suspended"
-    """Waiting for an answer or for a resume; holds no slot."""
-    COMPLETED = "completed"
-    """The answer was given. A resume starts it again with all it knows."""
-    FAILED = "failed"
-    """Final, except for a task that only a restart of the process interrupted."""
-
-
-@attrs.frozen
-class Reasoning:
-    """The outcome of one model call: text, and the calls that become the steps of the plan."""
-
-    response: str
-    """Text of the answer; may be empty if there are tool calls."""
-    approach: str
-    """"tool_use" or "direct"."""
-    needs_clarification: bool = False
-    """Whether the model asks its submitter a question."""
-    tool_calls: tuple[ToolCall, ...] = ()
-    """Calls in the order in which the model made them."""
-
-
-@attrs.define
-class PlanStep:
-    """One step of a plan."""
-
-    index: int
-    """Position in the plan, from 0."""
-    description: str
-    """Short text for people."""
-    action_type: str
-    """"tool_call" (then `call` is set) or "respond"."""
-    call: ToolCall | None = None
-    """Tool call of this step."""
-    completed: bool = False
-    """Whether the result is known; a call that failed is completed too."""
-
-
-@attrs.frozen
-class TaskPlan:
-    """The steps that one model call leads to.
-
-    A plan is replaced as a whole by the next model call. Completed steps stay in it, so that a replay knows how far the task is.
-    """
-
-    goal: str
-    """Input of the task."""
-    steps: tuple[PlanStep, ...]
-    """One step for each tool call, or a single one that responds."""
-    reasoning: str = ""
-    """Unused today; kept because older logs have it."""
+from pegasus.wire import WireError, from_wire
 
 
 @attrs.frozen
@@ -191,252 +110,12 @@ class TaskContext:
         return self._labels
 
 
-# ------------------------------------------------------------------ events
-
-
-Payload: TypeAlias = dict[str, Json]
-"""Data of an event as a JSON object, keys in camelCase."""
-
-
-class PayloadError(ValueError):
-    """The data does not fit its event type, or the event does not fit what the task knows. Nothing has changed."""
-
-
-@attrs.frozen
-class TaskEventData:
-    """Data of an event that changes a task; each type of event has a class of its own below."""
-
-
-@attrs.frozen
-class TaskCreated(TaskEventData):
-    """TASK_CREATED: a task was accepted. It is on disk before its submitter receives the id."""
-
-    description: str = ""
-    """A few words for people."""
-    input_text: str = ""
-    """The work to do."""
-    source: str = "user"
-    """Submitter."""
-    input_metadata: Metadata = attrs.field(factory=dict)
-    """Metadata of the submitter, and overrides of the type."""
-    task_type: str = DEFAULT_TASK_TYPE
-    """Name of the type; logs of the first version have none."""
-
-
-@attrs.frozen
-class ReasonDone(TaskEventData):
-    """REASON_DONE: a model call ended with an answer or with tool calls."""
-
-    reasoning: Reasoning
-    """Text and calls of the model."""
-    plan: TaskPlan
-    """Steps to carry out; at least one, else the event is refused. The task takes the plan over, and marks the steps in it."""
-    new_messages: tuple[Entry, ...] = ()
-    """The memory index if it was given, then the assistant's turn if it calls tools. A direct answer follows in STEP_COMPLETED."""
-
-
-@attrs.frozen
-class ToolCallDone(TaskEventData):
-    """TOOL_CALL_COMPLETED: a call has its result."""
-
-    tool_name: str = ""
-    """Tool that was called."""
-    duration_ms: float = 0
-    """Time that the call took, ms; written without a fraction, read with one too."""
-    new_messages: tuple[Entry, ...] = ()
-    """The tool message. Its toolCallId names the step that it completes."""
-
-
-@attrs.frozen
-class ToolCallFailed(ToolCallDone):
-    """TOOL_CALL_FAILED: a call has failed. It completes its step too; the model decides what to do about it."""
-
-
-@attrs.frozen
-class StepCompleted(TaskEventData):
-    """STEP_COMPLETED: the step that answers was carried out."""
-
-    new_messages: tuple[Entry, ...] = ()
-    """The assistant's turn, which is the response of the task."""
-
-
-@attrs.frozen
-class NeedMoreInfo(TaskEventData):
-    """NEED_MORE_INFO: the model asks its submitter a question. The task is suspended until it is resumed with the answer."""
-
-    reasoning: Reasoning
-    """The thought; its other calls are not made."""
-    question: str = ""
-    """The question."""
-
-
-@attrs.frozen
-class TaskNotified(TaskEventData):
-    """TASK_NOTIFY: a `notify` call. It comes before the result of the call, so that recovery knows that it was made."""
-
-    message: str = ""
-    """Message for the submitter."""
-
-
-@attrs.frozen
-class TaskSuspended(TaskEventData):
-    """TASK_SUSPENDED: a task was suspended on request. A question of the model is NEED_MORE_INFO instead."""
-
-    suspended_state: str = ""
-    """State before the suspension. For readers of the log; a replay takes it from the task."""
-    suspend_reason: str = ""
-    """Reason, for people."""
-    reasoning: Reasoning | None = None
-    """Last thought, for readers of the log; a replay knows it already."""
-    plan: TaskPlan | None = None
-    """Plan with the steps completed so far, for readers of the log."""
-    new_messages: tuple[Entry, ...] = ()
-    """Always empty as written today; logs of earlier versions may have messages."""
-
-
-@attrs.frozen
-class TaskResumed(TaskEventData):
-    """TASK_RESUMED: a suspended, completed or interrupted task goes on."""
-
-    new_input: str = ""
-    """New text for the task; "" = go on as before. It becomes the input of a task that was finished."""
-    previous_state: str = ""
-    """State before the resume, for readers of the log."""
-    new_messages: tuple[Entry, ...] = ()
-    """The new text as a user message, with the key of the `Resume` in its metadata; empty without a text."""
-
-
-@attrs.frozen
-class ReflectionDone(TaskEventData):
-    """REFLECTION_COMPLETE: the reflection on a completed task has ended."""
-
-    tool_calls_count: int = 0
-    """Calls of memory tools."""
-    assessment: str = ""
-    """One sentence on what was kept, and why."""
-
-
-@attrs.frozen
-class TaskCompleted(TaskEventData):
-    """TASK_COMPLETED: the result is recorded. From this line on the task cannot fail any more."""
-
-    final_result: Metadata = attrs.field(factory=dict)
-    """{taskId, input, response, iterations}, as the submitter receives it."""
-    iterations: int = 0
-    """Model calls since the start or the last resume."""
-    new_messages: tuple[Entry, ...] = ()
-    """Always empty as written today; the answer is in STEP_COMPLETED."""
-
-
-@attrs.frozen
-class TaskFailed(TaskEventData):
-    """TASK_FAILED: the task ended without an answer. The error of a task that a restart interrupted is `fsm.RESTARTED`."""
-
-    error: str = ""
-    """Reason, for people."""
-
-
-EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
-    {
-        EventType.TASK_CREATED: TaskCreated,
-        EventType.REASON_DONE: ReasonDone,
-        EventType.TOOL_CALL_COMPLETED: ToolCallDone,
-        EventType.TOOL_CALL_FAILED: ToolCallFailed,
-        EventType.STEP_COMPLETED: StepCompleted,
-        EventType.NEED_MORE_INFO: NeedMoreInfo,
-        EventType.TASK_NOTIFY: TaskNotified,
-        EventType.TASK_SUSPENDED: TaskSuspended,
-        EventType.TASK_RESUMED: TaskResumed,
-        EventType.REFLECTION_COMPLETE: ReflectionDone,
-        EventType.TASK_COMPLETED: TaskCompleted,
-        EventType.TASK_FAILED: TaskFailed,
-    }
-)
-"""The events that are lines of a task's log, with the class of their data. No other event changes a task."""
-
-
-_TYPES: Final = {data: type for type, data in EVENT_DATA.items()}
-
-_DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
-    data: {
-        camel(field.name): field.default.factory() if hasattr(field.default, "factory") else field.default
-        for field in attrs.fields(data)
-    }
-    for data in EVENT_DATA.values()
-}
-"""Every key of a payload with its default, in the order in which they are written. A key without a default is always replaced."""
-
-
-def create_task_event(
-    events: EventMaker,
-    data: TaskEventData,
-    task_id: str,
-    source: str,
-    *,
-    cause: Event | None = None,
-    priority: int | None = None,
-    at: int | None = None,
-) -> Event:
-    """Return the event that says this about a task. cause, priority, at: as for `EventMaker.create`.
-
-    Example: `create_task_event(events, TaskFailed("stopped by the owner"), "t1", "agent")`.
-    """
-    return events.create(
-        _TYPES[type(data)],
-        source,
-        to_payload(data),
-        data=data,
-        task_id=task_id,
-        cause=cause,
-        priority=priority,
-        at=at,
-    )
-
-
-def to_payload(data: TaskEventData) -> Payload:
-    """Return the data as JSON that can be written and read back, with every key of its class.
-
-    `to_wire` leaves out fields that have their default; they are added again here, so that a reader of a log sees every key.
-    """
-    return {key: json_safe(value) for key, value in (_DEFAULTS[type(data)] | to_wire(data)).items()}
-
-
-def parse_payload(type: EventType, payload: Mapping[str, Json]) -> TaskEventData:
-    """Return the data of a task event. Raises PayloadError: the type changes no task, or a key has a wrong value."""
-    data = EVENT_DATA.get(type)
-    if data is None:
-        raise PayloadError(f"{type.name} does not change a task")
-    try:
-        return from_wire({key: value for key, value in payload.items() if value is not None}, data)
-    except WireError as error:
-        raise PayloadError(str(error)) from None
-
-
-def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
-    """Return one step for each tool call, in the order of the calls; without any, one step that responds.
-
-    Planning is plain code: the model decides by its calls, so it costs no model call of its own.
-    """
-    if not reasoning.tool_calls:
-        return TaskPlan(goal, (PlanStep(0, "respond", "respond"),))
-    steps = [PlanStep(n, f"call {call.name}", "tool_call", call) for n, call in enumerate(reasoning.tool_calls)]
-    return TaskPlan(goal, tuple(steps))
+# ------------------------------------------------------------------ what is to be recorded of it
 
 
 def task_suspended(context: TaskContext, state: TaskState, reason: str) -> TaskSuspended:
     """Return the data of TASK_SUSPENDED for a task that is in this state now."""
     return TaskSuspended(str(state), reason, context.reasoning, context.plan)
-
-
-def task_resumed(
-    new_input: str, previous_state: TaskState, at: int, key: str = "", outside: Sequence[Outside] = ()
-) -> TaskResumed:
-    """Return the data of TASK_RESUMED. at: wall clock, ms. key, outside: stand with the input in the messages, as in `Resume`."""
-    metadata: Payload = outside_metadata(outside)
-    if key:
-        metadata["key"] = key
-    entries = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()
-    return TaskResumed(new_input, str(previous_state), entries)
 
 
 def task_completed(context: TaskContext, response: str | None, iterations: int) -> TaskCompleted:
@@ -453,31 +132,3 @@ def task_completed(context: TaskContext, response: str | None, iterations: int) 
 def last_response(context: TaskContext) -> str | None:
     """Return the text of the last answer that the task has given, None if there is none."""
     return next((done.result for done in reversed(context.actions_done) if done.action_type == "respond"), None)
-
-
-def json_object(value: Mapping[str, object]) -> Payload:
-    """Return a free-form object, such as the arguments of a call, as it may stand anywhere in the data of an event (`json_safe`)."""
-    return {str(key): json_safe(item, DEEPEST - _LEVELS_AROUND) for key, item in value.items()}
-
-
-def json_safe(value: object, levels: int = DEEPEST) -> Json:
-    """Return the value as JSON that can be written and read back.
-
-    Models send values that JSON does not have, since providers' parsers accept NaN. Such a number becomes null, nesting beyond
-    `levels` a note, anything else text. A line that cannot be written would stop its task for good.
-    """
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, list | tuple):
-        return [json_safe(item, levels - 1) for item in value] if levels else _TOO_DEEP
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(item, levels - 1) for key, item in value.items()} if levels else _TOO_DEEP
-    return str(value)
-
-
-_LEVELS_AROUND: Final = 8
-"""Levels of the data of an event around a free-form object in it, at most."""
-_TOO_DEEP: Final = "(nested too deep)"
-"""Replacement of a list or an object that is nested deeper than the readers of lines accept."""

@@ -36,8 +36,8 @@ from pegasus.conversation import Entry, open_calls
 from pegasus.events import Event, EventType
 from pegasus.messages import Metadata
 from pegasus.outside import outside_metadata, parse_outside
-from pegasus.tasks.core.context import (
-    ActionResult,
+from pegasus.tasks.core.context import ActionResult, TaskContext
+from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
     PayloadError,
     PlanStep,
@@ -45,7 +45,6 @@ from pegasus.tasks.core.context import (
     ReflectionDone,
     StepCompleted,
     TaskCompleted,
-    TaskContext,
     TaskCreated,
     TaskFailed,
     TaskNotified,

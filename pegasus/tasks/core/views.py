@@ -16,8 +16,8 @@ import attrs
 from pegasus.events import Event
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.outside import Outside
-from pegasus.tasks.core.context import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, TaskState
 from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_events import NeedMoreInfo, TaskCompleted, TaskFailed, TaskNotified, TaskState
 from pegasus.wire import to_wire
 
 

@@ -34,7 +34,7 @@ import attrs
 from pegasus.events import Event, EventType
 from pegasus.formatting import format_time
 from pegasus.messages import Json
-from pegasus.tasks.core.context import EVENT_DATA, PayloadError, parse_payload
+from pegasus.tasks.core.task_events import EVENT_DATA, PayloadError, parse_payload
 from pegasus.wire import Line, WireError, decode_json, encode_json, encode_line, from_wire, scan_lines, to_wire
 
 FOLDER: Final = "tasks"

@@ -52,8 +52,9 @@ from pegasus.models import (
 )
 from pegasus.policy import ROLE, Principal, Role
 from pegasus.settings import InForce
-from pegasus.tasks.core.context import Reasoning, ReflectionDone, TaskContext, json_object
+from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import MEMORY_INDEX
+from pegasus.tasks.core.task_events import Reasoning, ReflectionDone, json_object
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tools import ToolOutcome
 

@@ -11,8 +11,9 @@ from pegasus.events import EventMaker
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.settings import InForce
-from pegasus.tasks.core.context import ActionResult, ReasonDone, TaskContext, TaskState, create_task_event, make_plan
+from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_events import ReasonDone, TaskState, create_task_event, make_plan
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
 from pegasus.tasks.log.format import parse_task_line, task_line
 from pegasus.tasks.run.thinker import Reflector, Thinker, should_reflect

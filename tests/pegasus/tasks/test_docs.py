@@ -7,8 +7,8 @@ from pathlib import Path
 import attrs
 
 from pegasus.events import EventType
-from pegasus.tasks.core.context import EVENT_DATA, TaskState
 from pegasus.tasks.core.fsm import TRANSITIONS
+from pegasus.tasks.core.task_events import EVENT_DATA, TaskState
 from pegasus.tasks.log.format import parse_task_line, task_line
 from pegasus.tasks.log.replay import replay
 from pegasus.wire import camel

@@ -11,18 +11,7 @@ from hypothesis import strategies as st
 from pegasus.events import Event, EventType
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolCall
-from pegasus.tasks.core.context import (
-    EVENT_DATA,
-    PlanStep,
-    ReasonDone,
-    Reasoning,
-    TaskContext,
-    TaskPlan,
-    TaskState,
-    make_plan,
-    parse_payload,
-    to_payload,
-)
+from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import (
     DEFAULT_PRIORITY,
     RESTARTED,
@@ -30,6 +19,17 @@ from pegasus.tasks.core.fsm import (
     InvalidTransition,
     TaskFSM,
     apply_event,
+)
+from pegasus.tasks.core.task_events import (
+    EVENT_DATA,
+    PlanStep,
+    ReasonDone,
+    Reasoning,
+    TaskPlan,
+    TaskState,
+    make_plan,
+    parse_payload,
+    to_payload,
 )
 from pegasus.tasks.core.views import task_view
 from pegasus.tasks.log.replay import replay

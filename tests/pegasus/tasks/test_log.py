@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pegasus.conversation import Entry, to_json
 from pegasus.models import ToolCall
-from pegasus.tasks.core.context import (
+from pegasus.tasks.core.task_events import (
     ReasonDone,
     Reasoning,
     TaskNotified,

@@ -9,7 +9,7 @@ import trio
 from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_supervisor
 from pegasus.events import Deliver, Emit, Subscribe, event_bus
 from pegasus.storage import run_journal
-from pegasus.tasks.core.context import TaskCreated, TaskNotified
+from pegasus.tasks.core.task_events import TaskCreated, TaskNotified
 from pegasus.tasks.log.format import task_line, task_path
 from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.task_logs import TaskLogs

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, RecoveryPlan, plan_recovery
-from pegasus.tasks.core.context import TaskCompleted, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.core.fsm import RESTARTED
+from pegasus.tasks.core.task_events import TaskCompleted, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
 from pegasus.tasks.log.format import task_line
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.stages import next_steps

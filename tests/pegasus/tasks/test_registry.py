@@ -1,8 +1,8 @@
 from pegasus.events import Event, EventType
 from pegasus.tasks import TaskState
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
-from pegasus.tasks.core.context import TaskCreated
 from pegasus.tasks.core.fsm import TaskFSM
+from pegasus.tasks.core.task_events import TaskCreated
 from pegasus.tasks.core.views import task_view
 
 
