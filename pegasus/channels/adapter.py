@@ -142,16 +142,25 @@ class Adapter:
                 await self._take(reply, journal)
 
     async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+        """Deliver a reply, unless that was done before, and acknowledge it."""
         if reply.seq <= self._last(reply):
             return
         try:
-            await self.deliver(await load_files(reply, journal))
+            await self.deliver(await self._load(reply, journal))
         except ReplyRefused as error:
-            await report_undelivered(journal, reply, str(error))
+            await self._refuse(reply, str(error), journal)
             self._delivered[reply.channel.channel_id] = reply.seq
         else:
             self._delivered[reply.channel.channel_id] = reply.seq
             await self.confirm(reply, journal)
+
+    async def _load(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> OutboundMessage:
+        """Return a reply with the content of its files."""
+        return await load_files(reply, journal)
+
+    async def _refuse(self, reply: OutboundMessage, reason: str, journal: Ref[JournalMessage]) -> None:
+        """Report a reply that is refused for good, and acknowledge it."""
+        await report_undelivered(journal, reply, reason)
 
     def _last(self, reply: OutboundMessage) -> int:
         return self._delivered.get(reply.channel.channel_id, 0)

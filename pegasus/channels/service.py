@@ -56,19 +56,10 @@ from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefu
 from pegasus.channels.service_context import ChannelState, ServiceContext
 from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
 from pegasus.formatting import first_cause
-from pegasus.intake import (
-    PAIRING,
-    report_undelivered,
-)
+from pegasus.intake import PAIRING
 from pegasus.messages import ApprovalNotice, InboundMessage, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage import (
-    JournalMessage,
-    StorageError,
-    Unacknowledged,
-    UnacknowledgedChannels,
-    load_files,
-)
+from pegasus.storage import JournalMessage, StorageError, Unacknowledged, UnacknowledgedChannels
 
 T = TypeVar("T")
 
@@ -340,25 +331,36 @@ class ServiceAdapter(Adapter):
 
     # ---------------------------------------------------------------- one reply
 
-    async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
-        """Send a reply until the service has taken or refused it, and acknowledge it."""
-        if reply.seq <= self._last(reply):
-            return
-        try:
-            await self.deliver(await _load_files(reply, journal))
-        except ReplyRefused as error:
-            reason = str(error)
-            _log.warning("a reply is refused", to=str(reply.channel.address), seq=reply.seq, reason=reason)
-            await self.refused(reply, reason)
-            if self._is_worth_a_report(reply):
-                await self._report(reply, reason, journal)
-            else:
-                await self.confirm(reply, journal)
-            self._delivered[reply.channel.channel_id] = reply.seq
+    async def _load(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> OutboundMessage:
+        """Return a reply with the content of its files. While the disk cannot be read, waits."""
+        while True:
+            try:
+                return await super()._load(reply, journal)
+            except StorageError as error:
+                _log.error("the files of a reply cannot be read", to=str(reply.channel.address), error=str(error))
+            await trio.sleep(RETRY_DELAY)
+
+    async def confirm(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+        """Acknowledge a delivered reply when that is on record."""
+        self._refusals.reset(reply.channel.channel_id)
+        self.log.acknowledge(reply)
+
+    async def _refuse(self, reply: OutboundMessage, reason: str, journal: Ref[JournalMessage]) -> None:
+        """Log a reply that the service refuses, and report it unless there were too many; acknowledge it."""
+        _log.warning("a reply is refused", to=str(reply.channel.address), seq=reply.seq, reason=reason)
+        await self.refused(reply, reason)
+        if self._is_worth_a_report(reply):
+            await self._report(reply, reason, journal)
         else:
-            self._refusals.reset(reply.channel.channel_id)
-            self._delivered[reply.channel.channel_id] = reply.seq
-            await self.confirm(reply, journal)
+            self.log.acknowledge(reply)
+
+    async def _report(self, reply: OutboundMessage, reason: str, journal: Ref[JournalMessage]) -> None:
+        await self.log.written()  # since the report acknowledges the replies before it, too
+        while True:
+            try:
+                return await super()._refuse(reply, reason, journal)
+            except StorageError:
+                await trio.sleep(RETRY_DELAY)
 
     def _is_worth_a_report(self, reply: OutboundMessage) -> bool:
         """Return whether the agent is told of a refusal.
@@ -416,18 +418,6 @@ class ServiceAdapter(Adapter):
                 return
             await trio.sleep_until(until)
 
-    async def confirm(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
-        """Acknowledge a delivered reply when that is on record."""
-        self.log.acknowledge(reply)
-
-    async def _report(self, reply: OutboundMessage, reason: str, journal: Ref[JournalMessage]) -> None:
-        await self.log.written()  # since the report acknowledges the replies before it, too
-        while True:
-            try:
-                return await report_undelivered(journal, reply, reason)
-            except StorageError:
-                await trio.sleep(RETRY_DELAY)
-
     # ---------------------------------------------------------------- signs
 
     async def _show_next(self, conversation: OutgoingChat) -> None:
@@ -471,16 +461,6 @@ class ServiceAdapter(Adapter):
             _log.warning("the service is out of reach", channel=self.type, reason=state.reason)
         else:
             _log.info("the service is connected", channel=self.type, name=state.name)
-
-
-async def _load_files(reply: OutboundMessage, journal: Ref[JournalMessage]) -> OutboundMessage:
-    """Return a reply with the content of its files. While the disk cannot be read, waits."""
-    while True:
-        try:
-            return await load_files(reply, journal)
-        except StorageError as error:
-            _log.error("the files of a reply cannot be read", to=str(reply.channel.address), error=str(error))
-        await trio.sleep(RETRY_DELAY)
 
 
 async def _wait(event: trio.Event, until: float) -> None:
