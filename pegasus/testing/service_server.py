@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import attrs
@@ -156,8 +157,11 @@ class FakeService:
         return ServiceMemoryTransport(self)
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serve the requests of one connection."""
-        await serve_http(stream, self._answer_unless_down)
+        """Serve the requests of one connection until it ends or becomes a WebSocket."""
+        await serve_http(stream, self._answer_unless_down, partial(self.upgrade, stream))
+
+    async def upgrade(self, stream: trio.abc.Stream, request: h11.Request, rest: bytes) -> None:
+        """Take over a connection whose request asks for a WebSocket. rest: bytes behind the request. By default it ends."""
 
     async def _answer_unless_down(self, request: ServiceRequest) -> ServiceResponse:
         return HANG_UP if self.is_down else await self.handle(request)

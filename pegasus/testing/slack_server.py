@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import attrs
 import h11
-import httpx2
 import trio
 import trio.testing
 from wsproto import ConnectionType, WSConnection
@@ -29,8 +28,8 @@ from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
 from wsproto.utilities import ProtocolError
 
-from pegasus.testing.service_server import HANG_UP, ServiceRequest, ServiceResponse, serve_http
-from pegasus.testing.slack_calls import SlackHttpAnswer, SlackHttpRequest
+from pegasus.testing.service_server import HANG_UP, FakeService, ServiceRequest, ServiceResponse
+from pegasus.testing.slack_calls import SlackHttpRequest
 from pegasus.testing.slack_events import ACKNOWLEDGE_TIME, RETRY_PAUSES, SlackEnvelope
 from pegasus.testing.slack_workspace import APP, SlackWorkspace
 from pegasus.wire import decode_object, encode_json
@@ -164,19 +163,18 @@ class SlackSocket:
                 await self._stream.send_all(self._protocol.send(event))
 
 
-class SlackServer:
+class SlackServer(FakeService):
     """A workspace that can be reached.
 
     Example: see the top of this file.
     """
 
     def __init__(self, workspace: SlackWorkspace, nursery: trio.Nursery) -> None:
+        super().__init__()
         self.workspace = workspace
         self.sockets: list[SlackSocket] = []
         """WebSockets that were greeted, oldest first."""
         self.deliveries: list[SlackDelivery] = []
-        self.is_down = False
-        """Set by a test: connections are refused, and those that exist fail."""
         self.connections = 0
         """WebSockets that the app has asked for."""
         self.pace: tuple[float, ...] = (0.0, *RETRY_PAUSES)
@@ -225,11 +223,7 @@ class SlackServer:
                 delivery.acknowledged.set()
         self.workspace.notify()
 
-    # ---------------------------------------------------------------- in memory
-
-    def transport(self) -> httpx2.AsyncBaseTransport:
-        """Return a transport of httpx2 that reaches this server, and nothing else, without sockets."""
-        return SlackMemoryTransport(self)
+    # ---------------------------------------------------------------- connections
 
     async def connect(self, url: str) -> trio.abc.Stream:
         """Return a stream in memory to the WebSocket address. Raises OSError while the service is down."""
@@ -237,14 +231,16 @@ class SlackServer:
         if self.is_down:
             raise OSError("connection refused")
         ours, theirs = trio.testing.memory_stream_pair()
-        self._nursery.start_soon(self.serve_connection, theirs)
+        self._nursery.start_soon(self.serve, theirs)
         return ours
 
-    async def handle(self, request: SlackHttpRequest) -> SlackHttpAnswer:
+    async def answer(self, request: ServiceRequest) -> ServiceResponse:
         """Answer a request after the time that it takes."""
-        if "/files-pri/" in request.url:
+        if "/files-pri/" in request.target:
             await trio.sleep(self.workspace.file_delay)
-        return self.workspace.handle(request)
+        url = f"https://{request.headers.get('host', '')}{request.target}"
+        answer = self.workspace.handle(SlackHttpRequest(request.method, url, request.headers, request.body))
+        return HANG_UP if answer.hang_up else ServiceResponse(answer.status, answer.body, answer.headers)
 
     async def fail(self) -> None:
         """Take the service down: connections end, and new ones are refused until `is_down` is False again."""
@@ -252,42 +248,11 @@ class SlackServer:
         for socket in list(self.sockets):
             await socket.cut()
 
-    # ---------------------------------------------------------------- connections
-
-    async def serve_connection(self, stream: trio.abc.Stream) -> None:
-        """Serve requests of HTTP until the connection ends or becomes a WebSocket."""
-
-        async def upgrade(request: h11.Request, rest: bytes) -> None:
-            if not self.is_down:
-                self.connections += 1
-                await SlackSocket(self, stream).serve(request, rest)
-
-        await serve_http(stream, self._answer_unless_down, upgrade)
-
-    async def _answer_unless_down(self, request: ServiceRequest) -> ServiceResponse:
-        if self.is_down:
-            return HANG_UP
-        answer = await self.handle(SlackHttpRequest(request.method, request.target, request.headers, request.body))
-        return HANG_UP if answer.hang_up else ServiceResponse(answer.status, answer.body, answer.headers)
-
-
-class SlackMemoryTransport(httpx2.AsyncBaseTransport):
-    """Transport of httpx2 to a server in the same process."""
-
-    def __init__(self, server: SlackServer) -> None:
-        self._server = server
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a request. Raises ConnectError while the service is down, ReadError if it hangs up."""
-        body = await request.aread()
-        await trio.lowlevel.checkpoint()
-        if self._server.is_down:
-            raise httpx2.ConnectError("connection refused", request=request)
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        answer = await self._server.handle(SlackHttpRequest(request.method, str(request.url), headers, body))
-        if answer.hang_up:
-            raise httpx2.ReadError("the server hung up", request=request)
-        return httpx2.Response(answer.status, headers=dict(answer.headers), content=answer.body, request=request)
+    async def upgrade(self, stream: trio.abc.Stream, request: h11.Request, rest: bytes) -> None:
+        """Serve a WebSocket."""
+        if not self.is_down:
+            self.connections += 1
+            await SlackSocket(self, stream).serve(request, rest)
 
 
 @asynccontextmanager
@@ -301,7 +266,7 @@ async def open_slack(
         if not in_memory:
             listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
             workspace.base = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
-            nursery.start_soon(trio.serve_listeners, server.serve_connection, listeners)
+            nursery.start_soon(trio.serve_listeners, server.serve, listeners)
         try:
             yield server
         finally:
