@@ -196,6 +196,7 @@ async def test_where_slack_cannot_be_asked_nothing_is_posted_three_times_and_the
         stage.slack.fault = unreadable("chat.postMessage", "files.completeUploadExternal")
         await post(stage, "first", stage.dm)
         await post(stage, "second", stage.dm, files=["a.txt"])
+        await stage.until_posted(4)  # files are read in a thread, for which the clock of tests does not wait
         await trio.sleep(600)
         assert await stage.settle() == ["first", "first", "second", "second"]
         assert shared(stage) == ["a.txt", "a.txt"]

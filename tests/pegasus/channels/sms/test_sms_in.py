@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from urllib.parse import urlencode
 
 import attrs
@@ -14,6 +15,8 @@ from twilio.request_validator import RequestValidator
 
 from pegasus.channels.sms.inbound import NoSms, Sms, parse_form, read_sms, sms_of_json
 from pegasus.channels.sms.signature import is_signed, sign_request, signed_address
+from pegasus.storage import Waiting
+from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.service_server import HANG_UP, ServiceResponse
 from pegasus.testing.twilio_server import FakeTwilio
 from pegasus.testing.world import kill
@@ -41,6 +44,25 @@ async def test_messages_that_come_in_another_order_and_again_are_each_answered_o
             assert await stage.text(OWNER, f"m{number}", sid=f"SM{number}") == 200
         await stage.idle()
         assert stage.twilio.texts_to(OWNER) == ["re: m3", "re: m1", "re: m2"]
+
+
+async def test_a_thousand_messages_at_once_are_taken_once_each_and_in_order(play, autojump_clock):
+    async with play(ScriptedModel(lambda request: Hang())) as stage:
+        statuses = []
+
+        async def deliver(number):
+            statuses.append(await stage.text(OWNER, f"n{number}", sid=f"SM{number}"))
+
+        for _ in range(2):  # Twilio may be set to call again
+            async with trio.open_nursery() as nursery:
+                for number in range(1000):
+                    nursery.start_soon(deliver, number)
+                    await trio.lowlevel.checkpoint()
+        assert statuses == [200] * 2000
+        assert await stage.world.journal.ask(Waiting) == 1000
+        disk = stage.world.disk
+        inbox = b"".join(disk.content(path) for path in disk.paths() if path.startswith("inbox/"))
+        assert re.findall(rb'"text":"(n\d+)"', inbox) == [b"n%d" % number for number in range(1000)]
 
 
 async def test_an_answer_of_200_means_on_disk(play, autojump_clock):
