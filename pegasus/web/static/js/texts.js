@@ -135,7 +135,7 @@ export const T = {
   },
   tree: {
     label: "Supervision tree",
-    intro: "Every part of Pegasus, and who restarts it. A part that crashes is started again by the one on its left.",
+    intro: "Every part of Pegasus, and who restarts it. A part that crashes is started again by the part that it belongs to.",
     state: "State",
     restarts: "Restarts",
     handled: "Messages handled",
