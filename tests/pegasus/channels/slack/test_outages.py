@@ -261,6 +261,8 @@ async def test_a_file_whose_sharing_was_not_recorded_is_shared_once(play, autoju
     stage.slack.fault = lambda call: lost.pop() if lost and call.method == "files.completeUploadExternal" else None
     async with play(workspace=stage.slack, disk=stage.world.disk) as again:
         await post(again, "", again.dm, files=["b.txt"])
+        with trio.fail_after(7200):  # files are read in a thread, as above
+            await again.slack.until(lambda _: len(shared(again)) == 2)
         await trio.sleep(600)
         assert await again.settle() == ["see"]
         assert shared(again) == ["a.txt", "b.txt"]
