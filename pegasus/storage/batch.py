@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import attrs
 
+
+@attrs.define(eq=False, repr=False)
 class Batch:
     """Appends of many requests, in as few pieces as their order allows: usually one for each file.
 
@@ -23,13 +26,12 @@ class Batch:
     [[('x', b'13')], [('y', b'2')], [('v', b'4'), ('w', b'5')]]
     """
 
-    def __init__(self) -> None:
-        self._steps: list[dict[str, list[bytes]]] = []
-        """For each step, the parts of the bytes of each of its files."""
-        self._latest: dict[str, int] = {}
-        """Index of the last step with a piece of each file."""
-        self._open = -1
-        """Index of the last step that takes more files, -1 if there is none."""
+    _steps: list[dict[str, list[bytes]]] = attrs.field(factory=list, init=False)
+    """For each step, the parts of the bytes of each of its files."""
+    _latest: dict[str, int] = attrs.field(factory=dict, init=False)
+    """Index of the last step with a piece of each file."""
+    _open: int = attrs.field(default=-1, init=False)
+    """Index of the last step that takes more files, -1 if there is none."""
 
     def add(self, appends: Iterable[tuple[str, bytes]], together: Iterable[tuple[str, bytes]] = ()) -> None:
         """Add the appends of one request: those in order, and behind them those whose order does not matter."""
