@@ -471,8 +471,12 @@ def _notes(item: Item, response: ModelResponse, now: int) -> tuple[Entry, ...]:
 
     It is written together with the answer, because a restart must know that another thought is due.
     """
-    surplus = len(response.calls) - MOST_CALLS
-    if surplus > 0:
-        _log.warning("left out calls of one answer", item=item.n, calls=len(response.calls), limit=MOST_CALLS)
-    problem = surplus_note(surplus) if surplus > 0 else unfinished(response)
+    count = len(response.calls)
+    if not count:
+        problem = unfinished(response)
+    elif count > MOST_CALLS:
+        _log.warning("left out calls of one answer", item=item.n, calls=count, limit=MOST_CALLS)
+        problem = surplus_note(count - MOST_CALLS)
+    else:
+        problem = None
     return () if problem is None else (Entry(now, "system", problem, metadata={"type": UNFINISHED}),)
