@@ -22,10 +22,10 @@ import trio
 
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Book, Thought, say, serving
+from tests.blackbox.support.mcp_conformance import conformance_command
 from tests.blackbox.support.mcp_settings import reached
 from tests.blackbox.support.work import Office, act, answer, heard
 
-CLIENT = Path(__file__).parent / "support" / "mcp_conformance.py"
 EVERYTHING, CONFORMANCE, BROWSER = (
     "@modelcontextprotocol/server-everything",
     "@modelcontextprotocol/conformance",
@@ -235,12 +235,12 @@ async def test_a_browser(tmp_path):
 
 @pytest.mark.deadline(240)
 @pytest.mark.parametrize("scenario", (*PASSED, *ALSO_PASSED) if os.environ.get("PEGASUS_EXPLORE") else PASSED)
-async def test_the_conformance_suite(scenario):
+async def test_the_conformance_suite(scenario, tmp_path):
     folder = await npm_folder()
     script = folder / "node_modules" / CONFORMANCE / "dist" / "index.js"
-    client = f"{sys.executable} -W ignore {CLIENT}"
-    command = [node(), str(script), "client", "--command", client, "--scenario", scenario]
-    done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, cwd=folder)
+    async with conformance_command(tmp_path) as client:
+        command = [node(), str(script), "client", "--command", client, "--scenario", scenario]
+        done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False, cwd=folder)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()[-3000:]
 
 

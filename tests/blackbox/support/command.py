@@ -40,15 +40,17 @@ async def command(
     timeout: float = 30.0,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    module: str = "pegasus",
 ) -> Result:
-    """Run `pegasus ARGUMENTS` to its end."""
+    """Run `pegasus ARGUMENTS` to its end. module: another program, `python -m MODULE`."""
     with trio.fail_after(timeout):
         if can_fork(env or environment(), environment()):
-            return await _end_of(
-                fork_program(arguments, env or environment(), cwd or ROOT, environment(), stdin=True), stdin
+            process = fork_program(
+                arguments, env or environment(), cwd or ROOT, environment(), stdin=True, module=module
             )
+            return await _end_of(process, stdin)
         done = await trio.run_process(
-            [*PROGRAM, *arguments],
+            [sys.executable, "-m", module, *arguments],
             stdin=stdin,
             capture_stdout=True,
             capture_stderr=True,

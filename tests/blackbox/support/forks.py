@@ -2,9 +2,11 @@
 
 Starting the interpreter and importing Pegasus is most of what a short process costs, and is the same each time. So a server, one for
 each pytest process, imports Pegasus once and forks for each program. The fork is a process like any other: it has its own pid,
-environment, directory and standard streams, can be signalled and killed, and ends as an interpreter ends. Only the imports are not its
-own. Some tests of terminals, pipes and services start `python -m pegasus` itself (tests/pegasus/terminal/test_process.py, `test_cli`,
-`test_signals`), the chat starts its daemon itself, and PEGASUS_SPAWN=1 makes all tests do so.
+environment, directory and standard streams, can be signalled and killed, and at its end waits for its threads and calls the functions
+of `atexit`. Only the imports are not its own, and it does not tear its modules down: that would copy all memory that it shares with
+the server, which costs more than most programs do. Some tests of terminals, pipes and services start `python -m pegasus` itself
+(tests/pegasus/terminal/test_process.py, `test_cli`, `test_signals`), the chat starts its daemon itself, and PEGASUS_SPAWN=1 makes all
+tests do so.
 
 The server has no threads, since only the thread that forks would live on in the fork. It is told what to start on a socket, with
 the descriptors of the streams and of a pipe into which it writes the exit status, and ends when the socket is closed.
@@ -24,11 +26,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[3]
 INTERPRETER = ("PYTHON", "LANG", "LC_", "COVERAGE")
@@ -115,15 +118,21 @@ _server: list[_Server] = []
 
 
 def fork_program(
-    arguments: Sequence[str], env: Mapping[str, str], cwd: Path, base: Mapping[str, str], *, stdin: bool = False
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    base: Mapping[str, str],
+    *,
+    stdin: bool = False,
+    module: str = "pegasus",
 ) -> Forked:
-    """Fork `pegasus ARGUMENTS`. base: environment of the server. stdin: a pipe; else /dev/null."""
+    """Fork `pegasus ARGUMENTS`. base: environment of the server. stdin: a pipe; else /dev/null. module: another with a `main`."""
     if not _server:
         _server.append(_Server(base))
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     in_end, ours = os.pipe() if stdin else (os.open(os.devnull, os.O_RDONLY), -1)
     try:
-        process = _fork(arguments, env, cwd, (in_end, out_end, err_end))
+        process = _fork(arguments, env, cwd, (in_end, out_end, err_end), module=module)
     finally:
         for descriptor in (in_end, out_end, err_end):
             os.close(descriptor)
@@ -142,9 +151,15 @@ def fork_on_terminal(
 
 
 def _fork(
-    arguments: Sequence[str], env: Mapping[str, str], cwd: Path, streams: tuple[int, int, int], *, session: bool = False
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    streams: tuple[int, int, int],
+    *,
+    session: bool = False,
+    module: str = "pegasus",
 ) -> Forked:
-    order = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "session": session}
+    order = {"arguments": list(arguments), "env": dict(env), "cwd": str(cwd), "session": session, "module": module}
     status, status_end = os.pipe()
     try:
         return Forked(_server[0].fork(order, (*streams, status_end)), status)
@@ -165,8 +180,8 @@ def _preload() -> None:
         importlib.import_module(name)
 
 
-def serve(control: socket.socket) -> None:
-    """Fork a program for each order. Returns in the forks only."""
+def serve(control: socket.socket) -> Callable[[], None]:
+    """Fork a program for each order. Returns in the forks only, with their `main`."""
     gc.disable()
     _preload()
     gc.collect()
@@ -213,8 +228,8 @@ def _tell_ends(children: dict[int, int]) -> None:
                 pipe.write(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def _become(order: dict[str, object], streams: Sequence[int]) -> None:
-    """Give this process the streams, the environment, the directory and the arguments of the program."""
+def _become(order: dict[str, Any], streams: Sequence[int]) -> Callable[[], None]:
+    """Give this process the streams, the environment, the directory and the arguments of the program; return its `main`."""
     for number, descriptor in enumerate(streams):
         os.dup2(descriptor, number)
     for descriptor in streams:
@@ -225,8 +240,9 @@ def _become(order: dict[str, object], streams: Sequence[int]) -> None:
     os.environ.update(order["env"])
     time.tzset()
     os.chdir(order["cwd"])
-    main = sys.modules["pegasus.__main__"].__file__
-    sys.argv[:] = [main, *order["arguments"]]
+    name = order["module"]
+    module = importlib.import_module("pegasus.__main__" if name == "pegasus" else name)
+    sys.argv[:] = [module.__file__, *order["arguments"]]
     for name, mode, is_lines in (("stdin", "r", False), ("stdout", "w", False), ("stderr", "w", True)):
         old = getattr(sys, name)
         raw = io.FileIO(old.fileno(), mode, closefd=False)
@@ -235,8 +251,24 @@ def _become(order: dict[str, object], streams: Sequence[int]) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     gc.enable()
+    return module.main
+
+
+def _end(code: int) -> None:
+    """End as the interpreter does up to the teardown of modules. Raises OSError where the streams cannot be flushed."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.modules["pegasus.__main__"].main()
+    main = serve(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        main()
+    except SystemExit as ended:
+        if isinstance(ended.code, int):
+            _end(ended.code)
+        raise
+    _end(0)

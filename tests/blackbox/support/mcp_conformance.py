@@ -1,6 +1,9 @@
-"""The client that the conformance suite of the protocol drives: `python mcp_conformance.py URL`.
+"""The client that the conformance suite of the protocol drives: `python -m tests.blackbox.support.mcp_conformance URL`.
 
 It is Pegasus's own client, with a person who agrees to everything: an address that a browser should open is opened here.
+
+The suite starts a program for each scenario. To import the SDK takes a second, so that program (`RELAY`) only asks the test for a
+client, which is forked, and ends as it has ended.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +29,50 @@ from pegasus.mcp.remote import RemoteServer, open_remote
 from pegasus.mcp.sign_in import sign_in
 from pegasus.policy import fill_form
 from pegasus.settings import McpServerSettings
+from tests.blackbox.support.command import command, environment
 
+RELAY = """
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(sys.argv[1])
+    variables = {name: value for name, value in os.environ.items() if name.startswith("MCP_CONFORMANCE_")}
+    connection.sendall(json.dumps([sys.argv[-1], variables]).encode() + b"\\n")
+    code, errors = json.load(connection.makefile())
+sys.stderr.write(errors)
+sys.exit(code)
+"""
+"""`python RELAY SOCKET URL`."""
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
 
 
-async def main() -> None:
+@asynccontextmanager
+async def conformance_command(folder: Path) -> AsyncIterator[str]:
+    """The command that the suite is given, for as long as the block lasts."""
+
+    async def relay(stream: trio.SocketStream) -> None:
+        async with stream:
+            asked = b""
+            while not asked.endswith(b"\n"):
+                asked += await stream.receive_some()
+            url, variables = json.loads(asked)
+            ended = await command(url, env=environment(variables), module=__name__)
+            await stream.send_all(json.dumps([ended.code, ended.err]).encode())
+
+    (folder / "relay.py").write_text(RELAY)
+    with trio.socket.socket(trio.socket.AF_UNIX) as listener:
+        await listener.bind(str(folder / "s"))
+        listener.listen()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.serve_listeners, relay, [trio.SocketListener(listener)])
+            yield f"{sys.executable} -I -S {folder / 'relay.py'} {folder / 's'}"
+            nursery.cancel_scope.cancel()
+
+
+# ------------------------------------------------------------------ the client
+
+
+async def run_scenario() -> None:
     client_id = CONTEXT.get("client_id", "")
     if SCENARIO == "auth/basic-cimd":
         client_id = "https://conformance-test.local/client-metadata.json"
@@ -88,8 +131,12 @@ def arguments_for(name: str, tools: dict[str, Any]) -> dict[str, Any]:
     return {"a": 5, "b": 3} if properties else {}
 
 
-try:
-    trio.run(main)
-except ServerDown as error:
-    print(error, file=sys.stderr)
-    sys.exit(1)
+def main() -> None:
+    try:
+        trio.run(run_scenario)
+    except ServerDown as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
