@@ -148,10 +148,9 @@ async def ask_target(call: ModelCall) -> ModelResponse:
     options = attrs.evolve(call.options, context_window=target.facts.context_window)
     request = attrs.evolve(call.request, max_tokens=length, options=options, on_piece=call.stream)
     try:
-        response = await target.model.generate(request)
-        notice = target.facts.check_prompt(call.request, response.usage, target.counter)
-        target.counter.learn(call.request, response.usage)
-        answer = call.stream.finish(response)
+        answer = call.stream.finish(await target.model.generate(request))
+        notice = target.facts.check_prompt(call.request, answer.usage, target.counter)
+        target.counter.learn(call.request, answer.usage)
     except BaseException as error:
         call.stream.fail(error)
         if isinstance(error, ModelError):

@@ -168,6 +168,10 @@ class TokenCounter:
         known, new = self._split(request)
         return round(known + self._factor * sum(part.tokens for part in new))
 
+    def estimate_usage(self, request: ModelRequest, answer: str) -> Usage:
+        """Return the approximate usage of a call with this text as its answer. Immediate."""
+        return Usage(self.estimate(request), round(text_tokens(answer)))
+
     def at_most(self, request: ModelRequest) -> int:
         """Return an upper estimate of what the provider will count. Immediate."""
         known, new = self._split(request)

@@ -299,7 +299,7 @@ class HttpModel:
                         scope.cancel()
                     elif (failure or assembler.complete) and scope.deadline == float("inf"):
                         scope.deadline = trio.current_time() + _DRAIN
-                        deadline.lift()
+                        deadline.scope.deadline = math.inf  # only the rest of the stream is left
             except self._client.read_errors as error:
                 if failure is None and not assembler.complete:
                     failure = _AttemptFailed(network_error(self.name, error, self._client.secrets), can_retry=True)
@@ -412,28 +412,22 @@ class AnswerDeadline:
         """Scope for the call. It is cancelled when a limit has passed."""
         self.pieces = 0
         """Pieces of the present attempt that have come. Each is at least one token."""
+        self.is_endless = False
+        """True for an answer of more pieces than it may have tokens: the server does not keep the limit of its length."""
 
     def pass_on(self, pieces: Sequence[StreamPiece]) -> None:
         """Pass on pieces that have come: the next one may take as long as the limit of silence."""
         self.pieces += len(pieces)
+        self.is_endless = self.pieces > self._most_pieces
         self.scope.deadline = trio.current_time() + self._silence
         for piece in pieces:
             self._listener(piece)
 
     def retract(self) -> None:
         """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
-        self.pieces = 0
+        self.pieces, self.is_endless = 0, False
         self.scope.deadline = self._until
         self._listener(None)
-
-    def lift(self) -> None:
-        """Set no limit any more: the answer is complete."""
-        self.scope.deadline = math.inf
-
-    @property
-    def is_endless(self) -> bool:
-        """True for an answer of more pieces than it may have tokens: the server does not keep the limit of its length."""
-        return self.pieces > self._most_pieces
 
     @property
     def seconds_left(self) -> float:

@@ -36,7 +36,6 @@ from pegasus.messages import Json
 from pegasus.models.base import Label, ModelError, ModelResponse, Usage
 from pegasus.models.catalog import PriceList
 from pegasus.models.client import ModelCall, Next
-from pegasus.models.tokens import text_tokens
 from pegasus.models.usage.ledger import (
     NOTHING,
     UsageLedger,
@@ -231,7 +230,7 @@ class UsageTracker:
             response = await next(call)
         except BaseException as error:
             if streamed := call.stream.relay.characters - before:
-                usage = _estimate(call, "x" * streamed)
+                usage = call.target.counter.estimate_usage(call.request, "x" * streamed)
                 failed = getattr(error, "kind", "cancelled")
                 self._record(call.target.name, call.request.label, opened.ts, usage, estimated=True, failed=failed)
             raise
@@ -240,7 +239,9 @@ class UsageTracker:
             self._call_ended.set()
             self._call_ended = trio.Event()
         is_counted = bool(response.usage.prompt_tokens or response.usage.completion_tokens)
-        usage = response.usage if is_counted else _estimate(call, response.text)
+        usage = response.usage
+        if not is_counted:
+            usage = call.target.counter.estimate_usage(call.request, response.text)
         self._record(call.target.name, call.request.label, opened.ts, usage, estimated=not is_counted)
         return response
 
@@ -374,11 +375,6 @@ class UsageTracker:
         self.unsaved = [*older, *self.unsaved, *newer][-MOST_UNSAVED:]
         if self.unsaved:
             self.news.set()
-
-
-def _estimate(call: ModelCall, text: str) -> Usage:
-    """Return the approximate usage of a call with this answer."""
-    return Usage(call.target.counter.estimate(call.request), round(text_tokens(text)))
 
 
 # ------------------------------------------------------------------ the keeper of the files
