@@ -304,17 +304,21 @@ def encode_json(value: Json, *, indent: int | None = None) -> str:
     >>> encode_json({"text": "Grüße"})
     '{"text":"Grüße"}'
     """
-    encode = partial(
-        json.dumps, value, separators=(",", ":") if indent is None else None, allow_nan=False, indent=indent
-    )
     try:
-        text = encode(ensure_ascii=False)
+        text = _encoder(indent, ensure_ascii=False).encode(value)
         text.encode()
     except UnicodeEncodeError:
-        return encode()
+        return _encoder(indent, ensure_ascii=True).encode(value)
     except RecursionError:
         raise ValueError("nested too deep") from None
     return text
+
+
+@cache
+def _encoder(indent: int | None, *, ensure_ascii: bool) -> json.JSONEncoder:
+    """Return the encoder of these options. `json.dumps` makes one for each text, which takes as long as a line of a log does."""
+    separators = (",", ":") if indent is None else None
+    return json.JSONEncoder(ensure_ascii=ensure_ascii, separators=separators, allow_nan=False, indent=indent)
 
 
 def decode_json(text: str | bytes | bytearray) -> Json:
@@ -324,7 +328,7 @@ def decode_json(text: str | bytes | bytearray) -> Json:
     than the parser can follow.
     """
     try:
-        value: Json = json.loads(text if isinstance(text, str) else text.decode(), parse_constant=_refuse)
+        value: Json = _decoder().decode(text if isinstance(text, str) else text.decode())
     except RecursionError:
         raise ValueError("nested too deep") from None
     return value
@@ -336,6 +340,11 @@ def decode_object(text: str | bytes | bytearray) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value
+
+
+@cache
+def _decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> NoReturn:

@@ -223,7 +223,7 @@ def last_number(index: bytes) -> int:
 
 def _find_entry(index: bytes, task_id: str) -> tuple[int, IndexEntry] | None:
     """Return the offset and the content of the last line that names a task, None if there is none."""
-    at = index.rfind(f'"taskId":{encode_json(task_id)}'.encode())
+    at = index.rfind(f'"taskId":"{task_id}"'.encode()) if is_task_id(task_id) else -1
     if at < 0:
         return None
     begin, end = index.rfind(b"\n", 0, at) + 1, index.find(b"\n", at)
