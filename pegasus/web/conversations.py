@@ -1,8 +1,9 @@
 """Conversations of programs that come without a WebSocket: a message, the end of its turn, and the replies.
 
 A turn ends when the agent needs to do nothing more about the message (`ItemDone` of the journal), with replies or in silence. The
-replies of the turn are those to the same address that were numbered since the message was taken. Two messages of one conversation at
-the same time may therefore see each other's replies; whoever minds gives each a conversation of its own.
+replies of the turn are those to the same address that were numbered since the message was taken. Messages of one conversation are
+handled in order, so that while one waits the replies to those before it come: each of these has a request of its own, or they are
+part of the answer. What is said to a later message before the turn ends is part of it as well: the turn has taken that message along.
 
 Replies that a response has carried are acknowledged, so that the agent does not keep them for a client that will never ask. A response
 may get lost, and the client then repeats its request with the same id: so the last turns are remembered, in memory only.
@@ -92,6 +93,8 @@ class Conversations:
         """Ended turns by conversation and id of the message, the oldest first."""
         self._begun: OrderedDict[tuple[Address, str], int] = OrderedDict()
         """The number of the last reply before each turn, by conversation and id of the message."""
+        self._items: OrderedDict[tuple[Address, str], int] = OrderedDict()
+        """Numbers of messages whose requests wait for their replies, or have had them, by conversation and id."""
         self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
         """Replies that were acknowledged by a response."""
 
@@ -135,7 +138,15 @@ class Conversations:
             before = self._begun.setdefault(key, before)  # a repeated request also gets what came before it
             if len(self._begun) > MOST_TURNS:
                 self._begun.popitem(last=False)
-            turn = await self._follow(accepted.n, address, before, said, trio.current_time() + seconds, on_said)
+            self._items[key] = accepted.n
+            if len(self._items) > MOST_TURNS:
+                self._items.popitem(last=False)
+            turn = None
+            try:
+                turn = await self._follow(accepted.n, address, before, said, trio.current_time() + seconds, on_said)
+            finally:
+                if turn is None or not turn.is_done:  # its replies are for whoever asks
+                    self._items.pop(key, None)
         if turn.is_done:
             self._remember(address, message.id, turn)
         return turn
@@ -151,12 +162,19 @@ class Conversations:
     ) -> HttpTurn:
         """Gather the replies after the number `before` until the item is done, or until the deadline."""
         replies: dict[int, OutboundMessage] = {}
+        of_others: set[int] = set()
+        """Numbers of replies that other requests have."""
 
         async def take(message: object) -> None:
             if isinstance(message, OutboundMessage):
                 if message.seq <= before or message.seq in replies:
                     return
+                if self._item_of(message) < n:
+                    of_others.add(message.seq)
+                    return
                 replies[message.seq] = message
+            if isinstance(message, Progress) and 0 < message.item < n:
+                return
             if on_said is not None and isinstance(message, OutboundMessage | Progress | Typing):
                 await on_said(message)
 
@@ -170,14 +188,21 @@ class Conversations:
                 await take(message)
             last = await self._last_seq(address) if is_done else before
             until = trio.current_time() + ON_THE_WAY
-            while len(replies) < last - before and (message := await _receive_until(news, until)) is not None:
+            while (
+                len(replies) + len(of_others) < last - before
+                and (message := await _receive_until(news, until)) is not None
+            ):
                 await take(message)
             nursery.cancel_scope.cancel()
-        if len(replies) < last - before:
+        if len(replies) + len(of_others) < last - before:
             for reply in await self._unacknowledged(address, 0):
                 if before < reply.seq <= last and reply.seq not in replies:
                     await take(await load_files(reply, self._journal))
         return HttpTurn(n, tuple(replies[seq] for seq in sorted(replies)), is_done)
+
+    def _item_of(self, reply: OutboundMessage) -> float:
+        """Return the number of the message that a reply answers, infinity if no request waits or has waited for it."""
+        return self._items.get((reply.channel.address, str(reply.metadata.get("inReplyTo"))), math.inf)
 
     async def _wait_for_item(self, n: int, sender: trio.MemorySendChannel[object]) -> None:
         """Send the end of the turn when the item is done. A journal that is being restarted is asked again."""

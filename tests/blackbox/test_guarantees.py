@@ -298,7 +298,7 @@ async def test_openai_requests_are_answered_one_after_the_other(house, name):
         book.release()
         await until(lambda: len(answers) == 3, "the answers", 20)
         assert list(answers) == ["first", "second", "third"]
-        assert all(answer.endswith(f"echo: {text}") for text, answer in answers.items())
+        assert all(answer == f"echo: {text}" for text, answer in answers.items())
 
 
 # ------------------------------------------------------------------ bridges

@@ -75,6 +75,70 @@ async def test_waiting_returns_when_the_turn_has_ended():
         assert len(there.journal.accepted) == 1
 
 
+async def ask_at_once(there, client, *ids):
+    """Send messages of one conversation, one behind the other; return a dictionary that gets the texts of each response."""
+    answers = {}
+
+    async def ask(id):
+        response = await client.post("/api/messages?wait=20", json={"text": id, "id": id, "channel": C1})
+        answers[id] = [each["text"] for each in response.json()["replies"]]
+
+    for n, id in enumerate(ids, 1):
+        there.nursery.start_soon(ask, id)
+        await there.journal.until(lambda n=n: len(there.journal.accepted) >= n)
+    return answers
+
+
+async def say_to(there, id, text):
+    await there.say(channel_of(there), text, metadata={"inReplyTo": id})
+
+
+async def test_requests_of_one_conversation_at_the_same_time_get_the_replies_to_their_own_messages():
+    async with world() as there, there.owner() as client:
+        async with trio.open_nursery() as there.nursery:
+            answers = await ask_at_once(there, client, "m-1", "m-2", "m-3")
+            await say_to(there, "m-1", "to the first")
+            await there.journal.finish(1)
+            await wait_all_tasks_blocked()
+            await there.journal.finish(2)  # in silence
+            await wait_all_tasks_blocked()
+            await say_to(there, "m-3", "to the third")
+            await there.journal.finish(3)
+        assert answers == {"m-1": ["to the first"], "m-2": [], "m-3": ["to the third"]}
+        found = await client.get("/api/replies?channelId=c1")
+        assert [each["text"] for each in found.json()["replies"]] == ["to the first", "to the third"]
+
+
+async def test_messages_that_share_a_turn_share_its_replies():
+    async with world() as there, there.owner() as client:
+        async with trio.open_nursery() as there.nursery:
+            answers = await ask_at_once(there, client, "m-1", "m-2")
+            await say_to(there, "m-1", "a moment")
+            await say_to(there, "m-2", "to both")  # the second message has joined the turn
+            await there.journal.finish(1)
+            await there.journal.finish(2)
+        assert answers == {"m-1": ["a moment", "to both"], "m-2": ["to both"]}
+
+
+async def test_a_request_gets_the_reply_to_an_earlier_message_that_nobody_waits_for():
+    async with world() as there, there.owner() as client:
+        await client.post("/api/messages", json={"text": "hi", "id": "m-0", "channel": C1})
+        async with trio.open_nursery() as there.nursery:
+            response = {}
+
+            async def ask():
+                body = {"text": "and?", "id": "m-1", "channel": C1}
+                response.update((await client.post("/api/messages?wait=20", json=body)).json())
+
+            there.nursery.start_soon(ask)
+            await there.journal.until(lambda: len(there.journal.accepted) >= 2)
+            await say_to(there, "m-0", "late")
+            await there.journal.finish(1)
+            await say_to(there, "m-1", "now")
+            await there.journal.finish(2)
+        assert [each["text"] for each in response["replies"]] == ["late", "now"]
+
+
 async def test_waiting_returns_when_the_agent_stays_silent():
     async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
         nursery.start_soon(answer, there)
@@ -328,6 +392,29 @@ async def test_the_official_client_streams_drafts_and_replies(openai_client):
         assert "".join(pieces) == "Hello there\n\nAnd more"
         assert reasons[-1] == "stop"
         assert usage.total_tokens == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves its generators open
+async def test_streams_of_one_conversation_at_the_same_time_show_their_own_drafts(openai_client):
+    async with world() as there:
+        client, shown = openai_client(there), {}
+
+        async def ask(name):
+            stream = await client.chat.completions.create(**complete(there, stream=True))
+            pieces = [choice.delta.content or "" async for chunk in stream for choice in chunk.choices]
+            shown[name] = "".join(pieces)
+
+        async with trio.open_nursery() as nursery:
+            for n, name in enumerate(("first", "second"), 1):
+                nursery.start_soon(ask, name)
+                await there.journal.until(lambda n=n: len(there.journal.accepted) >= n)
+            for n, (message, _) in enumerate(there.journal.accepted, 1):
+                draft = Progress(message.channel, f"draft {n}", item=n)
+                await there.supervisor.ref("gateway").tell(draft)
+                await say_to(there, message.id, f"draft {n}, finished")
+                await there.journal.finish(n)
+                await wait_all_tasks_blocked()
+        assert shown == {"first": "draft 1, finished", "second": "draft 2, finished"}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the client leaves its generators open
