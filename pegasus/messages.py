@@ -156,6 +156,8 @@ class OutboundMessage:
     """Its files with their content, as a client gets them. Empty until they are loaded for delivery (`load_files`)."""
     files: tuple[StoredFile, ...] = ()
     """The same files as the outbox keeps them. Clients do not see this."""
+    key: str = attrs.field(default="", eq=False)
+    """Key of its post, which names the queue item that it came of, for readers within the process. Clients do not see it."""
 
     @property
     def text_with_names(self) -> str:

@@ -267,8 +267,8 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
     """
     if isinstance(frame, OutboundMessage | Progress) and not _is_unicode(frame.text):
         frame = attrs.evolve(frame, text=_to_unicode(frame.text))
-    if isinstance(frame, OutboundMessage) and frame.files:
-        frame = attrs.evolve(frame, files=())
+    if isinstance(frame, OutboundMessage) and (frame.files or frame.key):
+        frame = attrs.evolve(frame, files=(), key="")
     if isinstance(frame, Progress) and (frame.item or not _is_unicode(frame.reasoning)):
         frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning), item=0)
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})

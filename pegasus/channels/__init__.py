@@ -6,6 +6,7 @@ any language connects to it as a bridge. docs/channels.md shows both ways of add
 
 * `adapter`: the messages to an adapter, and the base class of an adapter inside the process.
 * `switchboard`: routes each reply to the adapter of its channel type.
+* `taken_replies`: which replies the readers within the process have taken, where several read one conversation.
 * `service`: the base class of the adapters of chat services: a queue for each conversation, outages, limits, refusals, parking.
   `outages` has its pauses, `refusals` what a service may say, `delivery_log` what a service has taken.
 * `webhooks`: the agreement with the HTTP server about requests that a service makes.
@@ -23,6 +24,7 @@ from pegasus.channels.refusals import CredentialsRefused, NotKept, RateLimited, 
 from pegasus.channels.service import ServiceAdapter
 from pegasus.channels.service_context import ChannelState, ServiceContext
 from pegasus.channels.switchboard import SwitchboardMessage, run_switchboard
+from pegasus.channels.taken_replies import TakenReplies
 from pegasus.channels.webhooks import WebhookAnswer, WebhookReceiver, WebhookRequest
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "ServiceContext",
     "ServiceDown",
     "SwitchboardMessage",
+    "TakenReplies",
     "WebhookAnswer",
     "WebhookReceiver",
     "WebhookRequest",

@@ -5,8 +5,7 @@ something new. What there is, the journal knows: a reply is in the outbox until 
 came of. So a reply belongs to the turn of exactly that message, however many turns of a chat follow one another. What belongs to no
 turn that somebody iterates over, such as the result of a task or a job, is for `next_message`.
 
-A reply is acknowledged when its reader asks for what is next. The journal takes "everything up to this number", while a turn and the
-other reader may be at different replies of one chat. So a number is acknowledged when everything before it was taken, too. A process
+A reply is acknowledged when its reader asks for what is next, and when those before it were taken, too (`TakenReplies`). A process
 that is killed in between is given the others again.
 """
 
@@ -21,7 +20,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Reply
-from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
+from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies
 from pegasus.embedding.errors import AgentClosed
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, Progress
@@ -82,8 +81,7 @@ class ReplyDesk:
         """Messages of each chat that are being accepted: their numbers are not known yet."""
         self._given: defaultdict[Address, set[int]] = defaultdict(set)
         """Numbers of replies that `next_message` has given out and that are not acknowledged."""
-        self._taken: defaultdict[Address, set[int]] = defaultdict(set)
-        """Numbers of replies that were taken and are not acknowledged, since one before them was not taken."""
+        self._taken = TakenReplies()
         self._backlog: deque[OpenReply] = deque()
         """Replies that were found and not given out, so that the journal need not be asked about each."""
         self._reading = trio.Lock()
@@ -101,25 +99,22 @@ class ReplyDesk:
         async for message in inbox:
             match message:
                 case DeliverReply(reply):
-                    await self._announce(reply)
+                    self._announce(reply)
                 case Progress(item=item) if (turn := self._turns.get(item)) is not None:
                     turn.draft = message
                     turn.wake()
                 case CatchUp():
                     self._wake()
 
-    async def _announce(self, reply: OutboundMessage) -> None:
+    def _announce(self, reply: OutboundMessage) -> None:
         """Tell the reader whose reply it is."""
-        address = reply.channel.address
-        if any(turn.address == address for turn in self._turns.values()):
-            for found in await self.ask(OpenReplies, address, MOST):
-                turn = self._turns.get(item_of_key(found.key))
-                if found.seq == reply.seq and turn is not None and turn.address == address:
-                    turn.said.setdefault(reply.seq, reply)
-                    turn.draft = None  # the reply ends it
-                    turn.wake()
-                    return
-        self._wake()
+        turn = self._turns.get(item_of_key(reply.key))
+        if turn is not None and turn.address == reply.channel.address:
+            turn.said.setdefault(reply.seq, reply)
+            turn.draft = None  # the reply ends it
+            turn.wake()
+        else:
+            self._wake()
 
     # ---------------------------------------------------------------- turns
 
@@ -192,7 +187,7 @@ class ReplyDesk:
 
     def _is_for_anybody(self, found: OpenReply) -> bool:
         address, seq = found.address, found.seq
-        is_known = seq in self._given.get(address, ()) or seq in self._taken.get(address, ())
+        is_known = seq in self._given.get(address, ()) or self._taken.has(address, seq)
         is_of_turn = item_of_key(found.key) in self._turns or address in self._submitting
         return not is_known and not is_of_turn
 
@@ -203,20 +198,23 @@ class ReplyDesk:
 
     async def acknowledge(self, replies: Sequence[OutboundMessage]) -> None:
         """Note that these replies were taken. Raises AgentClosed."""
-        for address in {reply.channel.address for reply in replies}:
-            taken = self._taken[address]
-            taken |= {reply.seq for reply in replies if reply.channel.address == address}
-            last = 0
-            for found in await self.ask(OpenReplies, address, len(taken) + 1):
-                if found.seq not in taken:
-                    break
-                last = found.seq
-            if not last:
-                continue
-            with suppress(ActorError):  # it is being restarted; the next acknowledgement makes up for it
-                await self._journal.tell(Acknowledge(address, last))
-                _forget(self._taken, address, last)
-                _forget(self._given, address, last)
+        self._taken.add(replies)
+        async with self._taken.lock:
+            for address in {reply.channel.address for reply in replies}:
+                open_replies = await self.ask(OpenReplies, address, self._taken.count(address) + 1)
+                last = self._taken.last_in_a_row(address, open_replies)
+                if not last:
+                    continue
+                with suppress(ActorError):  # it is being restarted; the next acknowledgement makes up for it
+                    await self._journal.tell(Acknowledge(address, last))
+                    self._taken.forget(address, last)
+                    self._forget_given(address, last)
+
+    def _forget_given(self, address: Address, last: int) -> None:
+        """Forget what was given out up to the last number that is acknowledged."""
+        left = {seq for seq in self._given.pop(address, ()) if seq > last}
+        if left:
+            self._given[address] = left
 
     # ---------------------------------------------------------------- both
 
@@ -240,12 +238,3 @@ class ReplyDesk:
 
     def _wake(self) -> None:
         self._news.set()
-
-
-def _forget(numbers: dict[Address, set[int]], address: Address, last: int) -> None:
-    """Forget the numbers of a chat up to the last that is acknowledged, and the chat if none is left."""
-    left = {seq for seq in numbers.get(address, ()) if seq > last}
-    if left:
-        numbers[address] = left
-    else:
-        numbers.pop(address, None)

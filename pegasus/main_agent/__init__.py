@@ -57,8 +57,8 @@ from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
 from pegasus.main_agent.history import Place, history_json, read_history
 from pegasus.main_agent.media_queue import SEND_FILE
-from pegasus.main_agent.queue_items import forward_notifications
-from pegasus.main_agent.replies import REPLY, item_of_key
+from pegasus.main_agent.queue_items import OWN_TURN, forward_notifications
+from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, REPLY, item_of_key
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session_files import CURRENT, GLOBAL, NO_CHAT, SessionFiles, archive_prefix, files_of
 from pegasus.main_agent.session_list import (
@@ -80,10 +80,13 @@ from pegasus.main_agent.toolset import AgentToolset
 __all__ = [
     "CURRENT",
     "GLOBAL",
+    "IN_REPLY_TO",
     "LONGEST",
     "MOST_ROWS",
     "NO_CHAT",
+    "OWN_TURN",
     "PAGE_ROWS",
+    "QUESTION",
     "REPLY",
     "SEND_FILE",
     "SKILLS",

@@ -66,6 +66,8 @@ TASK_NOTIFY: Final = "task_notify"
 """`metadata.type` of a task's notification, in the queue and in the session."""
 DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
+OWN_TURN: Final = "ownTurn"
+"""Key of a message's metadata: True if a program waits for the answer to exactly this message, so that it is joined with no other."""
 MOST_WITHDRAWN: Final = 1000
 """Withdrawn messages that are remembered. One that waits while more than that follow is worked on."""
 RETRY: Final = 5.0
@@ -344,11 +346,13 @@ def _is_same_person(a: Principal, b: Principal) -> bool:
 def may_join(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
     """Return whether an item may join a turn: the same person in the same thread, or a notice for it.
 
-    Commands and skills keep their place in the queue, since each begins something of its own. Work for an owner never joins that for
-    a guest, nor the other way round: what a guest has asked for would be done with the rights of the owner. owners: the setting
-    `agent.owners`.
+    Commands and skills keep their place in the queue, since each begins something of its own. So does a message with OWN_TURN: the
+    replies of a joined turn belong to its last message. Work for an owner never joins that for a guest, nor the other way round:
+    what a guest has asked for would be done with the rights of the owner. owners: the setting `agent.owners`.
     """
     ours, theirs = turn.item.message.channel, item.message.channel
+    if any(message.metadata.get(OWN_TURN) is True for message in (turn.item.message, item.message)):
+        return False
     if ours.reply_to != theirs.reply_to:
         return False
     if sender_of(turn.item.message, owners).role is not sender_of(item.message, owners).role:

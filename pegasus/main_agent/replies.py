@@ -79,6 +79,10 @@ MODEL_DECLINED: Final = "Sorry, the model that thinks for me declined to answer 
 """Text for the sender of a message that the provider's safety filter refused. Asking again would be refused again."""
 APOLOGY: Final = "apology"
 """`metadata.type` of the note about an apology, and last part of its idempotency key. Stored, so it must not change."""
+IN_REPLY_TO: Final = "inReplyTo"
+"""Key of a reply's metadata: the id of the message that it answers."""
+QUESTION: Final = "question"
+"""Key of a reply's metadata: the beginning of that message, if it came from the conversation that the reply goes to."""
 QUESTION_LENGTH: Final = 200
 """Characters of a message that its replies repeat in their metadata, enough for people to recognise it."""
 
@@ -206,11 +210,11 @@ def _post(item: Item, text: str, purpose: str, channel_id: str, channel_type: st
     others could not tell what is being answered. No other conversation is told.
     """
     message, key = item.message, reply_key(item.n, purpose)
-    metadata: dict[str, Json] = {} if message.is_internal else {"inReplyTo": message.id}
+    metadata: dict[str, Json] = {} if message.is_internal else {IN_REPLY_TO: message.id}
     given = Address(channel_type or message.channel.type, channel_id)
     is_same = given == message.channel.address or given.escaped == message.channel.address.escaped
     if metadata and is_same and (question := truncate(message.text[: 4 * QUESTION_LENGTH], QUESTION_LENGTH)):
-        metadata["question"] = question
+        metadata[QUESTION] = question
     return Post(
         key=key,
         text=text,

@@ -192,7 +192,7 @@ class OutboxLog(RecordLog[StoredReply]):
         # The session posts again what it had decided before a crash. The first reply stands, with its number.
         known = self.find(post.key)
         if known is not None:
-            return OutboundMessage(post.text, known.channel, known.seq, post.metadata, files=post.files)
+            return OutboundMessage(post.text, known.channel, known.seq, post.metadata, files=post.files, key=post.key)
         if isinstance(channel, Unroutable):
             return channel
         address = channel.address
@@ -201,6 +201,7 @@ class OutboxLog(RecordLog[StoredReply]):
         seq = (latest.seq if latest else self.last_seq(address)) + 1
         message = OutboundMessage(post.text, channel, seq, post.metadata, files=post.files)
         line = encode_line({"type": "reply", "key": post.key, "at": at, "message": to_wire(message)})
+        message = attrs.evolve(message, key=post.key)
         self.staged[post.key] = Staged(StoredReply(post.key, channel, seq, at, Span(0, len(line)), message), line)
         return message
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TypeAlias
 
+import attrs
+
 from pegasus.messages import Address, OutboundMessage
 from pegasus.storage.messages import (
     LastSeq,
@@ -124,9 +126,9 @@ class ReplyQueries:
     def _parse_reply(self, stored: StoredReply, line: bytes | None) -> OutboundMessage | None:
         """Return a reply that was read back. No line means that a rewrite has dropped the text."""
         if line is None:
-            return OutboundMessage("", stored.channel, stored.seq)
+            return OutboundMessage("", stored.channel, stored.seq, key=stored.key)
         try:
-            return reply_in(line)
+            return attrs.evolve(reply_in(line), key=stored.key)
         except (ValueError, KeyError, TypeError) as error:
             self._report(
                 f"{self._log.path}: reply {stored.seq} to {stored.channel.address} is not in the file any more ({error})"

@@ -1,42 +1,55 @@
 """Conversations of programs that come without a WebSocket: a message, the end of its turn, and the replies.
 
 A turn ends when the agent needs to do nothing more about the message (`ItemDone` of the journal), with replies or in silence. The
-replies of the turn are those to the same address that were numbered since the message was taken. Messages of one conversation are
-handled in order, so that while one waits the replies to those before it come: each of these has a request of its own, or they are
-part of the answer. What is said to a later message before the turn ends is part of it as well: the turn has taken that message along.
+replies of the turn are those that came of this message: the key of a reply says of which. So any number of requests of one
+conversation may wait at the same time, and each gets what answers it. The message of a request that waits is joined with no other
+message, whatever `agent.when_busy` says, since one reply would then answer several.
 
-Replies that a response has carried are acknowledged, so that the agent does not keep them for a client that will never ask. A response
-may get lost, and the client then repeats its request with the same id: so the last turns are remembered, in memory only.
+What the agent says unasked, such as the result of a task, is kept for `replies_after`. A client that has no way of asking for it gets
+it with its next answer instead (`hears_unasked`).
+
+Replies that a response has carried are acknowledged, so that the agent does not keep them for a client that will never ask; others
+are not, see `TakenReplies`. A response may get lost, and the client then repeats its request with the same id: so the last turns are
+remembered, in memory only.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
-from typing import Final
+from typing import Final, TypeVar, TypeVarTuple
 
 import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import ActorError, Ref, Reply
+from pegasus.channels import TakenReplies
 from pegasus.gateway import Behind, Listeners, Said
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
-from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, Progress, Typing
+from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
+from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, Progress
 from pegasus.policy import TokenGrant
 from pegasus.storage import (
     Accepted,
     Acknowledge,
     ItemDone,
     JournalMessage,
-    LastSeq,
+    OpenReplies,
+    OpenReply,
     Overloaded,
+    Posted,
     StorageError,
     Unacknowledged,
     load_files,
 )
 from pegasus.web.errors import ApiError
+
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
 API: Final = "api"
 """Channel type of programs."""
@@ -46,8 +59,8 @@ MOST_ADDRESSES: Final = 200
 """Conversations whose last replies are remembered."""
 REMEMBERED: Final = 20
 """Replies of one conversation that are."""
-ON_THE_WAY: Final = 1.0
-"""Seconds that replies of an ended turn are waited for; afterwards they are read from the journal."""
+MOST_REPLIES: Final = 100_000
+"""Replies of one conversation that are looked through for those of a turn."""
 RETRY: Final = 0.2
 """Seconds before the journal is asked again after it was restarted."""
 MOST_BYTES: Final = 32 << 20
@@ -68,12 +81,64 @@ class HttpTurn:
     """The turn has ended. If not, the time was over before."""
 
 
-OnSaid = Callable[[Said], Awaitable[None]]
+OnSaid = Callable[[OutboundMessage | Progress], Awaitable[None]]
 """Takes a draft or a reply as it comes. It is not cancelled when the turn ends."""
 
 
-class _TurnEnded:
-    """Mark of the end of the turn among what is said."""
+class _Gathering:
+    """The replies that one request is given."""
+
+    def __init__(
+        self,
+        address: Address,
+        message_id: str,
+        on_said: OnSaid | None,
+        is_free: Callable[[OutboundMessage], bool] | None,
+    ) -> None:
+        """Begin with none. is_free: returns whether a reply was said unasked and may be taken; None: nothing of the kind is."""
+        self.address = address
+        self.message_id = message_id
+        self.item = 0
+        """Number of the message in the queue, once it is accepted."""
+        self.had = 0
+        """Number up to which all replies of the conversation are acknowledged."""
+        self._on_said = on_said
+        self._is_free = is_free
+        self.unasked: dict[int, OutboundMessage] = {}
+        """What was said unasked, by number."""
+        self._replies: dict[int, OutboundMessage] = {}
+        """Replies to the message, by number."""
+
+    @property
+    def hears_unasked(self) -> bool:
+        """True if it gets what was said unasked, too."""
+        return self._is_free is not None
+
+    def has(self, seq: int) -> bool:
+        """Return whether it has a reply."""
+        return seq in self._replies
+
+    def wants(self, reply: OutboundMessage) -> bool:
+        """Return whether it is to have a reply, and has not."""
+        if item_of_key(reply.key) == self.item:
+            return not self.has(reply.seq)
+        return self._is_free is not None and reply.seq > self.had and self._is_free(reply)
+
+    async def take(self, message: object) -> None:
+        """Take a reply if it is wanted, and show it or a draft of one to the client. Anything else is left out."""
+        if isinstance(message, Progress):
+            if message.item == self.item and self._on_said is not None:
+                await self._on_said(message)
+        elif isinstance(message, OutboundMessage) and self.wants(message):
+            is_own = item_of_key(message.key) == self.item
+            (self._replies if is_own else self.unasked)[message.seq] = message
+            if self._on_said is not None:
+                await self._on_said(message)
+
+    def turn(self, *, is_done: bool) -> HttpTurn:
+        """Return what there is, in the order in which it was said."""
+        found = self.unasked | self._replies
+        return HttpTurn(self.item, tuple(found[seq] for seq in sorted(found)), is_done)
 
 
 class Conversations:
@@ -91,12 +156,11 @@ class Conversations:
         self._journal: Ref[JournalMessage] = intake.journal
         self._turns: OrderedDict[tuple[Address, str], HttpTurn] = OrderedDict()
         """Ended turns by conversation and id of the message, the oldest first."""
-        self._begun: OrderedDict[tuple[Address, str], int] = OrderedDict()
-        """The number of the last reply before each turn, by conversation and id of the message."""
-        self._items: OrderedDict[tuple[Address, str], int] = OrderedDict()
-        """Numbers of messages whose requests wait for their replies, or have had them, by conversation and id."""
         self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
         """Replies that were acknowledged by a response."""
+        self._taken = TakenReplies()
+        self._gatherings: dict[_Gathering, None] = {}
+        """Of the requests that wait."""
 
     async def submit(self, message: InboundMessage, grant: TokenGrant) -> Accepted:
         """Return when the message is on disk. Raises ApiError, ActorError and StorageError."""
@@ -117,103 +181,95 @@ class Conversations:
         return result
 
     async def converse(
-        self, message: InboundMessage, grant: TokenGrant, seconds: float, on_said: OnSaid | None = None
+        self,
+        message: InboundMessage,
+        grant: TokenGrant,
+        seconds: float,
+        on_said: OnSaid | None = None,
+        *,
+        hears_unasked: bool = False,
     ) -> HttpTurn:
         """Send a message; return when its turn has ended, or after so many seconds. on_said: takes what is said meanwhile.
 
+        hears_unasked: the turn has what was said unasked as well, before its own replies.
+
         The message goes on being handled when the time is over, and when this is cancelled. Raises as `submit`.
         """
-        address = message.channel.address
-        with self._listeners.listen(address) as said:
-            before = await self._last_seq(address)
-            accepted = await self.submit(message, grant)
-            key = (address, message.id)
-            known = self._turns.get(key)
-            if accepted.duplicate and known is not None:
-                known = attrs.evolve(known, replies=await self._load(known.replies))
-                if on_said is not None:
-                    for reply in known.replies:
-                        await on_said(reply)
-                return known
-            before = self._begun.setdefault(key, before)  # a repeated request also gets what came before it
-            if len(self._begun) > MOST_TURNS:
-                self._begun.popitem(last=False)
-            self._items[key] = accepted.n
-            if len(self._items) > MOST_TURNS:
-                self._items.popitem(last=False)
-            turn = None
-            try:
-                turn = await self._follow(accepted.n, address, before, said, trio.current_time() + seconds, on_said)
-            finally:
-                if turn is None or not turn.is_done:  # its replies are for whoever asks
-                    self._items.pop(key, None)
+        address, deadline = message.channel.address, trio.current_time() + seconds
+        message = attrs.evolve(message, metadata={**message.metadata, OWN_TURN: True})
+        gathering = _Gathering(address, message.id, on_said, self._is_free if hears_unasked else None)
+        self._gatherings[gathering] = None
+        try:
+            with self._listeners.listen(address) as said:
+                accepted = await self.submit(message, grant)
+                known = self._turns.get((address, message.id))
+                if accepted.duplicate and known is not None:
+                    known = attrs.evolve(known, replies=await self._load(known.replies))
+                    if on_said is not None:
+                        for reply in known.replies:
+                            await on_said(reply)
+                    return known
+                gathering.item = accepted.n
+                turn = await self._follow(gathering, said, deadline)
+                self._taken.add(gathering.unasked.values())  # at once, so that no other request gets it, too
+        finally:
+            del self._gatherings[gathering]
         if turn.is_done:
             self._remember(address, message.id, turn)
         return turn
 
     async def _follow(
         self,
-        n: int,
-        address: Address,
-        before: int,
+        gathering: _Gathering,
         said: trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind],
         deadline: float,
-        on_said: OnSaid | None,
     ) -> HttpTurn:
-        """Gather the replies after the number `before` until the item is done, or until the deadline."""
-        replies: dict[int, OutboundMessage] = {}
-        of_others: set[int] = set()
-        """Numbers of replies that other requests have."""
+        """Gather replies until the item is done, or until the deadline.
 
-        async def take(message: object) -> None:
-            if isinstance(message, OutboundMessage):
-                if message.seq <= before or message.seq in replies:
-                    return
-                if self._item_of(message) < n:
-                    of_others.add(message.seq)
-                    return
-                replies[message.seq] = message
-            if isinstance(message, Progress) and 0 < message.item < n:
-                return
-            if on_said is not None and isinstance(message, OutboundMessage | Progress | Typing):
-                await on_said(message)
+        What is said comes by `said`, in most cases. The rest is read from the journal when the item is done. A reply that another
+        client of the conversation has acknowledged by then is not found there any more, but has been said before.
+        """
+        address, n = gathering.address, gathering.item
+        if gathering.hears_unasked:
+            for reply in await self._ask(Unacknowledged, address.type, address.channel_id):
+                if gathering.wants(reply):
+                    await gathering.take(await load_files(reply, self._journal))
+        ended, receiving = trio.Event(), trio.CancelScope()
 
-        sender, news = trio.open_memory_channel[object](0)
-        is_done = False
+        async def wait_for_end() -> None:
+            await self._ask(ItemDone, n)
+            ended.set()
+            receiving.cancel()
+
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_copy, said, sender)
-            nursery.start_soon(self._wait_for_item, n, sender)
-            while not is_done and (message := await _receive_until(news, deadline)) is not None:
-                is_done = isinstance(message, _TurnEnded)
-                await take(message)
-            last = await self._last_seq(address) if is_done else before
-            until = trio.current_time() + ON_THE_WAY
-            while (
-                len(replies) + len(of_others) < last - before
-                and (message := await _receive_until(news, until)) is not None
-            ):
-                await take(message)
+            nursery.start_soon(wait_for_end)
+            while not ended.is_set():
+                receiving = trio.CancelScope(deadline=deadline)
+                with receiving:
+                    message = await said.receive()
+                if receiving.cancelled_caught:
+                    break
+                await gathering.take(message)
             nursery.cancel_scope.cancel()
-        if len(replies) + len(of_others) < last - before:
-            for reply in await self._unacknowledged(address, 0):
-                if before < reply.seq <= last and reply.seq not in replies:
-                    await take(await load_files(reply, self._journal))
-        return HttpTurn(n, tuple(replies[seq] for seq in sorted(replies)), is_done)
+        if not ended.is_set():
+            return gathering.turn(is_done=False)
+        found = await self._ask(OpenReplies, address, MOST_REPLIES)
+        with suppress(trio.WouldBlock):
+            while True:
+                await gathering.take(said.receive_nowait())
+        missing = [reply.key for reply in found if item_of_key(reply.key) == n and not gathering.has(reply.seq)]
+        for posted in await self._ask(Posted, tuple(missing)) if missing else ():
+            if posted is not None:
+                await gathering.take(await load_files(posted, self._journal))
+        return gathering.turn(is_done=True)
 
-    def _item_of(self, reply: OutboundMessage) -> float:
-        """Return the number of the message that a reply answers, infinity if no request waits or has waited for it."""
-        return self._items.get((reply.channel.address, str(reply.metadata.get("inReplyTo"))), math.inf)
-
-    async def _wait_for_item(self, n: int, sender: trio.MemorySendChannel[object]) -> None:
-        """Send the end of the turn when the item is done. A journal that is being restarted is asked again."""
+    async def _ask(self, question: Callable[[Reply[T], *Args], JournalMessage], *args: *Args) -> T:
+        """Ask the journal, also while it is being restarted: the turn goes on after that."""
         while True:
             try:
-                await self._journal.ask(ItemDone, n)
+                return await self._journal.ask(question, *args)
             except (ActorError, StorageError):
                 await trio.sleep(RETRY)
-            else:
-                await sender.send(_TurnEnded())
-                return
 
     def _remember(self, address: Address, id: str, turn: HttpTurn) -> None:
         turn = attrs.evolve(turn, replies=tuple(attrs.evolve(reply, media=()) for reply in turn.replies))
@@ -227,7 +283,50 @@ class Conversations:
 
     async def acknowledge(self, address: Address, seq: int) -> None:
         """Note that a client has all replies up to this number. Raises ActorError."""
+        async with self._taken.lock:
+            await self._acknowledge(address, seq)
+
+    async def _acknowledge(self, address: Address, seq: int) -> None:
         await self._journal.tell(Acknowledge(address, seq))
+        self._taken.forget(address, seq)
+        for gathering in self._gatherings:
+            if gathering.address == address:  # it may still come to a reply that another one had
+                gathering.had = max(seq, gathering.had)
+
+    async def acknowledge_turn(self, address: Address, replies: Sequence[OutboundMessage]) -> None:
+        """Note that a response has carried these replies. Raises ActorError, StorageError.
+
+        An answer that no client can ask for any more is passed over, or it would keep all replies behind it from being acknowledged.
+        """
+        self._taken.add(replies)
+        async with self._taken.lock:
+            while True:
+                open_replies = await self._journal.ask(OpenReplies, address, self._taken.count(address) + 1)
+                last = self._taken.last_in_a_row(address, open_replies)
+                others = [found for found in open_replies if not self._taken.has(address, found.seq)]
+                if not others or not await self._is_abandoned(others[0]):
+                    break
+                self._taken.add(others[:1])
+            if last:
+                await self._acknowledge(address, last)
+
+    async def _is_abandoned(self, found: OpenReply) -> bool:
+        """Return whether a reply answers a message whose id its client does not know, and whose request has ended."""
+        [reply] = await self._journal.ask(Posted, (found.key,))
+        id = "" if reply is None else str(reply.metadata.get(IN_REPLY_TO, ""))
+        return id.startswith(_prefix(found.address)) and not self._is_waited_for(found.address, id)
+
+    def _is_waited_for(self, address: Address, id: str) -> bool:
+        """Return whether a request waits for the end of the turn of this message."""
+        return any((each.address, each.message_id) == (address, id) for each in self._gatherings)
+
+    def _is_free(self, reply: OutboundMessage) -> bool:
+        """Return whether a reply answers no message of its conversation, and is in no response yet."""
+        address, seq = reply.channel.address, reply.seq
+        id = str(reply.metadata.get(IN_REPLY_TO, ""))
+        is_answer = QUESTION in reply.metadata or id.startswith(_prefix(address)) or self._is_waited_for(address, id)
+        is_carried = any(each.address == address and seq in each.unasked for each in self._gatherings)
+        return not is_answer and not is_carried and not self._taken.has(address, seq)
 
     # ---------------------------------------------------------------- replies
 
@@ -270,22 +369,17 @@ class Conversations:
                 return wanted
             limit *= 4
 
-    async def _last_seq(self, address: Address) -> int:
-        return await self._journal.ask(LastSeq, address, timeout=JOURNAL_TIMEOUT)
+
+def _prefix(address: Address) -> str:
+    return f"v1-{sha256(str(address).encode()).hexdigest()[:8]}-"
 
 
-async def _copy(
-    said: trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind], sender: trio.MemorySendChannel[object]
-) -> None:
-    async for message in said:
-        await sender.send(message)
+def new_message_id(address: Address) -> str:
+    """Return the id of a message whose client names none, and so cannot ask for the answer again.
 
-
-async def _receive_until(news: trio.MemoryReceiveChannel[object], deadline: float) -> object | None:
-    """Return the next message, None if there is none at the deadline."""
-    with trio.move_on_at(deadline):
-        return await news.receive()
-    return None
+    It shows the conversation that the message was sent in: a message of another one may be answered here, too.
+    """
+    return _prefix(address) + secrets.token_hex(8)
 
 
 def own_channel_id(grant: TokenGrant, home_token: str) -> str:

@@ -26,7 +26,7 @@ LONGEST_WAIT: Final = 3600
 
 def reply_json(reply: OutboundMessage) -> dict[str, Json]:
     """Return a reply as it stands in responses."""
-    return dict(to_wire(attrs.evolve(reply, files=())))
+    return dict(to_wire(attrs.evolve(reply, files=(), key="")))
 
 
 def check_address(request: ApiRequest, type: str, channel_id: str) -> None:
@@ -80,8 +80,8 @@ class ReplyRoutes:
         replies: list[Json] = [reply_json(reply) for reply in turn.replies]
         response = json_response({"id": message.id, "replies": replies, "done": turn.is_done})
         if turn.replies and turn.is_done:
-            address, last = message.channel.address, turn.replies[-1].seq
-            response.background = BackgroundTask(self._conversations.acknowledge, address, last)
+            acknowledge = self._conversations.acknowledge_turn
+            response.background = BackgroundTask(acknowledge, message.channel.address, turn.replies)
         return response
 
     async def replies(self, request: ApiRequest) -> Response:

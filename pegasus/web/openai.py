@@ -14,15 +14,15 @@ import secrets
 from collections.abc import Mapping
 from typing import Final
 
+import attrs
 import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from pegasus.gateway import Said
 from pegasus.messages import InboundMessage, Json, OutboundMessage, Progress
 from pegasus.policy import MESSAGE
 from pegasus.web.config import WebServices
-from pegasus.web.conversations import API, Conversations, HttpTurn, OnSaid
+from pegasus.web.conversations import API, Conversations, HttpTurn, OnSaid, new_message_id
 from pegasus.web.errors import ApiError
 from pegasus.web.event_streams import QUIET, EventStreamResponse
 from pegasus.web.messages import LONGEST_WAIT, message_of
@@ -185,13 +185,13 @@ class CompletionStream(EventStreamResponse):
         await self._event("[DONE]")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _take(self, said: Said) -> None:
+    async def _take(self, said: OutboundMessage | Progress) -> None:
         piece = ""
         if isinstance(said, Progress):
             if thought := self._thoughts.piece(said.reasoning):
                 await self._chunk({"reasoning_content": thought})
             piece = self._text.draft(said.text)
-        elif isinstance(said, OutboundMessage):
+        else:
             piece = self._text.reply(said.text_with_names)
         if piece:
             await self._chunk({"content": piece})
@@ -255,8 +255,10 @@ class CompletionRoutes:
         if is_chore(text) and fields.get("stream") is not True:  # it must not become a part of the conversation
             return self._answer(model, "", NO_USAGE)
         channel: dict[str, Json] = {"type": API, **({"channelId": user} if user else {})}
-        id = request.http.headers.get(IDEMPOTENCY) or f"v1-{secrets.token_hex(8)}"
+        id = request.http.headers.get(IDEMPOTENCY)
         message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
+        if not id:
+            message = attrs.evolve(message, id=new_message_id(message.channel.address))
         if fields.get("stream") is True:
             options = fields.get("stream_options")
             with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
@@ -278,12 +280,12 @@ class CompletionRoutes:
         """
         turn = None
         try:
-            turn = await self._conversations.converse(message, request.grant, LONGEST_WAIT, on_said)
+            turn = await self._conversations.converse(message, request.grant, LONGEST_WAIT, on_said, hears_unasked=True)
         finally:
             if turn is None and request.has_gone and IDEMPOTENCY not in request.http.headers:
                 self._services.withdraw(message)
         if turn.replies:
-            await self._conversations.acknowledge(message.channel.address, turn.replies[-1].seq)
+            await self._conversations.acknowledge_turn(message.channel.address, turn.replies)
         return turn
 
     def usage_of(self, turn: HttpTurn) -> dict[str, Json]:

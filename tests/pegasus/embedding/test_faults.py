@@ -76,7 +76,7 @@ async def test_nothing_is_remembered_of_chats_that_are_quiet(autojump_clock):
         for n in range(20):
             await final(agent, "Hello", f"chat-{n}")
         desk = agent._turns.desk
-        assert not any((desk._turns, desk._given, desk._taken, desk._submitting, desk._backlog))
+        assert not any((desk._turns, desk._given, desk._taken._numbers, desk._submitting, desk._backlog))
 
 
 async def test_a_part_that_crashes_for_ever_ends_the_agent_with_an_error(autojump_clock, journal_crashes):
@@ -93,11 +93,11 @@ async def test_a_crash_of_the_desk_loses_no_reply(autojump_clock, monkeypatch):
     async with open_agent(ScriptedModel([say("", reply("One")), say("", reply("Two", call_id="r2"))])) as agent:
         desk, announce, crashes = agent._turns.desk, agent._turns.desk._announce, [1]
 
-        async def crash_once(reply):
+        def crash_once(reply):
             if crashes:
                 crashes.pop()
                 raise RuntimeError("a planned failure of the desk")
-            await announce(reply)
+            announce(reply)
 
         monkeypatch.setattr(desk, "_announce", crash_once)
         assert (await final(agent, "a")).content == "One"

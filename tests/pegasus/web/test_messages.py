@@ -4,6 +4,7 @@ import json
 from contextlib import suppress
 from functools import partial
 
+import attrs
 import httpx
 import openai
 import pytest
@@ -36,7 +37,7 @@ async def reply(there, *texts, drafts=()):
     channel = channel_of(there)
     for draft in drafts:
         sign = draft if isinstance(draft, Progress) else Progress(channel, draft)
-        await there.supervisor.ref("gateway").tell(sign)
+        await there.supervisor.ref("gateway").tell(attrs.evolve(sign, item=len(there.journal.accepted)))
     for text in texts:
         await there.say(channel, text)
     await there.journal.finish(len(there.journal.accepted))
@@ -90,7 +91,8 @@ async def ask_at_once(there, client, *ids):
 
 
 async def say_to(there, id, text):
-    await there.say(channel_of(there), text, metadata={"inReplyTo": id})
+    item = next(n for n, (message, _) in enumerate(there.journal.accepted, 1) if message.id == id)
+    await there.say(channel_of(there), text, item=item)
 
 
 async def test_requests_of_one_conversation_at_the_same_time_get_the_replies_to_their_own_messages():
@@ -107,36 +109,6 @@ async def test_requests_of_one_conversation_at_the_same_time_get_the_replies_to_
         assert answers == {"m-1": ["to the first"], "m-2": [], "m-3": ["to the third"]}
         found = await client.get("/api/replies?channelId=c1")
         assert [each["text"] for each in found.json()["replies"]] == ["to the first", "to the third"]
-
-
-async def test_messages_that_share_a_turn_share_its_replies():
-    async with world() as there, there.owner() as client:
-        async with trio.open_nursery() as there.nursery:
-            answers = await ask_at_once(there, client, "m-1", "m-2")
-            await say_to(there, "m-1", "a moment")
-            await say_to(there, "m-2", "to both")  # the second message has joined the turn
-            await there.journal.finish(1)
-            await there.journal.finish(2)
-        assert answers == {"m-1": ["a moment", "to both"], "m-2": ["to both"]}
-
-
-async def test_a_request_gets_the_reply_to_an_earlier_message_that_nobody_waits_for():
-    async with world() as there, there.owner() as client:
-        await client.post("/api/messages", json={"text": "hi", "id": "m-0", "channel": C1})
-        async with trio.open_nursery() as there.nursery:
-            response = {}
-
-            async def ask():
-                body = {"text": "and?", "id": "m-1", "channel": C1}
-                response.update((await client.post("/api/messages?wait=20", json=body)).json())
-
-            there.nursery.start_soon(ask)
-            await there.journal.until(lambda: len(there.journal.accepted) >= 2)
-            await say_to(there, "m-0", "late")
-            await there.journal.finish(1)
-            await say_to(there, "m-1", "now")
-            await there.journal.finish(2)
-        assert [each["text"] for each in response["replies"]] == ["late", "now"]
 
 
 async def test_waiting_returns_when_the_agent_stays_silent():
@@ -546,7 +518,7 @@ async def test_the_official_client_stops_the_turn_by_closing_its_stream(openai_c
 
         async def play():
             await there.journal.until(lambda: there.journal.waiting_for)
-            await there.supervisor.ref("gateway").tell(Progress(channel_of(there), "Hel"))
+            await there.supervisor.ref("gateway").tell(Progress(channel_of(there), "Hel", item=1))
 
         nursery.start_soon(play)
         stream = await client.chat.completions.create(**complete(there, stream=True))

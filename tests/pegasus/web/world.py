@@ -16,7 +16,7 @@ from pegasus.intake import Access, Intake
 from pegasus.models import Usage
 from pegasus.policy import TokenBook
 from pegasus.settings import InForce
-from pegasus.storage import ItemDone, ReadFile, ReplaceFile
+from pegasus.storage import Accepted, ItemDone, OpenReplies, OpenReply, Posted, ReadFile, ReplaceFile
 from pegasus.web import HttpConfig, WebServices, WebSessions, run_http
 from tests.pegasus.gateway.world import FakeJournal
 
@@ -31,6 +31,24 @@ class Journal(FakeJournal):
         self.files = {}
         self.done = set()
         self.waiting_for = []
+        self.posted = {}  # replies by key
+
+    def post(self, channel, text, *, item=None, **fields):
+        """Post a reply to the item; None: to the last that was accepted; 0: to none, which is said unasked."""
+        n = len(self.accepted) if item is None else item
+        key = f"main/{n}/call_{len(self.posted)}"
+        if n:
+            answered, _ = self.accepted[n - 1]
+            fields["metadata"] = {"inReplyTo": answered.id, "question": answered.text[:9], **fields.get("metadata", {})}
+        message = self.posted[key] = super().post(channel, text, key=key, **fields)
+        return message
+
+    def accept(self, reply, inbound, lane):
+        for n, (known, _) in enumerate(self.accepted, 1):
+            if (known.channel.address, known.id) == (inbound.channel.address, inbound.id):
+                self.answer(reply, Accepted(n, True))
+                return
+        super().accept(reply, inbound, lane)
 
     def handle(self, message):
         match message:
@@ -44,6 +62,11 @@ class Journal(FakeJournal):
                 self.waiting_for.append((n, reply))
             case ItemDone(reply):
                 reply.send(None)
+            case OpenReplies(reply, address, limit):
+                found = self.outbox.get(address, [])[:limit]
+                self.answer(reply, tuple(OpenReply(address, each.seq, each.key) for each in found))
+            case Posted(reply, keys):
+                self.answer(reply, tuple(self.posted.get(key) for key in keys))
             case _:
                 super().handle(message)
 
