@@ -209,9 +209,12 @@ class Stages:
                     duration = round((trio.current_time() - begun) * 1000)
                     results[call.id] = self._result(call, outcome, await self._keep(outcome.pictures)), duration
 
-        async with trio.open_nursery() as nursery:
-            for call in calls:
-                nursery.start_soon(make, call)
+        if len(calls) == 1:
+            await make(calls[0])  # as most are: a nursery costs more than all that stands here
+        else:
+            async with trio.open_nursery() as nursery:
+                for call in calls:
+                    nursery.start_soon(make, call)
         happened: list[TaskEventData] = []
         for call in calls:
             if call.id in results:

@@ -181,7 +181,7 @@ class Thinker:
         reasoning = Reasoning(response.text, approach, bool(question), calls)
         if question or not calls:
             return Thought(reasoning, index, question)
-        made = tuple(attrs.evolve(call, error=None) for call in calls)  # the error of a call is its result
+        made = tuple(ToolCall(call.id, call.name, call.arguments) for call in calls)  # an error is in the result
         turn = Entry(self._clock(), "assistant", response.text, made, metadata=_metadata(response))
         notes = (Entry(turn.ts, "system", surplus_note(surplus)),) if surplus > 0 else ()
         return Thought(reasoning, (*index, turn, *notes))
@@ -205,7 +205,8 @@ def _with_own_ids(context: TaskContext, calls: Sequence[ToolCall]) -> tuple[Tool
     Arguments are made such that the log of the task can hold them, whatever the provider's parser has let through.
     """
     used = {call.id for entry in context.messages for call in entry.calls}
-    return with_unique_ids([attrs.evolve(call, arguments=json_object(call.arguments)) for call in calls], used)
+    storable = [ToolCall(call.id, call.name, json_object(call.arguments), call.error) for call in calls]
+    return with_unique_ids(storable, used)
 
 
 def _metadata(response: ModelResponse) -> dict[str, Json]:
