@@ -60,6 +60,8 @@ BAD_HELLO: Final = 4400
 """The hello has an invalid field."""
 UNAUTHORIZED: Final = 4401
 """No token, a wrong one, a foreign Origin, or no hello."""
+STOPPING: Final = "the gateway is stopping"
+"""Reason in the close frame of a gateway that is stopped; a connection that is lost has none."""
 GOING_AWAY: Final = 1001
 """The gateway stops."""
 TOO_LARGE: Final = 1009

@@ -59,6 +59,7 @@ from pegasus.host import (
     Notifier,
     Signals,
     announced,
+    command_name,
     ensure_token,
     forbid_inspection,
     handle_signals,
@@ -326,7 +327,11 @@ async def _listen(section: str, host: str, port: int) -> list[trio.SocketListene
         return await open_listeners(host, port)
     except OSError as error:
         why = error.strerror or str(error)
-        message = f"{section}.host {host!r}, {section}.port {port}: cannot listen there ({why}); choose another, or port 0 for any"
+        message = (
+            f"{section}.host {host!r}, {section}.port {port}: cannot listen there ({why}); the agent of another profile may do so. "
+            f"Choose another port, or any that is free: --set gateway.port=0 --set http.port=0 for once, "
+            f"`{command_name()} config set {section}.port 0` for good"
+        )
         raise OSError(message) from error
 
 

@@ -162,12 +162,15 @@ class _Chat:
         """Run the chat; return its exit code. A daemon that is gone for good is reported on stderr."""
         status = await self._status()
         self._agent = str(status.get("agent", self._agent))
+        has_started = self._own is not None  # then `_watch_daemon` reports its end
         config = ChatConfig(
             ChannelInfo("cli", self._channel),
             self._home.history,
             self._settings.gateway.max_frame_bytes,
             model=str(status.get("model", "")),
             speech=str(status.get("speech", "")),
+            agent_runs=lambda: has_started or read_daemon(self._home) is not None,
+            start_command=program_name(),
             leave_rules=lambda: LeaveRules(self._own is not None, self._settings.tasks.recovery == "resume"),
         )
         try:

@@ -21,14 +21,16 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.gateway.config import Caller, Params
 from pegasus.gateway.reply_feed import ReplyFeed, Routes
 from pegasus.gateway.send_queue import SendQueue
-from pegasus.messages import Address, ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant
 from pegasus.protocol import HelloFrame, encode_frame
 from pegasus.settings import InForce
 from pegasus.storage import Connected, Disconnected, JournalMessage, StorageError, load_files
+from pegasus.wire import to_wire
 
 MAX_BEHIND: Final = 100
 """Messages that wait for a reader."""
@@ -222,6 +224,12 @@ class Hub:
             if feed in self._routes.recipients(task.channel.type, task.channel.channel_id):
                 feed.show_state(task.task_id, encode_frame(task), is_old=True)
         feed.states_shown()
+
+    async def list_clients(self, caller: Caller, params: Params) -> Json:
+        """Return the conversations of the clients that are connected, without bridges and programs that only make calls: `clients`."""
+        await trio.lowlevel.checkpoint()
+        channels = [feed.channel.info for feed in self._routes.all() if not feed.calls_only]
+        return {"clients": [to_wire(channel.address) for channel in channels if channel is not None]}
 
     def catch_up(self) -> None:
         """Have every feed read the journal: some replies were not handed over."""

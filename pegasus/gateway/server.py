@@ -31,7 +31,7 @@ from pegasus.intake import Intake
 from pegasus.messages import ApprovalNotice, Progress, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import TokenGrant
-from pegasus.protocol import GOING_AWAY
+from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import InForce
 
 GOODBYE_TIME = 2.0
@@ -73,7 +73,7 @@ async def run_gateway(
     Stopped: accepts no more, closes all connections (GOODBYE_TIME seconds), ends. Cancelled: cuts all connections.
     """
     hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners_within)
-    server = Server(GatewayServices(config, intake, hub, methods))
+    server = Server(GatewayServices(config, intake, hub, {**methods, "clients": hub.list_clients}))
     async with trio.open_nursery() as nursery:
         accepting = trio.CancelScope()
         nursery.start_soon(_accept_all, server, listeners, accepting, nursery)
@@ -205,7 +205,7 @@ class Server:
     async def close_all(self) -> None:
         """Close all connections. Returns when they have ended, or after GOODBYE_TIME seconds."""
         for connection in self._connections:
-            connection.close(GOING_AWAY, "the gateway is stopping")
+            connection.close(GOING_AWAY, STOPPING)
         if self._connections:
             self._all_ended = trio.Event()
             with trio.move_on_after(GOODBYE_TIME):

@@ -17,6 +17,7 @@ from pegasus.host.home import (
 )
 from pegasus.host.process import (
     collector_paused,
+    command_name,
     fill_standard_streams,
     forbid_inspection,
     imports_uncollected,
@@ -38,6 +39,7 @@ __all__ = [
     "Signals",
     "announced",
     "collector_paused",
+    "command_name",
     "ensure_token",
     "fill_standard_streams",
     "forbid_inspection",

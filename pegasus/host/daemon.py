@@ -24,7 +24,7 @@ import trio
 
 from pegasus import __version__
 from pegasus.host.home import Home, write_private
-from pegasus.host.process import print_line, wall_clock
+from pegasus.host.process import command_name, print_line, wall_clock
 from pegasus.wire import decode_json, encode_line, from_wire, to_wire
 
 # ------------------------------------------------------------------ systemd
@@ -127,11 +127,12 @@ class DaemonInfo:
     @property
     def greeting(self) -> str:
         """The same for a person at a terminal."""
+        command = command_name()
         greeting = (
-            f"Pegasus is running (process {self.pid}, {self.ws}). Ctrl-C stops it; `pegasus chat` in another window "
+            f"Pegasus is running (process {self.pid}, {self.ws}). Ctrl-C stops it; `{command} chat` in another window "
             "talks with it."
         )
-        return f"{greeting} The web page is at {self.http}; `pegasus open` signs you in." if self.http else greeting
+        return f"{greeting} The web page is at {self.http}; `{command} open` signs you in." if self.http else greeting
 
 
 @contextmanager

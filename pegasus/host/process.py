@@ -71,6 +71,11 @@ def forbid_inspection() -> bool:
         return False
 
 
+def command_name() -> str:
+    """Return the command that starts Pegasus with this home, for hints of the daemon; `pegasus run` passes it in the environment."""
+    return os.environ.get("PEGASUS_COMMAND") or "pegasus"
+
+
 def wall_clock() -> int:
     """Return the wall clock, in ms since the epoch: the `clock` that the parts of the product are given."""
     return time.time_ns() // 1_000_000

@@ -36,6 +36,7 @@ from typing import Any, Final, TypeAlias
 import trio
 
 from pegasus.formatting import truncate
+from pegasus.host import command_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import stand_in_demo as demo
 from pegasus.models.answers import pieces_of
@@ -57,7 +58,7 @@ from pegasus.models.base import (
 INTRODUCTION: Final = (
     "I am only a stand-in: a few fixed rules, not a language model; `demo` shows what Pegasus does. To give me a real one, "
     "start Ollama, llama.cpp or LM Studio on this machine: I notice it with your next message. "
-    f"Or run `{demo.program()} init`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, "
+    f"Or run `{command_name()} init`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, "
     'or name a model in pegasus.toml ([models] default, as in "ollama/<model>"), and start Pegasus again.'
 )
 """End of the first reply in each conversation, because people must not take the rules below for a language model."""
@@ -319,7 +320,7 @@ def _after_memory(call: ToolCall, result: ToolResult) -> PlannedCall:
     value: Mapping[str, Any] = _parse_object(result.content) or {}
     if call.name == "memory_append":
         fact = str(call.arguments["entry"]).removeprefix("- ")
-        log = f'`{demo.program()} memory log` shows it, "forget that" takes it back'
+        log = f'`{command_name()} memory log` shows it, "forget that" takes it back'
         return _reply(f"Noted: {fact} ({_USER_FACTS}; {log}).")
     if call.name == "memory_patch":
         return _reply("Forgotten. The log of memory still has it, and can bring it back.")

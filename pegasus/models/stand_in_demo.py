@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from pegasus.host import command_name
 from pegasus.messages import Metadata
 
 DEMO: Final = "demo"
@@ -46,11 +47,6 @@ INTRODUCTION: Final = (
 )
 
 
-def program() -> str:
-    """Return the command that starts Pegasus with this home, for commands that a person is to type; `pegasus run` passes it."""
-    return os.environ.get("PEGASUS_COMMAND") or "pegasus"
-
-
 def begin() -> list[tuple[str, Metadata]]:
     """Return the calls that start the demo: a reply, and the task."""
     return [
@@ -76,7 +72,7 @@ def on_memory(tool: str) -> tuple[str, Metadata]:
     """Return the call behind a change of the demo's fact by this tool: it is forgotten, then the last words are said."""
     if tool == "memory_append":
         return "memory_write", {"path": FACT_PATH, "content": "", "why": "the demo takes it back"}
-    command = program()
+    command = command_name()
     text = (
         f"Remembered and forgotten. `{command} memory log` shows both changes with their author and reason, and "
         f"`{command} memory undo N` takes back any of them.\n\n"

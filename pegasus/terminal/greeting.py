@@ -38,6 +38,10 @@ class ChatConfig:
     """Model of the agent, for the greeting; "" = not known."""
     speech: str = ""
     """Way in which the model speaks, a key of MANNERS, for the greeting; "" = not known."""
+    agent_runs: Callable[[], bool] = lambda: True
+    """Returns whether a process of the agent is there, of which a chat that has lost the connection is told. Must not wait."""
+    start_command: str = "pegasus"
+    """Command that starts the agent again."""
     leave_rules: Callable[[], LeaveRules] = LeaveRules
     """Returns what leaving does at this moment. Called from any thread; must not wait."""
 
@@ -49,3 +53,9 @@ def greeting(agent: str, config: ChatConfig) -> str:
     manner = f", {MANNERS[config.speech]}" if config.speech in MANNERS else ""
     leaving = f"stops {agent}" if config.leave_rules().stops_agent else f"leaves, and {agent} goes on"
     return f"Talking with {agent}{model}{manner}.\n{example}\n/help shows what there is, Ctrl-D {leaving}."
+
+
+def gone_text(agent: str, config: ChatConfig, *, was_stopped: bool) -> str:
+    """Return the notice of a chat whose agent does not run any more. was_stopped: it has ended in an orderly way."""
+    end = "was stopped" if was_stopped else "has ended unexpectedly"
+    return f"{agent} {end}. `{config.start_command}` in another terminal starts it again, and this chat goes on; Ctrl-D leaves."

@@ -20,7 +20,7 @@ import math
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -30,7 +30,6 @@ import attrs
 import trio
 
 from pegasus.client import (
-    ClientError,
     Conversation,
     ConversationEvent,
     MessageAccepted,
@@ -40,16 +39,19 @@ from pegasus.client import (
 )
 from pegasus.formatting import format_usage, plural
 from pegasus.host import wall_clock
-from pegasus.intake import describe_unknown, find_unknown, lane_of
-from pegasus.messages import ApprovalNotice, Json, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.intake import describe_unknown, find_unknown
+from pegasus.messages import ApprovalNotice, Media, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.policy import end_text, question_text, shown_subject
-from pegasus.terminal.completion import Suggestions, parse_suggestions
-from pegasus.terminal.greeting import ChatConfig, greeting
+from pegasus.protocol import STOPPING
+from pegasus.terminal.agent_questions import ask_suggestions, count_other_clients, is_nothing_waiting
+from pegasus.terminal.completion import Suggestions
+from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
 from pegasus.terminal.leaving import Leave
 from pegasus.terminal.line_chat import DaemonGone, describe_rejection, frame_bytes
 from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener, is_stop, is_stop_all
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
 from pegasus.terminal.tty import neutralise, restore_terminal
+from pegasus.terminal.unanswered import UnansweredMessages
 
 if TYPE_CHECKING:  # imports prompt_toolkit and rich
     from pegasus.terminal.screen import Screen
@@ -60,8 +62,6 @@ ACCEPT_SECONDS: Final = 2.0
 """Seconds that leaving waits for the messages just typed to be accepted."""
 STOP_SECONDS: Final = 6.0
 """Seconds that leaving waits for the agent to stop its work, a second more than the agent waits for it."""
-REFRESH_SECONDS: Final = 3.0
-"""Seconds that the agent may take for each of the two answers that say what may be typed."""
 ENDED_SECONDS: Final = 0.5
 """Seconds after the end of a turn until the agent is asked whether anything waits: by then the next turn has usually begun."""
 FRESH_SECONDS: Final = 5.0
@@ -98,8 +98,8 @@ class InteractiveChat:
         """Wakes the task that hands them over."""
         self._sending = trio.CancelScope()
         """Around the wait of that task until the conversation has room for the first of them."""
-        self._unanswered: dict[str, None] = {}
-        """Ids of messages that were handed over and not answered yet, in order. Commands that pass the queue are not among them."""
+        self._unanswered = UnansweredMessages()
+        """Messages that were handed over and not answered yet."""
         self._is_asking = False
         """The agent is asked whether anything waits."""
         self._left = trio.Event()
@@ -120,6 +120,8 @@ class InteractiveChat:
         """The screen shows a draft."""
         self._offline_reason = ""
         """Reason of the last failed or lost connection, for DaemonGone."""
+        self._was_stopped = False
+        """The last connection ended because the agent was stopped."""
         self._refused = False
         """There will be no other attempt to connect."""
         self._online = trio.Event()
@@ -144,6 +146,7 @@ class InteractiveChat:
             partial(self._post, self._take),
             partial(self._post, self._begin_leaving),
             partial(self._post, self._on_slash),
+            partial(self._post, self._on_leaving),
         )
         self._screen = make_screen(listener)
 
@@ -264,8 +267,7 @@ class InteractiveChat:
                     text, media = self._typed[0]
                     self._last_sent = await self._conversation.send(text, media=media)
                     self._typed.popleft()
-                    if lane_of(text) == "main":
-                        self._unanswered[self._last_sent] = None
+                    self._unanswered.add(self._last_sent, text)
                 self._update_status()
             self._typed_news = trio.Event()
             await self._typed_news.wait()
@@ -303,6 +305,14 @@ class InteractiveChat:
         else:
             self._left.set()
 
+    def _on_leaving(self) -> None:
+        """Find out who else talks with the agent, and have the screen ask or leave."""
+        self._nursery.start_soon(self._count_others)
+
+    async def _count_others(self) -> None:
+        """Tell the screen how many other chats are connected."""
+        self._screen.leave(await count_other_clients(self._conversation))
+
     async def _leave_when_stopped(self) -> None:
         """Leave when nothing runs any more and the agent has said so, STOP_SECONDS later at the latest."""
         before = self._replies
@@ -329,14 +339,9 @@ class InteractiveChat:
     async def _refresh(self) -> None:
         """Ask the agent what may be typed. An agent that does not answer, or is of another version, changes nothing."""
         self._suggested_at = trio.current_time()
-        with suppress(ClientError):
-            completions = await self._conversation.call("completions", timeout=REFRESH_SECONDS)
-            tasks: Json = {}
-            with suppress(ClientError):  # the task system starts later than the agent
-                tasks = await self._conversation.call("tasks.list", timeout=REFRESH_SECONDS)
-            if isinstance(completions, Mapping) and isinstance(tasks, Mapping):
-                self._suggestions = parse_suggestions(completions, tasks)
-                self._screen.suggest(self._suggestions)
+        if (suggestions := await ask_suggestions(self._conversation)) is not None:
+            self._suggestions = suggestions
+            self._screen.suggest(suggestions)
 
     # ---------------------------------------------------------------- window
 
@@ -378,7 +383,7 @@ class InteractiveChat:
             case MessageAccepted():
                 self._update_status()
             case MessageRejected(id, code, message):
-                self._unanswered.pop(id, None)
+                self._unanswered.remove(id)
                 self._screen.notice(f"Not taken: {describe_rejection(code, message)}")
                 self._update_status()
             case Online(agent=agent):
@@ -389,19 +394,15 @@ class InteractiveChat:
                 self._show_draft("", "")
                 self._tasks.clear()  # those that still run come again after the next welcome
                 lost = now.lost or now.online
+                self._was_stopped = STOPPING in reason or (self._was_stopped and not now.online)
+                gone = lost and not self._config.agent_runs()
+                if gone and not now.gone:
+                    self._screen.notice(gone_text(self._agent, self._config, was_stopped=self._was_stopped))
                 self._update_status(
-                    attrs.evolve(now, online=False, lost=lost, thinking=False, writing=False, answered=False, tasks=())
+                    attrs.evolve(
+                        now, online=False, lost=lost, gone=gone, thinking=False, writing=False, answered=False, tasks=()
+                    )
                 )
-
-    def _note_answer(self, id: object) -> None:
-        """Take note of a reply to the message with this id. Messages are answered in their order, if they are answered at all."""
-        if id in self._unanswered:
-            for earlier in list(self._unanswered):
-                del self._unanswered[earlier]
-                if earlier == id:
-                    break
-        elif self._unanswered:
-            self._nursery.start_soon(self._forget_answered)
 
     async def _forget_answered(self) -> None:
         """Expect no more answers if nothing waits any more: a message may end in silence, or be discarded."""
@@ -409,12 +410,9 @@ class InteractiveChat:
             return
         self._is_asking = True
         await trio.sleep(ENDED_SECONDS)
-        last = next(reversed(self._unanswered), None)
-        with suppress(ClientError):
-            work = await self._conversation.call("conversation", timeout=REFRESH_SECONDS)
-            if isinstance(work, Mapping) and not work.get("waiting") and last in self._unanswered:
-                self._note_answer(last)
-                self._update_status()
+        last = self._unanswered.last
+        if await is_nothing_waiting(self._conversation) and self._unanswered.note_answer(last):
+            self._update_status()
         self._is_asking = False
 
     def _greet(self, agent: str) -> None:
@@ -425,7 +423,7 @@ class InteractiveChat:
         self._agent = agent
         if not self._status.lost:
             self._screen.notice(greeting(agent, self._config))
-        self._update_status(attrs.evolve(self._status, online=True))
+        self._update_status(attrs.evolve(self._status, online=True, gone=False))
 
     def _note_task(self, state: TaskProgress) -> None:
         """Take the newest state of a task into account."""
@@ -475,7 +473,8 @@ class InteractiveChat:
         drawn = trio.Event()
         self._show_question(reply)
         self._drafting = False  # the reply takes the draft's place
-        self._note_answer(reply.metadata.get("inReplyTo"))
+        if not self._unanswered.note_answer(reply.metadata.get("inReplyTo")):
+            self._nursery.start_soon(self._forget_answered)
         self._update_status(attrs.evolve(self._status, answered=self._status.thinking, writing=False))
         self._screen.reply(self._agent, reply.text_with_names, partial(self._post, drawn.set))
         if usage := format_usage(reply.metadata.get("usage")):

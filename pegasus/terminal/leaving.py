@@ -41,6 +41,8 @@ class LeaveRules:
 
     stops_agent: bool = False
     """Leaving stops the agent."""
+    others: int = 0
+    """Other chats that are connected to the agent."""
     resumes: bool = True
     """Work that the end of the agent interrupts goes on at the next start (`tasks.recovery`)."""
 
@@ -71,8 +73,16 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
     come.
     """
     awaited = bool(status.waiting or (status.thinking and not status.answered))
-    if not status.online or not (awaited or status.tasks):
+    lost = rules.others if rules.stops_agent else 0
+    if not status.online or not (awaited or status.tasks or lost):
         return None
+    loss = f"{'Another chat is' if lost == 1 else f'{lost} other chats are'} connected to this agent." if lost else ""
+    if not (awaited or status.tasks):
+        keys = {
+            "l": ("leave the agent running in the background", Leave.KEEP),
+            "q": ("stop the agent, as Ctrl-D does", Leave.LEAVE),
+        }
+        return LeaveQuestion(loss, keys)
     parts = []
     if status.tasks:
         task, *others = status.tasks
@@ -83,7 +93,7 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
         parts.append(f"the answers to {status.waiting} messages" if more else "the answer to your message")
     several = len(status.tasks) + max(status.waiting, awaited) > 1
     them, they_go = ("them", "they go") if several else ("it", "it goes")
-    running = f"Still running: {', and '.join(parts)}."
+    running = f"Still running: {', and '.join(parts)}." + (f" {loss}" if loss else "")
     if not rules.stops_agent:
         return LeaveQuestion(
             running,

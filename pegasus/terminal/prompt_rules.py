@@ -123,3 +123,5 @@ class ScreenListener:
     """Called once, when the user leaves or the terminal is gone."""
     on_slash: Callable[[], None] = lambda: None
     """Called when somebody begins to type a command: the suggestions will be looked at."""
+    on_leaving: Callable[[], None] | None = None
+    """Called when somebody wants to leave and the agent would stop; answers by `Screen.leave`. None: nobody can answer."""

@@ -28,6 +28,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Final
 
+import attrs
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import ThreadedCompleter
@@ -99,6 +100,10 @@ class Screen:
         """Names that the agent understands."""
         self._question: LeaveQuestion | None = None
         """Question that must be answered before leaving; None while none is asked."""
+        self._is_leaving = False
+        """The chat was asked who else talks with the agent."""
+        self._others = 0
+        """Other chats with this agent, when leaving was asked for."""
         self._input = input
         self._output = output
         self._layout = ReplyLayout(colour=colour)
@@ -159,6 +164,10 @@ class Screen:
     def resized(self) -> None:
         """Draw the prompt for another window size (SIGWINCH reaches the main thread only)."""
         self._post(self._redraw)
+
+    def leave(self, others: int) -> None:
+        """Leave, or ask first: the answer to `ScreenListener.on_leaving`. others: chats of other clients with this agent."""
+        self._post(lambda: self._leave_or_ask(others) if self._is_leaving else None)
 
     def close(self) -> None:
         """End the chat: `run` erases the prompt, restores the terminal and returns. May be called twice."""
@@ -289,14 +298,37 @@ class Screen:
         self._buffer.insert_text("\n")
 
     def _leave(self) -> None:
-        """Leave, or ask first what becomes of the work that is running."""
-        self._question = leave_question(self._status, self._leave_rules())
+        """Leave, or ask first what becomes of the work that is running.
+
+        If the agent would stop, the chat is asked first who else talks with it. A second Ctrl-D does not wait for that.
+        """
+        if self._is_leaving:
+            self._leave_now()
+        elif self._leave_rules().stops_agent and self._status.online and self._listener.on_leaving is not None:
+            self._is_leaving = True
+            self._listener.on_leaving()
+        else:
+            self._leave_or_ask(0)
+
+    def _leave_or_ask(self, others: int) -> None:
+        """Leave, or ask first. others: chats of other clients with this agent."""
+        self._is_leaving, self._others = False, others
+        self._question = self._find_question(self._status)
         if self._question is None:
-            self._listener.on_leave(Leave.LEAVE)
-            self._exit()
+            self._leave_now()
         else:
             self._buffer.reset()  # "/exit" was typed, or nothing
             self._app.invalidate()
+
+    def _leave_now(self) -> None:
+        """Leave without a question."""
+        self._is_leaving = False
+        self._listener.on_leave(Leave.LEAVE)
+        self._exit()
+
+    def _find_question(self, status: ChatStatus) -> LeaveQuestion | None:
+        """Return the question to ask before leaving, None for none."""
+        return leave_question(status, attrs.evolve(self._leave_rules(), others=self._others))
 
     def _answer(self, key: str) -> None:
         """Carry out the answer to the question; a key that it does not offer is ignored."""
@@ -359,7 +391,7 @@ class Screen:
             self._thinking_since = asyncio.get_running_loop().time()
         self._status = status
         if self._question is not None:  # it names what is running now
-            self._question = leave_question(status, self._leave_rules())
+            self._question = self._find_question(status)
             if self._question is None:
                 self._show_hint(f"{NOTHING_RUNS}; {LEAVING_HINT}")
         elif self._hint.startswith(NOTHING_RUNS) and (status.is_busy or status.waiting):

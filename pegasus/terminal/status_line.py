@@ -59,6 +59,8 @@ class ChatStatus:
     """The gateway has sent its welcome on the present connection."""
     lost: bool = False
     """There was a connection before."""
+    gone: bool = False
+    """The agent does not run any more."""
     thinking: bool = False
     """The agent works on a message of this conversation."""
     answered: bool = False
@@ -133,6 +135,7 @@ def status_line(
 def _connection_text(status: ChatStatus) -> str:
     """Return the state of a connection that is not there, and how many messages wait for it."""
     state = "connection lost, trying again" if status.lost else "connecting"
+    state = "the agent does not run" if status.gone else state
     return f"{state}; {plural(status.unsent, 'message')} waiting to be sent" if status.unsent else state
 
 

@@ -124,7 +124,7 @@ def test_every_method_is_named():
     ).methods()
     methods |= ViewMethods(*[None] * 6).methods()
     methods |= TokenMethods(None).methods() | PairingMethods(None, ()).methods()
-    assert named == {*methods, "config.reload", "usage", "completions"}
+    assert named == {*methods, "config.reload", "usage", "completions", "clients"}
 
 
 def test_every_method_that_only_shows_something_is_named():

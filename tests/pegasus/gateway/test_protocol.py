@@ -342,7 +342,7 @@ async def test_the_error_of_an_unknown_method_lists_the_known_ones():
         await client.send(type="call", id="7", method="ecko")
         answer = await client.get()
         assert (answer["code"], answer["id"]) == ("unknown_method", "7")
-        assert answer["message"] == "method: found 'ecko', allowed: echo"
+        assert answer["message"] == "method: found 'ecko', allowed: clients, echo"
 
 
 async def bad(caller, params):
@@ -421,3 +421,10 @@ async def test_a_client_that_connects_while_the_gateway_is_away_is_served_when_i
 
             nursery.start_soon(connect)
             await gate.supervisor.restart_child("gateway")
+
+
+async def test_the_clients_that_are_connected_are_listed_without_programs_that_only_call():
+    async with world() as gate, gate.client(callsOnly=True) as caller, gate.client("one"), gate.client("two"):
+        await caller.send(type="call", id="1", method="clients")
+        result = (await caller.get())["result"]
+        assert sorted(client["channelId"] for client in result["clients"]) == ["one", "two"]

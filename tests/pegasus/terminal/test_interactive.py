@@ -70,6 +70,9 @@ class FakeScreen:
     def resized(self):
         self._tell(("resized",))
 
+    def leave(self, others):
+        self._tell(("leave", others))
+
     def close(self):
         self._tell(("closed",))
         if not self.hangs:
@@ -670,4 +673,42 @@ async def test_stop_all_discards_what_was_typed_and_not_sent(talk, nursery):
     assert talk.sent == ["/stop", "/Stop All", "after"]
     assert talk.urgent == ["/stop", "/Stop All"]
     assert any("Discarded: 4 messages that were not sent yet." in text for (text,) in rig.screen.of("notice"))
+    rig.screen.left()
+
+
+# ------------------------------------------------------------------ other chats, and an agent that ends
+
+
+@pytest.mark.parametrize(
+    ("answer", "others"),
+    [({"clients": [{}, {}, {}]}, 2), ({"clients": [{}]}, 0), ({"clients": "?"}, 0), (None, 0)],
+)
+async def test_leaving_finds_out_who_else_is_connected(rig, talk, answer, others):
+    if answer is not None:
+        talk.answers["clients"] = answer
+    rig.screen.listener.on_leaving()
+    await rig.screen.wait("leave", others)
+
+
+@pytest.mark.parametrize(
+    ("reason", "end"), [("closed (1001: the gateway is stopping)", "was stopped"), ("closed", "has ended unexpectedly")]
+)
+async def test_a_chat_that_has_joined_says_that_the_agent_is_gone_and_how_to_start_it(talk, nursery, reason, end):
+    runs = True
+    rig = Rig(talk, agent_runs=lambda: runs, start_command="./scripts/run")
+    talk.online()
+    nursery.start_soon(rig.run)
+    await rig.screen.wait("status", ChatStatus(online=True))
+    talk.offline(reason)
+    await rig.screen.wait("status", ChatStatus(lost=True))
+    runs = False
+    talk.offline("no agent is running")
+    await rig.screen.wait("status", ChatStatus(lost=True, gone=True))
+    talk.offline("no agent is running")
+    talk.online()
+    await rig.screen.wait("status", ChatStatus(online=True, lost=True))
+    notice = (
+        f"Pegasus {end}. `./scripts/run` in another terminal starts it again, and this chat goes on; Ctrl-D leaves."
+    )
+    assert rig.screen.of("notice")[1:] == [(notice,)]
     rig.screen.left()

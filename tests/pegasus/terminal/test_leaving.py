@@ -75,3 +75,16 @@ def test_each_key_has_an_effect():
         "s": Leave.STOP,
         "q": Leave.LEAVE,
     }
+
+
+def test_a_chat_that_stops_the_agent_asks_because_of_other_chats():
+    owner = LeaveRules(stops_agent=True, others=1)
+    assert lines(owner) == [
+        "Another chat is connected to this agent.",
+        "  l       leave the agent running in the background",
+        "  q       stop the agent, as Ctrl-D does",
+        "  Esc     stay",
+    ]
+    several = LeaveRules(stops_agent=True, others=2)
+    assert lines(several, tasks=(DIG,))[0] == "Still running: task 1 (dig). 2 other chats are connected to this agent."
+    assert lines(LeaveRules(others=1)) is None

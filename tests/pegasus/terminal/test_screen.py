@@ -7,6 +7,7 @@ import queue
 import threading
 from time import monotonic
 
+import attrs
 import pytest
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
@@ -461,6 +462,30 @@ def test_a_chat_that_stops_the_agent_says_what_happens(rig, key, choice):
     rig.type(key)
     rig.ended()
     assert rig.choices == [choice]
+
+
+def test_a_chat_that_stops_the_agent_asks_first_who_else_talks_with_it(rig):
+    asked = threading.Event()
+    rig.screen._listener = attrs.evolve(rig.screen._listener, on_leaving=asked.set)
+    rig.rules = LeaveRules(stops_agent=True)
+    rig.screen.status(ChatStatus(online=True))
+    rig.type(CTRL_D)
+    assert asked.wait(20)
+    assert not rig.left.is_set()
+    rig.screen.leave(1)
+    rig.glass.wait("Another chat is connected to this agent.")
+    rig.type("l")
+    rig.ended()
+    assert rig.choices == [Leave.KEEP]
+
+
+def test_a_second_ctrl_d_does_not_wait_for_who_else_talks_with_the_agent(rig):
+    rig.screen._listener = attrs.evolve(rig.screen._listener, on_leaving=lambda: None)
+    rig.rules = LeaveRules(stops_agent=True)
+    rig.screen.status(ChatStatus(online=True))
+    rig.type(CTRL_D, CTRL_D)
+    rig.ended()
+    assert rig.choices == [Leave.LEAVE]
 
 
 def test_the_screen_stays_until_the_work_has_been_stopped(rig):

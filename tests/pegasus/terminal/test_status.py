@@ -131,3 +131,7 @@ def test_only_what_runs_makes_the_line_move():
     assert ChatStatus(online=True, tasks=(FETCH,)).is_busy
     assert ChatStatus(online=True, thinking=True).is_busy
     assert not ChatStatus(online=False, thinking=True).is_busy
+
+
+def test_an_agent_that_is_gone_is_not_called_a_lost_connection():
+    assert status_line(ChatStatus(lost=True, gone=True), 0.0) == "the agent does not run"
