@@ -25,6 +25,7 @@ Example::
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -327,6 +328,8 @@ def _check_content(path: str, value: Json, levels: int) -> None:
             raise BadFrame(
                 "bad_frame", f"{path}: found {describe(value)}, which is beyond 64 bits; send it as a string"
             )
+        case float() if not math.isfinite(value):
+            raise BadFrame("bad_frame", f"{path}: found a number beyond all floats; send it as a string")
         case Mapping() | list():
             if not levels:
                 raise BadFrame("bad_frame", f"{path}: found JSON nested too deep, allowed: {MAX_DEPTH} levels")

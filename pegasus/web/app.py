@@ -13,7 +13,7 @@ from hypercorn.typing import ASGIReceiveCallable, ASGISendCallable, ASGISendEven
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route, Router
 
 from pegasus.observe import get_logger
 from pegasus.web.access import AccessRules, Visitor
@@ -76,7 +76,8 @@ class WebApplication:
     def __init__(self, services: WebServices, rules: AccessRules, operations: Sequence[Operation]) -> None:
         self._services = services
         self._rules = rules
-        self._router = Router([self._route(operation) for operation in operations], redirect_slashes=False)
+        self._routes = [self._route(operation) for operation in operations]
+        self._router = Router(self._routes, redirect_slashes=False)
 
     def _route(self, operation: Operation) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -87,6 +88,11 @@ class WebApplication:
         if not operation.allows_head and route.methods is not None:
             route.methods.discard("HEAD")
         return route
+
+    def _methods_at(self, scope: Scope) -> list[str]:
+        """Return the methods that the path of a request allows."""
+        found = [route.methods or () for route in self._routes if route.matches(scope)[0] is not Match.NONE]  # type: ignore[arg-type]
+        return sorted({method for methods in found for method in methods})
 
     def _check(self, request: Request, operation: Operation) -> ApiRequest:
         """Return the request for the handler. Raises ApiError if its sender may not send it."""
@@ -120,7 +126,8 @@ class WebApplication:
         except HTTPException as error:
             code = _STATUS_CODES.get(error.status_code, "bad_request")
             refusal = ApiError(error.status_code, code, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
-            response = error_response(refusal, dict(error.headers or {}))
+            headers = {"allow": ", ".join(self._methods_at(scope))} if error.status_code == 405 else {}
+            response = error_response(refusal, headers)
         except Exception as error:  # the path may hold a secret, so only the route is logged
             route = scope.get("route")
             _log.exception("a request failed", error=error, method=scope["method"], route=getattr(route, "path", ""))

@@ -187,9 +187,12 @@ class Conversations:
         seconds: float,
         on_said: OnSaid | None = None,
         *,
+        on_accepted: Callable[[], Awaitable[None]] | None = None,
         hears_unasked: bool = False,
     ) -> HttpTurn:
         """Send a message; return when its turn has ended, or after so many seconds. on_said: takes what is said meanwhile.
+
+        on_accepted: called when the message is on disk. Nothing is said before, and no refusal comes behind it.
 
         hears_unasked: the turn has what was said unasked as well, before its own replies.
 
@@ -202,6 +205,8 @@ class Conversations:
         try:
             with self._listeners.listen(address) as said:
                 accepted = await self.submit(message, grant)
+                if on_accepted is not None:
+                    await on_accepted()
                 known = self._turns.get((address, message.id))
                 if accepted.duplicate and known is not None:
                     known = attrs.evolve(known, replies=await self._load(known.replies))
@@ -232,7 +237,7 @@ class Conversations:
         address, n = gathering.address, gathering.item
         if gathering.hears_unasked:
             for reply in await self._ask(Unacknowledged, address.type, address.channel_id):
-                if gathering.wants(reply):
+                if item_of_key(reply.key) != n and gathering.wants(reply):  # its own come in the order of what is said
                     await gathering.take(await load_files(reply, self._journal))
         ended, receiving = trio.Event(), trio.CancelScope()
 

@@ -11,7 +11,7 @@ Source of the format: https://platform.openai.com/docs/api-reference/chat
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import attrs
@@ -36,6 +36,13 @@ NO_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 
 """Usage of an answer without the agent."""
 _SEAM: Final = 64
 """Characters by which the end of the last reasoning is found in the next."""
+_CHORES: Final = (
+    "Your task is to reflect the speaker's likely facial expression through a fitting emoji.",
+    "Query: History:\n",
+)
+"""Beginnings of what Open WebUI asks for without the marks of its other prompts: a face, and which of its tools to call."""
+_FIELDS: Final = {"channel.channelId": "user", "id": "Idempotency-Key"}
+"""Names of what a message holds, as clients of this API know it."""
 IDEMPOTENCY: Final = "idempotency-key"
 """Header field with a client's own id of a request, which it may send again."""
 
@@ -43,7 +50,7 @@ IDEMPOTENCY: Final = "idempotency-key"
 def text_and_media(content: Json) -> tuple[str, list[Json]]:
     """Return the text and the attachments of a message's content: a text, or a list of parts.
 
-    Pictures and files come as data URLs. Raises ApiError for anything else.
+    Pictures and files come as data URLs, recordings in base64. Raises ApiError for anything else.
     """
     if isinstance(content, str):
         return content, []
@@ -58,23 +65,26 @@ def text_and_media(content: Json) -> tuple[str, list[Json]]:
             case "text" if isinstance(inner, str):
                 texts.append(inner)
             case "image_url" if isinstance(inner, Mapping) and isinstance(url := inner.get("url"), str):
-                if url.startswith("data:"):
+                if url[:5].lower() == "data:":
                     media.append(_attachment(f"image-{len(media) + 1}", url))
                 else:
                     texts.append(url)
             case "file" if isinstance(inner, Mapping) and isinstance(data := inner.get("file_data"), str):
                 media.append(_attachment(str(inner.get("filename") or f"file-{len(media) + 1}"), data))
+            case "input_audio" if isinstance(inner, Mapping) and isinstance(data := inner.get("data"), str):
+                name = str(inner.get("format") or "wav")
+                media.append({"name": f"recording-{len(media) + 1}.{name}", "mime": f"audio/{name}", "data": data})
             case kind:
                 raise ApiError(
                     400,
                     "bad_request",
-                    f"messages: content: found a part of type {kind!r:.40}, allowed: text, image_url, file",
+                    f"messages: content: found a part of type {kind!r:.40}, allowed: text, image_url, file, input_audio",
                 )
     return "\n".join(texts), media
 
 
 def _attachment(name: str, url: str) -> Json:
-    head, comma, data = url.removeprefix("data:").partition(",")
+    head, comma, data = url[5:].partition(",") if url[:5].lower() == "data:" else ("", "", "")
     if not comma or not head.endswith(";base64"):
         raise ApiError(400, "bad_request", "messages: content: allowed: a data URL in base64")
     return {
@@ -93,11 +103,11 @@ def last_user_message(messages: Json) -> Json:
 
 
 def is_chore(text: str) -> bool:
-    """Return whether a front end, and not a person, asks for the title, tags or next questions of a chat.
+    """Return whether a front end, and not a person, asks for something about a chat, such as its title, tags or next questions.
 
     The marks are those of the prompts of Open WebUI, which sends them like messages.
     """
-    return text.startswith("### Task:") and "<chat_history>" in text
+    return text.startswith(_CHORES) or (text.startswith("### Task:") and "<chat_history>" in text)
 
 
 class DeltaText:
@@ -161,22 +171,27 @@ class CompletionStream(EventStreamResponse):
         self._head: dict[str, Json] = {**routes.head(model), "object": "chat.completion.chunk"}
         self._text = DeltaText()
         self._thoughts = ReasoningPieces()
+        self._is_begun = False
         self._sending = trio.Lock()
         """Held while something is sent: pieces and comments come from two tasks."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream the turn."""
         self._send = send
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        await self._chunk({"role": "assistant", "content": ""})
+        error: ApiError | None = None
         try:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._keep_alive)
+            async with trio.open_nursery() as self._nursery:
                 with failures_as_errors():
-                    turn = await self._routes.run_turn(self._request, self._message, self._take)
-                nursery.cancel_scope.cancel()
-        except* ApiError as group:  # the response has begun, so that the error is its last event
-            await self._event(encode_json(_first_error(group).body))
+                    turn = await self._routes.run_turn(self._request, self._message, self._take, self._begin)
+                self._nursery.cancel_scope.cancel()
+        except* ApiError as group:
+            error = _first_error(group)
+        if (
+            error is not None and not self._is_begun
+        ):  # a refusal has its status, by which clients know whether to try again
+            raise error
+        if error is not None:
+            await self._event(encode_json(error.body))
         else:
             await self._chunk({}, "stop" if turn.is_done else "length")
             if self._with_usage:
@@ -184,6 +199,13 @@ class CompletionStream(EventStreamResponse):
                 await self._event(encode_json({**self._head, "choices": [], "usage": usage}))
         await self._event("[DONE]")
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _begin(self) -> None:
+        """Begin the response: the message is on disk, so that an error is an event from now on."""
+        self._is_begun = True
+        await self._send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await self._chunk({"role": "assistant", "content": ""})
+        self._nursery.start_soon(self._keep_alive)
 
     async def _take(self, said: OutboundMessage | Progress) -> None:
         piece = ""
@@ -253,7 +275,7 @@ class CompletionRoutes:
         model = fields.get("model")
         model = model if isinstance(model, str) and model else MODEL
         if is_chore(text) and fields.get("stream") is not True:  # it must not become a part of the conversation
-            return self._answer(model, "", NO_USAGE)
+            return self._answer(model, "", "stop", NO_USAGE)
         channel: dict[str, Json] = {"type": API, **({"channelId": user} if user else {})}
         id = request.http.headers.get(IDEMPOTENCY)
         message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
@@ -265,14 +287,21 @@ class CompletionRoutes:
             return CompletionStream(self, request, message, model, with_usage)
         with failures_as_errors():
             turn = await self.run_turn(request, message)
-        return self._answer(model, "\n\n".join(reply.text_with_names for reply in turn.replies), self.usage_of(turn))
+        content = "\n\n".join(reply.text_with_names for reply in turn.replies)
+        return self._answer(model, content, "stop" if turn.is_done else "length", self.usage_of(turn))
 
-    def _answer(self, model: str, content: str, usage: Mapping[str, Json]) -> Response:
+    def _answer(self, model: str, content: str, reason: str, usage: Mapping[str, Json]) -> Response:
         answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
-        choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": "stop"}
+        choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": reason}
         return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": usage})
 
-    async def run_turn(self, request: ApiRequest, message: InboundMessage, on_said: OnSaid | None = None) -> HttpTurn:
+    async def run_turn(
+        self,
+        request: ApiRequest,
+        message: InboundMessage,
+        on_said: OnSaid | None = None,
+        on_accepted: Callable[[], Awaitable[None]] | None = None,
+    ) -> HttpTurn:
         """Send the message, and return when its turn has ended. Its replies count as received.
 
         The turn is stopped if the client hangs up: that is how front ends stop an answer. A client that names its request by an
@@ -280,7 +309,12 @@ class CompletionRoutes:
         """
         turn = None
         try:
-            turn = await self._conversations.converse(message, request.grant, LONGEST_WAIT, on_said, hears_unasked=True)
+            turn = await self._conversations.converse(
+                message, request.grant, LONGEST_WAIT, on_said, on_accepted=on_accepted, hears_unasked=True
+            )
+        except ApiError as error:
+            name, colon, rest = error.message.partition(":")
+            raise ApiError(error.status, error.code, f"{_FIELDS.get(name, name)}{colon}{rest}") from None
         finally:
             if turn is None and request.has_gone and IDEMPOTENCY not in request.http.headers:
                 self._services.withdraw(message)

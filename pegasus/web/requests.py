@@ -6,6 +6,7 @@ is an ApiError with what was found and what is allowed; none of them is a failur
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TypeAlias
@@ -29,6 +30,8 @@ Handler: TypeAlias = Callable[["ApiRequest"], Awaitable[Response]]
 
 OPEN_BODY: Final = 4 << 20
 """Bytes of a body that somebody unknown may send, a webhook for example."""
+_HUGE: Final = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
+"""A number that may be beyond all floats. Python reads it as infinity, which is not JSON."""
 _NOT_KEPT: Final = {"cache-control": "no-store"}
 
 
@@ -63,7 +66,7 @@ def parse_object(content: bytes) -> dict[str, Json]:
     """Return a JSON object. Raises ApiError 400 for anything else, and for what could not be written as UTF-8 JSON again."""
     try:
         value = decode_json(content)
-        if b"\\ud" in content.lower():  # half of a surrogate pair can only come as an escape
+        if b"\\ud" in content.lower() or _HUGE.search(content):  # half of a surrogate pair can only come as an escape
             encode_json(value).encode()
     except (ValueError, RecursionError) as error:
         raise ApiError(400, "bad_request", f"found no JSON ({error}); allowed: a JSON object") from None

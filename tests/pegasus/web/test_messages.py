@@ -455,15 +455,6 @@ async def test_the_official_client_tells_errors_apart(openai_client):
             await client.models.list()
 
 
-async def test_an_error_in_a_stream_is_its_last_event():
-    async with world() as there, there.owner() as client:
-        there.journal.verdict = Overloaded(9)
-        response = await ask(there, client, stream=True)
-        events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line.startswith("data:")]
-        assert json.loads(events[-2])["error"]["code"] == "overloaded"
-        assert events[-1] == "[DONE]"
-
-
 async def hang_up(there, begin):
     """Begin a request, and hang up when its message is on disk."""
     async with trio.open_nursery() as nursery:

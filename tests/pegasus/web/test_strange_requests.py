@@ -1,0 +1,168 @@
+"""Requests as strangers and clients of many kinds send them: each is carried out or refused with a fitting status and the reason."""
+
+import json
+
+import openai
+import pytest
+import trio
+
+from pegasus.messages import StoredFile
+from pegasus.storage import Overloaded, ReadFiles, StorageError
+from tests.pegasus.web.world import TOKEN, Journal, ask, world
+
+
+def complete(content="hi", **fields):
+    return {"model": "pegasus", "messages": [{"role": "user", "content": content}], **fields}
+
+
+async def answer(there, text, **fields):
+    """Play the agent for the next message."""
+    await there.journal.until(lambda: there.journal.waiting_for)
+    await there.say(there.journal.accepted[-1][0].channel, text, **fields)
+    await there.journal.finish(len(there.journal.accepted))
+
+
+# ------------------------------------------------------------------ bodies
+
+
+async def test_a_number_beyond_all_floats_is_400():
+    async with world() as there, there.owner() as client:
+        for number in (b"1e999", b"-1E+400", b"9" * 400 + b".0"):
+            body = b'{"text": "x", "metadata": {"n": [%s]}}' % number
+            response = await client.post("/api/messages", content=body)
+            assert (response.status_code, response.json()["error"]["code"]) == (400, "bad_request"), response.text
+        async with there.socket((b"authorization", f"Bearer {TOKEN}".encode())) as socket:
+            hello = {"channel": {"type": "api", "channelId": "c1"}, "lastSeq": 0, "token": TOKEN}
+            assert (await ask(socket, type="hello", **hello))["type"] == "welcome"
+            await socket.send_message('{"type": "message", "id": "1", "text": "x", "metadata": {"n": 1e999}}')
+            with trio.fail_after(20):
+                assert json.loads(await socket.get_message())["code"] == "bad_frame"
+        assert there.journal.accepted == []
+
+
+@pytest.mark.parametrize(
+    ("content", "mime", "name"),
+    [
+        ([{"type": "image_url", "image_url": {"url": "DATA:image/png;base64,eA=="}}], "image/png", "image-1"),
+        ([{"type": "input_audio", "input_audio": {"data": "eA==", "format": "mp3"}}], "audio/mp3", "recording-1.mp3"),
+    ],
+)
+async def test_what_may_be_attached(content, mime, name):
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there, "I see")
+        assert (await client.post("/v1/chat/completions", json=complete(content))).status_code == 200
+        [(message, _)] = there.journal.accepted
+        assert (message.text, message.media[0].mime, message.media[0].name) == ("", mime, name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "name"),
+    [({"user": "a\nb"}, {}, "user: "), ({}, {"idempotency-key": "k" * 300}, "Idempotency-Key: ")],
+)
+async def test_a_refusal_names_the_field_as_the_client_knows_it(fields, headers, name):
+    async with world() as there, there.owner() as client:
+        response = await client.post("/v1/chat/completions", json=complete(**fields), headers=headers)
+        assert response.status_code == 400
+        assert response.json()["error"]["message"].startswith(name)
+
+
+# ------------------------------------------------------------------ what front ends ask for beside the chat
+
+
+CHORES = {
+    "face": "Your task is to reflect the speaker's likely facial expression through a fitting emoji. Interpret "
+    "emotions from the message.\n\nMessage: ```hi```",
+    "tools": 'Query: History:\nUSER: """hi"""\nQuery: hi',
+    "follow-ups": "### Task:\nSuggest 3-5 relevant follow-up questions.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>",
+    "tags": "### Task:\nGenerate 1-3 broad tags.\n### Chat History:\n<chat_history>\nUSER: hi\n</chat_history>",
+}
+
+
+async def test_what_open_webui_asks_for_during_a_chat_is_neither_in_it_nor_mixed_up_with_it():
+    answers = {}
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+
+        async def post(name, content):
+            answers[name] = await client.post("/v1/chat/completions", json=complete(content, stream=False))
+
+        nursery.start_soon(post, "chat", "hi")
+        await there.journal.until(lambda: there.journal.waiting_for)
+        async with trio.open_nursery() as chores:
+            for name, content in CHORES.items():
+                chores.start_soon(post, name, content)
+        assert {
+            name: each.json()["choices"][0]["message"]["content"] for name, each in answers.items()
+        } == dict.fromkeys(CHORES, "")
+        await answer(there, "hello")
+        with trio.fail_after(20):
+            while "chat" not in answers:
+                await trio.lowlevel.checkpoint()
+        assert answers["chat"].json()["choices"][0]["message"]["content"] == "hello"
+        assert [message.text for message, _ in there.journal.accepted] == ["hi"]
+
+
+# ------------------------------------------------------------------ how a turn ends
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_refusal_has_its_status_in_a_stream_too(is_streamed):
+    async with world() as there:
+        there.journal.verdict = Overloaded(9)
+        http = openai.DefaultAsyncHttpxClient() if hasattr(openai, "DefaultAsyncHttpxClient") else None
+        async with openai.AsyncOpenAI(
+            api_key=TOKEN, base_url=f"{there.url}/v1", max_retries=0, http_client=http
+        ) as client:
+            with pytest.raises(openai.RateLimitError):
+                await client.chat.completions.create(**complete(stream=is_streamed))
+
+
+async def test_an_error_in_a_stream_that_has_begun_is_its_last_event():
+    class Broken(Journal):
+        def handle(self, message):
+            if isinstance(message, ReadFiles):
+                message.reply.fail(StorageError("gone"))
+            else:
+                super().handle(message)
+
+    async with world(journal=Broken()) as there, there.owner() as client, trio.open_nursery() as nursery:
+
+        async def play():
+            await there.journal.until(lambda: there.journal.waiting_for)
+            channel = there.journal.accepted[-1][0].channel
+            there.journal.post(
+                channel, "look", files=(StoredFile("chart.png", "image/png", "media/" + "0" * 64 + ".png", 3),)
+            )
+            await there.journal.finish(1)
+
+        nursery.start_soon(play)
+        response = await client.post("/v1/chat/completions", json=complete(stream=True))
+        events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line.startswith("data:")]
+        assert response.status_code == 200
+        assert json.loads(events[-2])["error"]["message"].startswith("disk: ")
+        assert events[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_answer_that_is_not_complete_says_so(monkeypatch, is_streamed):
+    monkeypatch.setattr("pegasus.web.openai.LONGEST_WAIT", 0)
+    async with world() as there, there.owner() as client:
+        response = await client.post("/v1/chat/completions", json=complete(stream=is_streamed))
+        assert '"finish_reason":"length"' in response.text
+
+
+# ------------------------------------------------------------------ methods
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PATCH", "/api/cron", "GET, POST"),
+        ("GET", "/v1/chat/completions", "POST"),
+        ("POST", "/healthz", "GET, HEAD"),
+        ("POST", "/api/memory/facts/a.md", "GET, PUT"),
+    ],
+)
+async def test_a_wrong_method_is_told_which_are_right(method, path, allowed):
+    async with world() as there, there.owner() as client:
+        response = await client.request(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
