@@ -183,11 +183,15 @@ class ToolExecutor:
         caller: a task's id, "" for the Main Agent. allows: whether the caller may use a tool. window: the model's, in tokens; 0 = not
         known.
         """
-        own = tuple(tool for name, tool in self._tools.items() if allows(name))
+        own = [tool for name, tool in self._tools.items() if allows(name)]
+        return (*own, *self.offered_by_source(caller, allows=allows, window=window))
+
+    def offered_by_source(self, caller: str, *, allows: Callable[[str], bool], window: int = 0) -> tuple[Tool, ...]:
+        """Return those tools of the source that `offered` returns."""
         if self._source is None:
-            return own
-        others = self._source.offered(caller, lambda name: self._allows(name) and allows(name), window)
-        return (*own, *(tool for tool in others if tool.name not in self._tools))
+            return ()
+        found = self._source.offered(caller, lambda name: self._allows(name) and allows(name), window)
+        return tuple(tool for tool in found if tool.name not in self._tools)
 
     def notes(self, allows: Callable[[str], bool] = lambda name: True) -> str:
         """Return the section of a prompt about the tools of the source; "" if there is nothing to say."""

@@ -296,7 +296,7 @@ class Stages:
         labels, tool = self._fsm.context.outside, self._toolbox.get(name)
         if tool is None or tool.source is Outside.MCP or tool.reach not in (Reach.FETCH, Reach.OUTSIDE):
             return labels
-        shown = self._toolbox.offered(self._fsm.task_id, allows=self._type.allows)
+        shown = self._toolbox.offered_by_source(self._fsm.task_id, allows=self._type.allows)
         return join_outside(labels, (Outside.MCP,) if any(each.source is Outside.MCP for each in shown) else ())
 
     def _tool_context(self, call_id: str, name: str, role: str = "") -> ToolContext:
