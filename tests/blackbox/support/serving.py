@@ -11,9 +11,12 @@ from typing import Any
 
 from pegasus.testing.provider import open_provider
 from tests.blackbox.support.daemon import STARTED, Daemon
-from tests.blackbox.support.files import Line, open_calls, session
+from tests.blackbox.support.files import Line, open_calls, session, session_path
 from tests.blackbox.support.model import Book
 from tests.blackbox.support.waiting import until
+
+LARGE_SESSION = 1_000_000
+"""Bytes beyond which the next test on a stage gets a new session: each of its thoughts would send all of them to the model."""
 
 
 def thinks_with(url: str, wire: str = "openai") -> dict[str, Any]:
@@ -87,6 +90,13 @@ class Stage:
             while (await control.call("status"))["waiting"]:
                 await control.call("stop")
         await until(lambda: open_calls(session(self.daemon.home)) == [], "a well-formed session")
+        if self._session_size() > LARGE_SESSION:
+            async with self.daemon.client("cli", "stage") as owner:
+                await owner.ask("/new")
+
+    def _session_size(self) -> int:
+        path = session_path(self.daemon.home)
+        return path.stat().st_size if path.exists() else 0
 
     def session(self) -> list[Line]:
         """The lines of the session that are of this test."""
