@@ -238,7 +238,7 @@ class Conversations:
         if gathering.hears_unasked:
             for reply in await self._ask(Unacknowledged, address.type, address.channel_id):
                 if item_of_key(reply.key) != n and gathering.wants(reply):  # its own come in the order of what is said
-                    await gathering.take(await load_files(reply, self._journal))
+                    await gathering.take(await self._with_files(reply))
         ended, receiving = trio.Event(), trio.CancelScope()
 
         async def wait_for_end() -> None:
@@ -265,14 +265,25 @@ class Conversations:
         missing = [reply.key for reply in found if item_of_key(reply.key) == n and not gathering.has(reply.seq)]
         for posted in await self._ask(Posted, tuple(missing)) if missing else ():
             if posted is not None:
-                await gathering.take(await load_files(posted, self._journal))
+                await gathering.take(await self._with_files(posted))
         return gathering.turn(is_done=True)
 
     async def _ask(self, question: Callable[[Reply[T], *Args], JournalMessage], *args: *Args) -> T:
-        """Ask the journal, also while it is being restarted: the turn goes on after that."""
+        """Ask the journal, also while it is being restarted: the turn goes on after that.
+
+        An error would make clients send their message again, which the agent has.
+        """
         while True:
             try:
                 return await self._journal.ask(question, *args)
+            except (ActorError, StorageError):
+                await trio.sleep(RETRY)
+
+    async def _with_files(self, reply: OutboundMessage) -> OutboundMessage:
+        """Return a reply with its files, also while the journal is being restarted."""
+        while True:
+            try:
+                return await load_files(reply, self._journal)
             except (ActorError, StorageError):
                 await trio.sleep(RETRY)
 
@@ -299,21 +310,22 @@ class Conversations:
                 gathering.had = max(seq, gathering.had)
 
     async def acknowledge_turn(self, address: Address, replies: Sequence[OutboundMessage]) -> None:
-        """Note that a response has carried these replies. Raises ActorError, StorageError.
+        """Note that a response has carried these replies. While the journal is being restarted, that is left to the next one.
 
         An answer that no client can ask for any more is passed over, or it would keep all replies behind it from being acknowledged.
         """
         self._taken.add(replies)
-        async with self._taken.lock:
-            while True:
-                open_replies = await self._journal.ask(OpenReplies, address, self._taken.count(address) + 1)
-                last = self._taken.last_in_a_row(address, open_replies)
-                others = [found for found in open_replies if not self._taken.has(address, found.seq)]
-                if not others or not await self._is_abandoned(others[0]):
-                    break
-                self._taken.add(others[:1])
-            if last:
-                await self._acknowledge(address, last)
+        with suppress(ActorError, StorageError):
+            async with self._taken.lock:
+                while True:
+                    open_replies = await self._journal.ask(OpenReplies, address, self._taken.count(address) + 1)
+                    last = self._taken.last_in_a_row(address, open_replies)
+                    others = [found for found in open_replies if not self._taken.has(address, found.seq)]
+                    if not others or not await self._is_abandoned(others[0]):
+                        break
+                    self._taken.add(others[:1])
+                if last:
+                    await self._acknowledge(address, last)
 
     async def _is_abandoned(self, found: OpenReply) -> bool:
         """Return whether a reply answers a message whose id its client does not know, and whose request has ended."""

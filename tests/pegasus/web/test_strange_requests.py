@@ -1,13 +1,15 @@
 """Requests as strangers and clients of many kinds send them: each is carried out or refused with a fitting status and the reason."""
 
 import json
+from functools import partial
+from hashlib import sha256
 
 import openai
 import pytest
 import trio
 
 from pegasus.messages import StoredFile
-from pegasus.storage import Overloaded, ReadFiles, StorageError
+from pegasus.storage import OpenReplies, Overloaded, ReadFiles, StorageError, Unacknowledged
 from tests.pegasus.web.world import TOKEN, Journal, ask, world
 
 
@@ -116,30 +118,65 @@ async def test_a_refusal_has_its_status_in_a_stream_too(is_streamed):
                 await client.chat.completions.create(**complete(stream=is_streamed))
 
 
+CHART = StoredFile("chart.png", "image/png", f"media/{sha256(b'abc').hexdigest()}.png", 3)
+
+
+class Restarting(Journal):
+    """A journal that does not answer some questions while it is being restarted."""
+
+    def __init__(self, fails):
+        super().__init__()
+        self.fails = fails
+
+    def handle(self, message):
+        if self.fails(message):
+            message.reply.fail(StorageError("not now"))
+        elif isinstance(message, ReadFiles):
+            message.reply.send((b"abc",))
+        else:
+            super().handle(message)
+
+
 async def test_an_error_in_a_stream_that_has_begun_is_its_last_event():
-    class Broken(Journal):
-        def handle(self, message):
-            if isinstance(message, ReadFiles):
-                message.reply.fail(StorageError("gone"))
-            else:
-                super().handle(message)
-
-    async with world(journal=Broken()) as there, there.owner() as client, trio.open_nursery() as nursery:
-
-        async def play():
-            await there.journal.until(lambda: there.journal.waiting_for)
-            channel = there.journal.accepted[-1][0].channel
-            there.journal.post(
-                channel, "look", files=(StoredFile("chart.png", "image/png", "media/" + "0" * 64 + ".png", 3),)
-            )
-            await there.journal.finish(1)
-
-        nursery.start_soon(play)
+    failing = []
+    journal = Restarting(lambda message: isinstance(message, ReadFiles) and failing)
+    headers = {"idempotency-key": "k-1"}
+    async with world(journal=journal) as there, there.owner(**headers) as client, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(answer, there, "look", files=(CHART,)))
+        assert "chart.png" in (await client.post("/v1/chat/completions", json=complete(stream=True))).text
+        failing.append(True)
         response = await client.post("/v1/chat/completions", json=complete(stream=True))
         events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line.startswith("data:")]
         assert response.status_code == 200
         assert json.loads(events[-2])["error"]["message"].startswith("disk: ")
         assert events[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/api/messages?wait=20"])
+@pytest.mark.parametrize("question", [ReadFiles, OpenReplies, Unacknowledged])
+async def test_a_restart_of_the_journal_costs_no_answer(path, question):
+    """Clients of OpenAI's API send the message again after an error, which would be a second one."""
+    left = [1]
+    journal = Restarting(lambda message: isinstance(message, question) and left and left.pop())
+    async with world(journal=journal) as there, there.owner() as client, trio.open_nursery() as nursery:
+
+        async def play():
+            await there.journal.until(lambda: there.journal.waiting_for)
+            there.journal.post(there.journal.accepted[-1][0].channel, "look", files=(CHART,))  # not pushed
+            await there.journal.finish(1)
+
+        nursery.start_soon(play)
+        response = await client.post(path, json=complete(text="hi", channel={"channelId": "c1"}, user="c1"))
+        assert response.status_code == 200, response.text
+        assert "look" in response.text
+
+
+async def test_an_answer_does_not_fail_because_it_cannot_be_acknowledged():
+    journal = Restarting(lambda message: isinstance(message, OpenReplies) and message.limit < 100)
+    async with world(journal=journal) as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there, "hello")
+        response = await client.post("/v1/chat/completions", json=complete())
+        assert (response.status_code, response.json()["choices"][0]["message"]["content"]) == (200, "hello")
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
