@@ -19,7 +19,7 @@ from pegasus.observe import get_logger
 _log = get_logger("tree")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ChildChanged:
     """To the group: another child has this name now, or none has. The one that runs is stopped first."""
 

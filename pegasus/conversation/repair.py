@@ -34,7 +34,7 @@ CANCELLED = cancelled_result("process restarted")
 """Result of a call that a crash interrupted and whose effect is recorded nowhere."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class OpenCall:
     """A call without a result.
 
@@ -47,7 +47,7 @@ class OpenCall:
     """Inbox number of the message that it was made for, None if unknown."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class RepairedLog:
     """Outcome of a repair.
 

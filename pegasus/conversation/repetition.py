@@ -112,7 +112,7 @@ def last_calls(entries: Sequence[Entry]) -> list[tuple[ToolCall, Entry]]:
 # ------------------------------------------------------------------ circles of the Main Agent
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Circle:
     """The end of a circle.
 

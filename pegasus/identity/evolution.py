@@ -66,7 +66,7 @@ _DECISION_WORDS: Final = {
 """Consequences of decisions; all others are rejections."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class PersonaState:
     """The persona with its history of proposals."""
 

@@ -32,7 +32,7 @@ SILENCE: Final = "(silence)"
 it."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ChannelNote:
     """A configured channel, as the prompt names it: `ChannelNote("telegram", "12345")`."""
 

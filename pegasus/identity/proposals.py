@@ -48,7 +48,7 @@ class ProposalRefused(Exception):
     """A proposal or decision that is not possible. The text names the reason and a way that works."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Proposal:
     """One proposed change."""
 
@@ -76,7 +76,7 @@ class Proposal:
     """The field in persona.json when this was accepted, or None; a withdrawal restores it."""
 
 
-@attrs.define
+@attrs.define(eq=False, repr=False)
 class ProposalLog:
     """The content of the file: all proposals, and the decisions that persona.json does not follow yet."""
 

@@ -20,7 +20,7 @@ from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wi
 _log = get_logger("identity")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class TextRecord:
     """The texts of an owner: `TextRecord({"AGENTS.md": "Write tests first."})`."""
 

@@ -67,7 +67,7 @@ class Unknown(Unlisted):
     """The sender may ask the owner to be let in."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ChannelRules:
     """The rules of one channel type.
 

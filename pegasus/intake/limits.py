@@ -26,7 +26,7 @@ class TooManyMessages(Exception):
     """A sender has sent too many messages. str() is one line that says when to go on."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class GuestLimits:
     """Limits for each guest; 0 = no limit."""
 

@@ -57,7 +57,7 @@ class PairingRefused(ValueError):
     """A code or a person is not known. str() says what to do."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Person:
     """A person whom the owner has let in."""
 
@@ -76,7 +76,7 @@ class Person:
         return f"{self.type}:{self.user_id}"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class OpenCode:
     """A code that waits for the owner."""
 

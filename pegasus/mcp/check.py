@@ -23,7 +23,7 @@ GRACE_SHARE: Final = 0.2
 """The same as a part of a short timeout."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CheckResult:
     """Outcome for one server: `CheckResult("time", 2, "2025-11-25", 0.4)`, or with the reason why it cannot be used."""
 

@@ -57,7 +57,7 @@ _WORDS: Final = ("description", "title")
 """Keywords whose values are texts for people and models."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ListedTool:
     """A tool of a server: `ListedTool("read.file", ToolSpec("files__read_file", …))`."""
 

@@ -46,7 +46,7 @@ class BadQuestion(Exception):
     """A question that nobody is shown. The text says why, for the server and for the model."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ServerAnswer:
     """An answer to a server: `ServerAnswer("accept", {"beds": 2})`, in the words of the protocol."""
 

@@ -58,7 +58,7 @@ LONGEST_INSTRUCTIONS: Final = 2_000
 _log = get_logger("mcp")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ServerState:
     """State of a server, for people: `ServerState("github", "down", 12, "the program ended with exit code 1")`."""
 

@@ -36,7 +36,7 @@ _PROBLEMS: Final = {
 }
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class PdfText:
     r"""The outcome of reading a PDF.
 

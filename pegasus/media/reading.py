@@ -38,7 +38,7 @@ LONGEST_WORDS: Final = 100_000
 _NOT_SET: Final = "you cannot hear it: models.transcribe is not set"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Reading:
     r"""The text of an attachment, or why there is none.
 

@@ -64,7 +64,7 @@ _UNKNOWN: Final = Author()
 _log = get_logger("memory")
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Written:
     """Result of a change."""
 

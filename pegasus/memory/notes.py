@@ -181,7 +181,7 @@ class NotesFile:
 # ------------------------------------------------------------------ HISTORY.md
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class HistoryEntry:
     """A part of a conversation, as the history keeps it: `HistoryEntry("5f1c0a9d2b7e", now, "web:c1", "Ann decided …")`."""
 

@@ -49,7 +49,7 @@ LONGEST_PAUSE: Final = 600.0
 # ------------------------------------------------------------------ circuit breaker
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class BreakerStatus:
     """State of a circuit breaker, for reports."""
 

@@ -48,7 +48,7 @@ def text_tokens(text: str) -> float:
     return _PER_ASCII * ascii_length + _PER_OTHER * (len(text) - ascii_length)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class PromptParts:
     """A part of a prompt, taken apart for counting."""
 

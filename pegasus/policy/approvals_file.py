@@ -61,7 +61,7 @@ def _lines_of(approval: Approval) -> Iterator[bytes]:
         yield carried_out_line(approval)
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ApprovalsContent:
     """Content of a file."""
 

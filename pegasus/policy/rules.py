@@ -51,7 +51,7 @@ _STRICTNESS: Final = (Decision.ALLOW, Decision.ASK, Decision.DENY)
 """Decisions, the mildest first."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Confinement:
     """Walls around commands, as far as they matter for decisions.
 
@@ -64,7 +64,7 @@ class Confinement:
     """Commands can send data out."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CallRequest:
     """The facts about a tool call that decisions are made from.
 
@@ -132,7 +132,7 @@ def _parts(lines: Iterable[str]) -> Iterable[str]:
             yield " ".join(part.split())
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Ruling:
     """A decision and its reason. Example: `Ruling(Decision.ASK, "rule 2 of policy.rules")`."""
 

@@ -57,7 +57,7 @@ class TokenRefused(ValueError):
     """A token cannot be added or revoked. str() says what was found and what to do."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class StoredToken:
     """A token as it stands in the file."""
 

@@ -55,7 +55,7 @@ class CommandError(Exception):
     """A request that a background command cannot carry out. The text says why, and what would work."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CommandOutput:
     """The output of a background command since it was last read: `CommandOutput("Listening on 8000", 0, 0)`."""
 

@@ -36,7 +36,7 @@ _INTERFACES: Final = ("/proc", "/dev")
 """Folders of the kernel, to which rules of their own apply."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Folders:
     """The folders of walled-in commands, as real paths of what exists.
 

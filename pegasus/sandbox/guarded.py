@@ -66,7 +66,7 @@ class ProcessError(Exception):
     """A command that could not be started. The text names the reason."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CommandLimits:
     """Limits of one command.
 

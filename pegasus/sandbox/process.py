@@ -32,7 +32,7 @@ from pegasus.sandbox.output import HeadAndTail
 from pegasus.sandbox.sandbox import Sandbox
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CommandResult:
     """The end of a command and its output."""
 

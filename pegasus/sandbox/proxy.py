@@ -55,7 +55,7 @@ class _BadRequest(Exception):
     """A request that makes no sense."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ProxyOrder:
     """The proxy of one command, as its guard has to know it."""
 

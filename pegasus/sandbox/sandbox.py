@@ -58,7 +58,7 @@ class Witness(Protocol):
         ...
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Walls:
     """The walls around one command, made by `Sandbox.walls`."""
 
@@ -74,7 +74,7 @@ class Walls:
     """Its way to the network; None: it has none, or needs none."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Sandbox:
     """The walls that commands have. `Sandbox()` has none, and sets no limits.
 

@@ -66,7 +66,7 @@ _FOREIGN_TOOLS: Final[Mapping[str, str]] = {
 """Tools of Claude Code (https://code.claude.com/docs/en/skills) and their equivalents."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Skill:
     """A skill that can be called.
 

@@ -46,7 +46,7 @@ NOTHING_CARRIED = CarriedLines("", "", 0)
 """The "redo" part of a reply that has none."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class CarriedRun:
     """Bytes that belong into a file at this offset, put together from the copies in several replies."""
 

@@ -61,7 +61,7 @@ class Reach(StrEnum):
     """The call sends data out, or changes something outside of the workspace."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Labelled:
     """A result whose own text says where it comes from, for tools that hand on what others have written.
 
@@ -74,7 +74,7 @@ class Labelled:
     """Sources of its text."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Illustrated:
     """A result with pictures, which models that see are shown beside it.
 
@@ -176,7 +176,7 @@ class Tool:
         return self.spec.name
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ToolOutcome:
     """The result of one call as the conversation stores it."""
 

@@ -44,7 +44,7 @@ Sink: TypeAlias = Callable[["HttpAnswer", bytes], Awaitable[None]]
 """A function that takes a body piece by piece. It gets the answer, without a body, and the next bytes of it, decompressed."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class FetchLimits:
     """Limits of the body of an answer.
 

@@ -25,7 +25,7 @@ from pegasus.policy import (
 )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AwaitsOwner:
     """Return value of a tool whose call waits for the answer to a question: `return AwaitsOwner("a-7f3k")`."""
 

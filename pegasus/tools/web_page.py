@@ -81,7 +81,7 @@ _SPEC: Final = ToolSpec(
 )
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _ReadPage:
     """A page that was read."""
 

@@ -25,7 +25,7 @@ from pegasus.models.formats.wire_format import wire_id
 _SHORT_ID: Final = r"[a-zA-Z0-9]{9}"
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ChatDialect:
     """Way of a service to speak Chat Completions.
 

@@ -50,7 +50,7 @@ _LARGEST_WINDOW: Final = 1 << 26
 """Tokens of a window that are believed. A smaller number is about something else, or stands for "not known"."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class LocalServer:
     """Program that serves models on the user's own machine."""
 

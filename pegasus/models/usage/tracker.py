@@ -61,7 +61,7 @@ _log = get_logger("usage")
 # ------------------------------------------------------------------ budgets
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Amount:
     """Amount of usage."""
 
@@ -118,7 +118,7 @@ SCOPES: Final = (
 """In the order in which they are checked."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class BudgetLimit:
     """A budget that a call falls under."""
 
