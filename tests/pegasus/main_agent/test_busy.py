@@ -3,6 +3,9 @@
 import pytest
 import trio
 
+from pegasus.intake import Intake
+from pegasus.main_agent import OWN_TURN
+from pegasus.messages import InboundMessage
 from pegasus.outside import without_fences
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, reply, say
@@ -130,6 +133,24 @@ async def test_a_burst_that_waited_is_taken_up_as_one(autojump_clock):
         answers = world.channels["cli"].replies
     assert texts(model.requests[1]) == ["a", "b", "c"]
     assert [answer.metadata["inReplyTo"] for answer in answers][1:] == ["c"]
+
+
+@pytest.mark.parametrize("mode", ["steer", "interrupt"])
+@pytest.mark.parametrize("own", [{"a"}, {"b"}, {"a", "b", "c"}])
+async def test_a_message_that_has_to_have_a_turn_of_its_own_is_joined_with_no_other(autojump_clock, mode, own):
+    def voice(request):
+        text = texts(request)[-1:]
+        return After(5, say("", reply(f"r-{text}", f"to {text[0]}"))) if text else say()
+
+    model = ScriptedModel(voice)
+    async with open_world(model, settings=busy(mode, burst_cap=5)) as world:
+        for word in ("a", "b", "c"):
+            metadata = {OWN_TURN: True} if word in own else {}
+            await Intake(world.journal).submit(InboundMessage(word, CLI, word, metadata))
+        await world.idle()
+        answers = world.channels["cli"].replies
+    found = {answer.metadata["inReplyTo"]: answer.text for answer in answers}
+    assert found.items() >= {word: f"to {word}" for word in own}.items()
 
 
 async def test_stop_ends_what_joined_as_well_and_loses_nothing_that_waits(autojump_clock):
