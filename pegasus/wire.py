@@ -257,13 +257,18 @@ def _json_object(value: object, _: object) -> object:
     return value
 
 
+_SAFE = frozenset({str, int, bool, type(None)})
+"""Types of JSON values that can always be written again."""
+
+
 def _check_json(value: object, levels: int) -> None:
     """Refuse what could be read but not be written again: NaN, Infinity, nesting that is too deep."""
     if isinstance(value, (dict, list)):
         if not levels:
             raise _Misfit(f"nested deeper than {DEEPEST} levels")
         for item in value.values() if isinstance(value, dict) else value:
-            _check_json(item, levels - 1)
+            if type(item) not in _SAFE:
+                _check_json(item, levels - 1)
     # Only NaN and the infinities give a difference other than zero.
     elif isinstance(value, float) and value - value != 0:
         raise _Misfit("found NaN, Infinity or a number too large for a float, allowed: finite numbers")
