@@ -56,6 +56,17 @@ def test_a_limit_that_is_exceeded_twice_fails_the_check_and_is_named(bench, caps
     assert err == "measuring start …\nmeasuring turn …\nmeasuring start again …\n"
 
 
+def test_what_is_measured_again_begins_in_an_empty_folder(bench):
+    ratios = [2.6, 1.9]
+
+    def measure(place):
+        (place.folder / "home").mkdir()
+        yield result("to ready", ratios.pop(0))
+
+    assert bench({"start": measure}, "--check") == 0
+    assert not ratios
+
+
 def test_a_limit_that_is_kept_the_second_time_counts_as_kept(bench, capsys):
     assert bench({"start": measured([result("to ready", 2.6)], [result("to ready", 1.9)])}, "--check") == 0
     assert "all limits are kept" in capsys.readouterr().out

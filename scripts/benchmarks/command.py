@@ -88,11 +88,13 @@ def run(place: Workplace, measures: Mapping[str, Measure], *, check: bool = Fals
 
 
 def _measure(place: Workplace, name: str, measure: Measure, notes: list[str]) -> list[Result]:
-    """The results so far if it fails, and then a note."""
+    """The results so far if it fails, and then a note. Each measure has a folder of its own, also when it is made again."""
     print(f"measuring {name} …", file=sys.stderr, flush=True)
     results: list[Result] = []
     try:
-        results.extend(measure(place))
+        folder = place.folder / name.replace(" ", "-")
+        folder.mkdir()
+        results.extend(measure(Workplace(folder, place.quick)))
     except Exception as error:
         traceback.print_exception(error)
         notes.append(f"{name} failed: {error}")
