@@ -97,7 +97,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
         if not sender_of(message, owners.now).is_owner:
             return "Only my owner may change how I speak."
         if wanted not in SPEECHES:
-            return f"/speech: found {truncate(wanted, 40)!r}; allowed: {', '.join(SPEECHES)}."
+            return f'/speech: found "{truncate(wanted, 40)}"; allowed: {", ".join(SPEECHES)}.'
         await environment.models.traits.choose_speech(used.name, wanted)
         return f"{used.name}: {how_it_speaks(used)}"
 

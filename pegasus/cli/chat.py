@@ -58,6 +58,8 @@ STATUS_SECONDS: Final = 2.0
 
 Short, since both answers only serve a line of text, and the person waits for the prompt or for the end meanwhile.
 """
+SLOW_START: Final = 0.5
+"""Seconds that the agent may take to start before the chat says so."""
 KILL_AFTER: Final = 5.0
 """Seconds beyond the grace of the daemon after which it is killed.
 
@@ -234,7 +236,11 @@ class _Chat:
         Two chats that are started at the same moment both find no daemon. The lock of the home decides, and the one whose daemon
         ends with _BUSY joins the other's.
         """
-        if await daemon.wait_ready():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._report_start)
+            is_ready = await daemon.wait_ready()
+            nursery.cancel_scope.cancel()
+        if is_ready:
             return True
         code = await daemon.wait()
         if code == _BUSY:
@@ -243,6 +249,12 @@ class _Chat:
         print_error(daemon.error_output())
         self._lost = code
         return False
+
+    async def _report_start(self) -> None:
+        """Print that the agent is starting if that takes so long that somebody would wonder."""
+        await trio.sleep(SLOW_START)
+        if has_screen():
+            print_error(f"Starting {self._agent} …")
 
     async def _watch_daemon(self, daemon: DaemonProcess, scope: trio.CancelScope) -> None:
         """Report that the daemon has ended, and end the chat if no other is started.

@@ -281,13 +281,19 @@ class CommandGroup(click.Group):
         self.params += _global_options(hidden=not root)
 
     def declare(
-        self, name: str, *params: click.Parameter, options_only: bool = False, is_client: bool = False
+        self,
+        name: str,
+        *params: click.Parameter,
+        options_only: bool = False,
+        is_client: bool = False,
+        takes_dashes: bool = False,
     ) -> Callable[[F], F]:
         """Declare a command that the decorated function carries out; its return value is the exit code.
 
         The function gets home and settings, which are loaded first, and the values of `params` by name. options_only:
         it gets the `Options` instead, for commands that must work when the settings are wrong. is_client: it talks with an agent that
-        runs, and works with mistakes in the settings file then (`Options.load_as_client`).
+        runs, and works with mistakes in the settings file then (`Options.load_as_client`). takes_dashes: an unknown option is an
+        argument, such as -1.
         """
 
         def add(function: F) -> F:
@@ -303,7 +309,7 @@ class CommandGroup(click.Group):
                 params=[*params, *_global_options(hidden=True)],
                 help=function.__doc__,
                 epilog=_EPILOG,
-                context_settings=_HELP,
+                context_settings=_HELP | {"ignore_unknown_options": takes_dashes},
             )
             self.add_command(command)
             return function

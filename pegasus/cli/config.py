@@ -80,7 +80,17 @@ _KEY: Final = click.Argument(["key"])
 """Key path, such as models.default."""
 
 
-@CONFIG.declare("set", _KEY, click.Argument(["value"], required=False), options_only=True)
+@CONFIG.declare("get", _KEY)
+def run_get(home: Home, settings: Settings, *, key: str) -> int:
+    """Print the value of KEY that is in effect; a secret is masked."""
+    try:
+        print_text(str(shown_value(settings, parse_key(key, program_name()))))
+    except EditError as error:
+        return report_failure(str(error))
+    return 0
+
+
+@CONFIG.declare("set", _KEY, click.Argument(["value"], required=False), options_only=True, takes_dashes=True)
 def run_set(options: Options, *, key: str, value: str | None) -> int:
     """Set KEY to VALUE in the settings file.
 

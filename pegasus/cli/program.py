@@ -112,7 +112,7 @@ def main(args: Sequence[str]) -> int:
     fill_standard_streams()
     options = Options()
     try:
-        code = pegasus.main(list(args), prog_name="pegasus", standalone_mode=False, obj=options)
+        code = pegasus.main(list(args), prog_name=program_name(), standalone_mode=False, obj=options)
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug=options.log_level == "debug")
     return _flushed(code if isinstance(code, int) else 0)
@@ -129,7 +129,8 @@ def report(error: BaseException, *, debug: bool = False) -> int:
             print_error(error.format_message())
             return 2
         case click.UsageError():
-            _, *names = error.ctx.command_path.split() if error.ctx else ("pegasus",)
+            path = error.ctx.command_path if error.ctx else ""
+            names = path.removeprefix(str(error.ctx.find_root().info_name) if error.ctx else "").split()
             command = " ".join((program_name(), *names, "--help"))
             print_error(f"pegasus: {error.format_message().rstrip('.')} (see {command})")
             return 2

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Final
 
 from pegasus.host.home import Home, HomeError, write_private
+from pegasus.host.process import command_name
 
 SAMPLES: Final = {
     "notes.txt": """\
@@ -24,7 +25,7 @@ This is the workspace: tasks read and write here. You may delete these sample fi
 
 - [x] start Pegasus
 - [ ] TODO: say "demo" in the chat
-- [ ] TODO: give it a real model with `pegasus init`
+- [ ] TODO: give it a real model with `{command} init`
 """,
     "recipes/soup.md": """\
 # Tomato soup
@@ -32,7 +33,7 @@ This is the workspace: tasks read and write here. You may delete these sample fi
 Onions, a kilo of tomatoes, basil. TODO: try it with lentils.
 """,
 }
-"""Content by path below the workspace."""
+"""Content by path below the workspace; {command} stands for the command that starts Pegasus."""
 
 
 def make_samples(home: Home) -> bool:
@@ -46,6 +47,6 @@ def make_samples(home: Home) -> bool:
         for name, text in SAMPLES.items():
             path = home.workspace / name
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_private(path, text)
+            write_private(path, text.replace("{command}", command_name()))
         return True
     return False

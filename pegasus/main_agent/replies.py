@@ -77,6 +77,8 @@ STOPPED_ELSEWHERE: Final = (
 """Text for the sender of a message whose thought was ended from another chat."""
 MODEL_DECLINED: Final = "Sorry, the model that thinks for me declined to answer this."
 """Text for the sender of a message that the provider's safety filter refused. Asking again would be refused again."""
+NEW_TAKES_NO_WORDS: Final = "I have not read what stood behind /new; send it as a message of its own."
+"""Added to the answer to a /new with more words."""
 APOLOGY: Final = "apology"
 """`metadata.type` of the note about an apology, and last part of its idempotency key. Stored, so it must not change."""
 IN_REPLY_TO: Final = "inReplyTo"
@@ -378,6 +380,8 @@ async def begin_session(item: Item, session: Session, now: int) -> None:
     an idempotency key, so it is sent once. An empty session is not archived.
     """
     answer = "This is a fresh conversation."
+    if len(item.message.text.split(None, 1)) > 1:
+        answer = f"{answer} {NEW_TAKES_NO_WORDS}"
     if not session.entries:
         await session.commit((opening_entry(now, item, ""),), (reply_to_sender(item, answer, "new"),))
         return

@@ -274,8 +274,15 @@ class Screen:
         stays on the prompt to be corrected.
         """
         typed = repair_unicode(self._buffer.text).strip("\n").rstrip()
+        if (size := frame_bytes(typed)) > self._max_bytes:
+            self._print(
+                self._layout.notice(
+                    f"Not sent: {size:,} bytes; the agent takes {self._max_bytes:,} at most.", self._width
+                )
+            )
+            return
         try:
-            text, media = read_attachments(typed, self._max_bytes - frame_bytes(typed))
+            text, media = read_attachments(typed, self._max_bytes - size)
         except AttachmentProblem as problem:
             self._print(self._layout.notice(f"Not sent: {problem}.", self._width))
             return

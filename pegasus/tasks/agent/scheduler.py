@@ -291,8 +291,10 @@ class TaskScheduler:
         that is over and still reflects, the reflection is ended and the task stays completed.
         """
         entry = self._state.registry.get(await self._state.resolve(name))
-        if entry is None or entry.is_ending or (entry.is_over and entry.ref is None):
-            raise TaskError(f"task {name!r} is not running")
+        if entry is not None and entry.is_ending:
+            raise TaskError(f"task {name!r} is not running: it is being stopped already")
+        if entry is None or (entry.is_over and entry.ref is None):
+            raise TaskError(f"task {name!r} is not running: it has ended")
         what = entry.view.description or entry.view.input_text
         seconds = trio.current_time() - entry.since if entry.holds_slot else 0.0
         was_over, was_waiting, error = entry.is_over, not entry.holds_slot, f"stopped by {by}"

@@ -198,6 +198,12 @@ def test_hints_name_the_command_that_started_pegasus(pegasus, monkeypatch):
     assert "`./scripts/run token revoke laptop` takes it back." in pegasus("token", "add", "laptop")[2]
 
 
+def test_the_help_names_the_command_that_started_pegasus(pegasus, monkeypatch):
+    monkeypatch.setenv("PEGASUS_PROGRAM", "./my scripts/run")
+    assert "Usage: ./my scripts/run tasks" in pegasus("tasks", "--help")[1]
+    assert "(see ./my scripts/run tasks show --help)" in pegasus("tasks", "show")[2]
+
+
 def test_hints_lead_to_the_home_of_the_command(pegasus, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert pegasus("--profile", "work", "status")[2].endswith("start one with: pegasus --profile work run\n")

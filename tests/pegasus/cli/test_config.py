@@ -233,3 +233,17 @@ def test_keys_prints_every_key_as_comments(pegasus):
     assert (code, tomllib.loads(out)) == (0, {})
     assert "# [gateway]" in out
     assert "# port = 7717" in out
+
+
+def test_get_prints_one_setting_and_no_secret(pegasus):
+    assert pegasus("config", "get", "gateway.port", "--set", "gateway.port=5")[:2] == (0, "5\n")
+    assert pegasus("config", "get", "gateway.token", "--set", "gateway.token=hidden-0123456789")[1] == "***\n"
+    code, out, err = pegasus("config", "get", "gateway.prot")
+    assert (code, out) == (1, "")
+    assert "gateway.port" in err
+
+
+def test_a_value_may_begin_with_a_dash(pegasus):
+    code, _, err = pegasus("config", "set", "gateway.port", "-1")
+    assert (code, "-1" in err) == (78, True)
+    assert "option" not in err

@@ -1,12 +1,13 @@
 """Rights of guests through every delegation: nothing that follows from their message can do more than they may."""
 
+import attrs
 import pytest
 import trio
 
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
 from pegasus.policy import Role
-from pegasus.settings import AgentSettings, Settings
+from pegasus.settings import AgentSettings, PolicySettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from pegasus.testing.world import CLI, FakeChannel, kill, open_world
@@ -138,3 +139,16 @@ async def test_calls_of_models_name_the_guest_that_they_are_for(autojump_clock):
         "slack:eve",
         "",
     ]
+
+
+@pytest.mark.parametrize(("channel", "refused"), [(GUEST, True), (OWNER, False)])
+async def test_a_rule_closes_memory_to_guests(autojump_clock, channel, refused):
+    rule = {"tool": "memory_*", "who": "guest", "decision": "deny"}
+    settings = attrs.evolve(ANN_OWNS, policy=PolicySettings(rules=(rule,)))
+    remember = call("memory_append", "m", path="facts/x.md", entry="tea", why="asked")
+    model = ScriptedModel([say("", remember), say()])
+    async with open_world(model, settings=settings, channels=(FakeChannel("cli"), FakeChannel("slack"))) as world:
+        await world.say("remember tea", channel)
+        await world.idle()
+        results = [line for line in world.session() if line["role"] == "tool"]
+    assert [line.get("metadata", {}).get("error", False) for line in results] == [refused]

@@ -280,3 +280,11 @@ async def test_what_was_discarded_stays_so_when_the_agent_is_killed_before_it_an
             -1
         ] or "The messages that waited are discarded." in "\n".join(texts)
     assert all("line" not in turn.text for request in model.requests for turn in request.turns)
+
+
+async def test_new_says_that_it_takes_no_words(autojump_clock):
+    async with open_world(ScriptedModel([])) as world:
+        await world.say("/new now")
+        assert "I have not read what stood behind /new" in (await world.next_reply()).text
+        await world.say("/new")
+        assert "behind /new" not in (await world.next_reply()).text

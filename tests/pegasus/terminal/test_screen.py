@@ -120,6 +120,7 @@ def test_a_pasted_text_keeps_its_lines_and_is_not_sent_by_them(rig):
 
 
 def test_a_very_long_paste_arrives_whole(rig):
+    rig.screen._max_bytes = 1 << 20
     text = "".join(f"line {n}\n" for n in range(5000))
     rig.type("\x1b[200~" + text + "\x1b[201~", ENTER)
     assert rig.sent() == text.rstrip()
@@ -525,6 +526,14 @@ def test_the_question_stays_between_the_answers_to_several_messages(rig):
     rig.glass.wait("Still running: the answers to 2 messages.")
     rig.screen.status(ChatStatus(online=True, waiting=1))
     rig.glass.wait("Still running: the answer to your message.")
+
+
+def test_a_message_that_is_too_large_stays_on_the_prompt(rig):
+    rig.screen._max_bytes = 300
+    rig.type("x" * 100, ENTER)
+    rig.glass.wait("the agent takes 300 at most")
+    rig.type("\x7f" * 90, ENTER)
+    assert rig.sent() == "x" * 10
 
 
 def test_help_is_asked_of_the_agent_and_shows_the_keys_too(rig):
