@@ -157,7 +157,7 @@ def _change(options: Options, path: Sequence[str], change: Callable[[str], str])
     try:
         settings = check_text(home, source, new)
     except SettingsError as error:
-        if hint := _type_hint(path, str(error), new):
+        if hint := _type_hint(path, str(error), new) or _list_hint(path, str(error)):
             raise SettingsError([*str(error).splitlines(), hint]) from None
         raise
     before = _load_or_none(source)
@@ -181,6 +181,13 @@ def _type_hint(path: Sequence[str], mistakes: str, content: str) -> str:
         value = shlex.quote(f'{{ type = "openai", base_url = "{url}" }}')
         return f"For a server that speaks OpenAI's format, set both: {program_name()} config set {section} {value}"
     return f"Set its type before: {program_name()} config set {section}.type openai"
+
+
+def _list_hint(path: Sequence[str], mistakes: str) -> str:
+    """Return how to type a list in a shell, "" if the key wants none. mistakes: of the text of the file that is refused."""
+    if f"{'.'.join(path)}: " not in mistakes or "a list of texts" not in mistakes:
+        return ""
+    return f"""In a shell, with quotes around it: {program_name()} config set {".".join(path)} '["a", "b"]'"""
 
 
 def check_text(home: Home, source: SettingsSource, content: str) -> Settings:

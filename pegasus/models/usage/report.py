@@ -137,7 +137,7 @@ def usage_text(report: Mapping[str, Any]) -> str:
             f'(whoever runs me can set [prices."{unpriced[0]}"]).'
         )
     if report.get("counting"):
-        lines.append(f"Length of the conversation: {report['counting']}.")
+        lines.append(f"The tokens of a conversation are {report['counting']}.")
     return "\n".join(lines)
 
 

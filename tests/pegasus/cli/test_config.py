@@ -247,3 +247,9 @@ def test_a_value_may_begin_with_a_dash(pegasus):
     code, _, err = pegasus("config", "set", "gateway.port", "-1")
     assert (code, "-1" in err) == (78, True)
     assert "option" not in err
+
+
+def test_a_list_without_brackets_is_answered_with_the_quotes_that_a_shell_needs(pegasus):
+    code, _, err = pegasus("config", "set", "agent.owners", "me")
+    assert code == 78
+    assert err.splitlines()[-1] == """In a shell, with quotes around it: pegasus config set agent.owners '["a", "b"]'"""

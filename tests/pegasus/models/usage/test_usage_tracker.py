@@ -432,7 +432,9 @@ async def test_usage_says_how_tokens_are_counted(autojump_clock) -> None:
     kept = tracker()
     kept.load([])
     service = ModelService(ModelSettings(default="ollama/x"), {}, rng=Random(1), usage=kept)
-    assert (await service.usage_text()).endswith("Length of the conversation: estimated from the length of the text.")
+    assert (await service.usage_text()).endswith(
+        "The tokens of a conversation are estimated from the length of the text."
+    )
     assert (
         await ModelService(ModelSettings(default="ollama/x"), {}, rng=Random(1)).usage_text() == "Usage is not counted."
     )
