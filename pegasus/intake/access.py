@@ -50,9 +50,7 @@ class Priority(IntEnum):
     PERSON = 1
     """A message of anybody else."""
     TASK = 2
-    """A report of a background task, or of a reply that could not be delivered."""
-    SCHEDULE = 3
-    """Work that a clock has started."""
+    """A report of a background task, or of a reply that could not be delivered, and work that a schedule has started."""
 
 
 class Denied(Exception):

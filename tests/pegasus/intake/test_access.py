@@ -44,7 +44,7 @@ def test_the_setting_that_refuses_a_sender_is_named():
 
 
 def test_the_owner_goes_first_and_schedules_last():
-    assert Priority.OWNER < Priority.PERSON < Priority.TASK < Priority.SCHEDULE
+    assert Priority.OWNER < Priority.PERSON < Priority.TASK
 
 
 def test_without_a_setting_the_terminal_is_the_owners():
