@@ -288,11 +288,13 @@ async def digging(tmp_path, command):
             await screen.type("do dig", ENTER)
             await work.happened("dug")
             await screen.see("task 1: dig")
+            await screen.type("hello", ENTER)  # its answer says that no answer to the message before is to come
+            await screen.see("echo: hello")
             yield daemon, screen
 
 
 async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_start(tmp_path):
-    async with digging(tmp_path, "sleep 1") as (daemon, screen):
+    async with digging(tmp_path, "sleep 3") as (daemon, screen):
         await screen.type(CTRL_D)
         await screen.see("Still running: task 1 (dig")
         await screen.see("it goes on at the next start")
