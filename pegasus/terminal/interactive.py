@@ -369,6 +369,8 @@ class InteractiveChat:
             case Typing(active=active):
                 if not active:
                     self._show_draft("", "")
+                    if len(self._unanswered) == 1:  # that was its turn
+                        self._unanswered.note_answer(self._unanswered.last)
                     self._nursery.start_soon(self._forget_answered)
                 begins = active and not now.thinking
                 self._update_status(

@@ -72,6 +72,7 @@ async def test_a_text_that_is_too_large_is_not_sent_and_the_chat_goes_on(tmp_pat
             await screen.type("many words " * 500, ENTER)
             await screen.see("Not sent:")
             await screen.see("the agent takes 4,096 at most")
+            await screen.type(CTRL_C)  # the text is still on the prompt
             await screen.type("hello", ENTER)
             await screen.see("echo: hello")
             await screen.type("/exit", ENTER, CTRL_D)

@@ -712,3 +712,15 @@ async def test_a_chat_that_has_joined_says_that_the_agent_is_gone_and_how_to_sta
     )
     assert rig.screen.of("notice")[1:] == [(notice,)]
     rig.screen.left()
+
+
+async def test_the_end_of_the_turn_of_the_only_message_is_its_end(rig, talk):
+    accepting(talk)
+    rig.screen.type("one")
+    await waits(rig, 1)
+    talk.thinking(True)
+    await waits(rig, 1, thinking=True)
+    rig.screen.calls.clear()
+    talk.thinking(False)
+    await waits(rig, 0)
+    assert "conversation" not in talk.called
