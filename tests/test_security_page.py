@@ -77,9 +77,13 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "A guest neither sees nor continues the tasks of an owner.": (
         "tests/pegasus/main_agent/test_rights.py::test_a_guest_neither_sees_nor_continues_a_task_of_an_owner",
     ),
-    "The `/stop` of a guest does not end what is done for others.": (
+    (
+        "The `/stop` of a guest does not end what is done for others, and their `/stop all` discards no messages but"
+        " their own."
+    ): (
         "tests/blackbox/test_guests.py::test_the_stop_of_a_guest_does_not_end_a_thought_for_the_owner",
         "tests/blackbox/test_guests.py::test_the_stop_of_a_guest_ends_tasks_of_guests_there_and_spares_those_of_the_owner",
+        "tests/pegasus/main_agent/test_stop_and_status.py::test_a_guest_discards_their_own_messages_only",
     ),
     "A guest's `/new` is refused, and so is every command that decides about the agent.": (
         "tests/blackbox/test_guests.py::test_the_new_of_a_guest_is_refused_with_a_sentence",

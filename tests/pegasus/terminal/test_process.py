@@ -35,7 +35,9 @@ def environment(**changes):
 def home(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
-    (home / "pegasus.toml").write_text('[gateway]\nport = 0\n[models]\ndefault = "offline/stand-in"\n')
+    (home / "pegasus.toml").write_text(
+        '[gateway]\nport = 0\n[http]\nport = 0\n[models]\ndefault = "offline/stand-in"\n'
+    )
     return home
 
 
