@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import attrs
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path for package in ("pegasus", "actors") for path in (ROOT / package).rglob("*.py"))
@@ -57,3 +60,95 @@ def test_imports_stand_at_the_top():
         if isinstance(inner, ast.Import | ast.ImportFrom)
     }
     assert len(late) < MOST_LATE_IMPORTS, sorted(late)
+
+
+# Docstrings of packages
+
+COLUMN = re.compile(r"^ *((?:[a-z_]+(?:\.py|/)?, )*[a-z_]+(?:\.py|/)?) {2,}\S", re.MULTILINE)
+"""A line of a list: a module or some, then what it is for, in a column of its own."""
+ITEM = re.compile(r"^ *\* ((?:`[a-z_]+`, )*`[a-z_]+`):", re.MULTILINE)
+"""The same as an item with a bullet; a sentence may follow."""
+MENTION = re.compile(r"`([a-z_]+)(?:\.py|/)?`|\b(?<!/)([a-z_]+)\.py\b")
+"""A name in backticks, or a file."""
+ORDERS = {"each uses only those before it": 1, "Imports go downward in this list": -1}
+"""Promises of a docstring about the order of its list."""
+
+
+@attrs.frozen
+class Package:
+    """A package with the modules and packages in it, and those that its docstring names."""
+
+    path: Path
+    docstring: str
+
+    def __str__(self) -> str:
+        return ".".join(self.path.relative_to(ROOT).parts)
+
+    @property
+    def modules(self) -> set[str]:
+        inside = {path.stem for path in self.path.glob("*.py")} - {"__init__"}
+        return inside | {path.parent.name for path in self.path.glob("*/__init__.py")}
+
+    @property
+    def listed(self) -> list[str]:
+        """Names at the beginning of a line of a list, in their order."""
+        matches = sorted([*COLUMN.finditer(self.docstring), *ITEM.finditer(self.docstring)], key=re.Match.start)
+        return [name for match in matches for name in re.findall(r"([a-z_]+)(?:\.py)?", match[1])]
+
+    @property
+    def named(self) -> set[str]:
+        """Names in backticks, files, and those at the beginning of lines."""
+        mentions = MENTION.findall(self.docstring.replace(f"`{self}.", "`"))
+        return {name for pair in mentions for name in pair if name} | set(self.listed)
+
+    def imports(self, module: str) -> set[str]:
+        """Modules of the package that a module of it imports."""
+        file = self.path / f"{module}.py"
+        nodes = ast.walk(ast.parse(file.read_text())) if file.exists() else ()
+        found = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+        imported = {f"{node.module}.{alias.name}" for node in found for alias in node.names}
+        return {name.removeprefix(f"{self}.").split(".")[0] for name in imported if name.startswith(f"{self}.")}
+
+
+def listing_packages() -> list[Package]:
+    """Packages whose docstring names at least half of their modules: it is a list, and readers take it for complete."""
+    files = [path for path in FILES if path.name == "__init__.py"]
+    packages = [Package(path.parent, ast.get_docstring(ast.parse(path.read_text())) or "") for path in files]
+    return [package for package in packages if 2 * len(package.named & package.modules) >= len(package.modules) > 0]
+
+
+def test_a_list_of_modules_is_complete():
+    missing = {str(package): sorted(package.modules - package.named) for package in listing_packages()}
+    assert {path: names for path, names in missing.items() if names} == {}
+
+
+def test_a_list_of_modules_names_none_that_is_gone():
+    """Each line of a list is about a module. Another name in backticks is a module, too, or is in the code of the package."""
+    modules = {path.stem for path in FILES} | {path.parent.name for path in FILES}
+    gone = {}
+    for package in listing_packages():
+        code = {word for path in package.path.rglob("*.py") for word in words(path)}
+        not_listed = package.named - modules - code
+        gone[str(package)] = sorted((set(package.listed) - package.modules) | not_listed)
+    assert {path: names for path, names in gone.items() if names} == {}
+
+
+def words(path: Path) -> set[str]:
+    """Names, attributes and texts in the code of a file, without its docstrings and comments."""
+    values = (
+        getattr(node, field, None)
+        for node in ast.walk(ast.parse(path.read_text()))
+        for field in ("id", "attr", "name", "arg", "value")
+    )
+    return {value for value in values if isinstance(value, str)}
+
+
+def test_a_list_of_modules_has_the_order_that_it_promises():
+    wrong = []
+    for package in listing_packages():
+        for direction in (ORDERS[promise] for promise in ORDERS if promise in " ".join(package.docstring.split())):
+            order = package.listed[::direction]
+            for place, module in enumerate(order):
+                late = package.imports(module) & set(order[place + 1 :])
+                wrong += [f"{package}: {module} imports {other}" for other in sorted(late)]
+    assert wrong == []

@@ -9,8 +9,10 @@ A test gives the program's async function to `simulate`, which runs it once for 
 `check_tree` also work in ordinary tests, without a simulation. docs/simulation.md has a tour with examples that run.
 
 The layers, from the bottom: the private parts of Trio (_trio.py), the perturbations and their sources (_faults.py), the
-order of one run (_scheduler.py), one run with its guards and its verdict (_run.py), and many runs (_simulate.py). Nothing
-of `actors` itself imports this package, so a program in production never loads it.
+order of one run (_scheduler.py), guards against what differs between runs (_guards.py), one run with its verdict (_run.py),
+and many runs (_simulate.py). Beside them stand the scripted actor (_probe.py) and the checks of trees (_trees.py).
+
+Nothing of `actors` itself imports this package, so a program in production never loads it.
 """
 
 from actors.testing._faults import (

@@ -8,12 +8,16 @@ any language connects to it as a bridge. docs/channels.md shows both ways of add
 * `switchboard`: routes each reply to the adapter of its channel type.
 * `taken_replies`: which replies the readers within the process have taken, where several read one conversation.
 * `service`: the base class of the adapters of chat services: a queue for each conversation, outages, limits, refusals, parking.
-  `outages` has its pauses, `refusals` what a service may say, `delivery_log` what a service has taken.
+  `outgoing_chat` has the queue, `attempts` the calls that must not be repeated, `outages` its pauses, `refusals` what a service may
+  say, `delivery_log` what a service has taken, `message_intake` its messages until they are on disk, `in_a_row` the end of what
+  would repeat for ever.
+* `service_context`: what the adapters of chat services are given. `service_http`: HTTP to a service.
 * `webhooks`: the agreement with the HTTP server about requests that a service makes.
 * `telegram`, `slack`, `sms`: the adapters of Telegram, of Slack, and of SMS by Twilio.
 * `splitting`, `blocks`, `plain_text`: Markdown in pieces that fit into a message, in a service's markup, and as plain text.
 
-`make_adapter` is the way to an adapter by its settings. It imports the service's code when it is needed, since most daemons need none.
+`make_adapter` (in `making`) is the way to an adapter by its settings. It imports the service's code when it is needed, since most
+daemons need none.
 """
 
 from __future__ import annotations

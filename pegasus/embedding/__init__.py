@@ -18,7 +18,8 @@
 * `cron`: a service for scheduled jobs of the host's own.
 * `config`, `errors`.
 
-docs/chats.md is the page for people who write such a program. Only `pegasus.app` is reached from here; nothing imports this package.
+docs/chats.md is the page for people who write such a program. The package stands above `pegasus.app`, as the command line
+does, and nothing imports it.
 """
 
 from pegasus.embedding.agent import Agent

@@ -1,6 +1,12 @@
 """Process of the daemon: its home, lock, signals, ready line, standard streams, and systemd's notify protocol.
 
-Everything that makes a good supervised process, without knowledge of what the daemon does.
+Everything that makes a good supervised process, without knowledge of what the daemon does:
+
+    home      the home directory: its paths, its token, its lock
+    process   limits, protection, standard streams, garbage collector and clock of the process
+    signals   signals that stop the daemon or make it reload
+    daemon    the announcement that the daemon is ready
+    samples   the sample workspace of a first start
 """
 
 from pegasus.host.daemon import DaemonInfo, Notifier, announced, read_daemon

@@ -1,7 +1,8 @@
 """Identity: the persona of the agent, the system prompt made from it, and the way it changes.
 
 `persona` loads it from a file and checks it. `prompt` and `lean` turn it into the system prompts of the Main Agent and of tasks, for
-large and for small models; `profiles` has all variants, and `workspace_files` adds what the owner wrote into the workspace.
+large and for small models; `profiles` has all variants, and `workspace_files` adds what the owner wrote into the workspace,
+of which `text_record` keeps a record outside of it.
 `evolution` lets the agent propose changes, which take effect only when an owner has accepted them, and only at the next start, so that
 the prompt stays the same within a run; it also shows persona and proposals. `proposals` is the pure state behind that.
 """

@@ -1,7 +1,7 @@
 """The one way in: every message that somebody sends to the agent passes here, and then waits in the journal's inbox.
 
-The gateway calls `Intake.send` for each message frame, an adapter of a service calls `Intake.submit`; scheduled jobs and
-HTTP requests will do the same. The package decides, in this order:
+The gateway, the adapters of services and the HTTP API call `Intake.send` for each message. Scheduled jobs and hooks are work that an
+owner has set up; they put their items into the journal themselves. The package decides, in this order:
 
 1. Are all names usable (`check_message`)? Ids and channel names are echoed in frames, shown to the model and stored.
 2. May this sender talk to the agent (`Access`, from `[channels.<type>]` of the settings; `PairingBook`, people whom the owner let in)?

@@ -17,12 +17,14 @@ The way of a message through the files, from the queue to the reply:
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
     pending_notes       those that are not written yet, as the session names them
+    media_queue         files that the tool `send_file` gathers for the answer
     sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
 
 Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `history` (what was said, for a chat window),
-`chat_commands` (texts of /help and others), `status` and `task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of
-model), and `services` (what the composition root hands in).
+`session_files` (names of the files of a session) and `session_list` (all sessions, for people), `chat_commands` (texts of /help and
+others), `status`, `task_status` and `skill_command` (/status, /tasks, /skills), `toolset` (prompt and tools for each kind of model),
+and `services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.

@@ -14,10 +14,10 @@
     chat_choices.py   models that were chosen for single chats
     errors.py      what a refusal means, and its text for people
     json_text.py   JSON as models write it by hand
+    audio.py       speech: recordings to text and back
     stand_in.py    fixed rules that answer where there is no model; stand_in_demo.py: its demonstration
 
     formats/       wire formats of the providers
-    audio          speech: recordings to text and back
     providers/     who they are, connections, calls over HTTP, servers on one's own machine
     answers/       streamed pieces; calls and reasoning that were written as text
     usage/         what calls cost, and budgets
@@ -25,7 +25,7 @@
 Each folder is entered through its `__init__`. Imports go down this list of levels: service → setup → fallback, usage → client →
 model_facts, answers → tokens → providers → formats → errors, json_text, base.
 
-To add a provider, see `PROVIDERS` and `docs/user/models.md`.
+To add a provider, see `PROVIDERS` and docs/providers.md.
 
 A call by a task or the Main Agent looks like this. It either returns or raises ModelError, whose text can be shown to people:
 
@@ -37,7 +37,7 @@ Cancelling a call closes its connection; the provider may count the tokens all t
 record, so a crash loses the answer, and the caller asks again with the same request.
 
 No SDK is imported before its provider is used: importing one takes long, and a fresh installation may use none.
-`pegasus.models` imports no room above storage and settings.
+`pegasus.models` imports no package above storage and settings.
 """
 
 from pegasus.models.answers import find_calls, pieces_of

@@ -1,6 +1,7 @@
 """Settings: what a person may decide, in pegasus.toml, in `PEGASUS__…` variables and with --set.
 
-`sections` lists every key with its default and limits, by means of `keys`. `sources` reads the places that settings come
+`sections` lists every key with its default and limits, by means of `keys`; `channel_sections` and `tool_sections` have those of
+channels and of tools. `sources` reads the places that settings come
 from, `load` checks and merges them, `checks` looks at several keys together, `render` writes TOML, `edit` changes a key in a file. All
 mistakes are found at once, and each names its source, its key path, the value that was found and the values that are allowed.
 docs/user/settings.md is the page for people.

@@ -7,21 +7,22 @@ implement the same messages with a database. docs/storage.md states what is prom
     journal = Child("journal", partial(run_journal, clock=now), FileDisk(home.data), mailbox=Mailbox(1024))
     accepted = await ref.ask(Accept, message)
 
-Inside, from the top down:
+`messages` and, about what was accepted, `inbox_messages` are used by all others. Inside, from the top down:
 
-    inbox_messages          its messages about what was accepted; `messages` has all others
+    media_sweep             removal of old media files, once an hour
     media_files             files that travel with messages, kept by their content
     journal                 the actor: gathers messages, writes them as one batch, answers
     whole_files             reading, replacing and archiving files
-    item_queries            handing out items
     reply_queries           handing out replies
     inbox, outbox           state of the two logs, pure
+    item_queue              items that are not done, and handing them out
     directory               known addresses and the way of a reply
-    record_log              what the two logs share: staging, reading at a start, rewriting
     carried_lines           files of earlier versions
+    record_log              what the two logs share: staging, reading at a start, rewriting
     batch                   the appends of many requests, as few steps as their order allows
     volume                  all-or-nothing changes of files, in a thread
-    files                   the operations of a disk; `guarded_files` below a folder that others write in
+    guarded_files           files below a folder that others write in
+    files                   the operations of a disk
 
 Why one actor and not a lock, or a database from the start: the promises are about order (a reply exists only if
 the session that decided it does), and a single mailbox makes that order visible and testable. Why files: what

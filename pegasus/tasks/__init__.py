@@ -20,6 +20,8 @@ The sub-packages import downward only:
     log    the files: writing, reading, replaying
     core   the task as a value: context, events, state machine
 
+`subagents/` has the instructions of the types of tasks that are built in.
+
 Example:
     task_id = await agent.ask(Submit, "find papers about otters", source="cli:main")
     view = await agent.ask(Wait, task_id)

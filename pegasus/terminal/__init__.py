@@ -10,20 +10,23 @@ a person's terminal is really opened.
 
 Read the files in this order; each uses only those before it:
 
-    tty           harmless text, modes of the terminal, stderr above the prompt
-    status_line   values of what is shown of the agent's work, and the text of the line under the prompt
-    leaving       the question about work that is running, when somebody leaves
-    prompt_rules  meaning of keys, as pure functions, and what comes of them for the chat
-    completion    what may follow the typed text, as pure functions
-    history       file of the typed messages
-    line_chat     the chat of a pipe
-    attachments   files that a message mentions
-    markdown      layout of replies, by rich
-    live_region   a reply while it is being written
-    prompt        parts of the prompt, of prompt_toolkit
-    screen        the screen: prompt and output, on asyncio's side
-    interactive   the chat of a person, on Trio's side
-    chat          entry: which of the two chats it is, and what is said at its end
+    tty              harmless text, modes of the terminal, stderr above the prompt
+    status_line      values of what is shown of the agent's work, and the text of the line under the prompt
+    leaving          the question about work that is running, when somebody leaves
+    greeting         values that a chat begins with, and the first lines that it shows
+    prompt_rules     meaning of keys, as pure functions, and what comes of them for the chat
+    completion       what may follow the typed text, as pure functions
+    agent_questions  what a chat asks the agent over its own connection
+    unanswered       count of the messages that are not answered yet
+    history          file of the typed messages
+    line_chat        the chat of a pipe
+    attachments      files that a message mentions
+    markdown         layout of replies, by rich
+    live_region      a reply while it is being written
+    prompt           parts of the prompt, of prompt_toolkit
+    screen           the screen: prompt and output, on asyncio's side
+    interactive      the chat of a person, on Trio's side
+    chat             entry: which of the two chats it is, and what is said at its end
 """
 
 from pegasus.terminal.chat import ChatEnd, has_screen, run_chat

@@ -3,11 +3,16 @@
 * `scripted`: `ScriptedModel`, a model in the process that answers from a list or a function.
 * `provider`: `open_provider`, an HTTP server on loopback that speaks the wire formats of Anthropic and OpenAI
   and refuses what the services refuse. `provider_answer` has its answers, faults and ready-made scripts,
-  `provider_request` the requests as it read them.
+  `provider_request` the requests as it read them. `provider_formats` chooses the format by the path: `provider_anthropic`,
+  `provider_openai`, `provider_responses`, `provider_ollama`; `provider_dialects` has what single services want otherwise, and
+  `provider_audio` transcription and speech.
+* `weak_models`: ways in which small models and their servers answer badly.
 * `prompt_cache`: `PromptCache`, which measures how much of each request a provider could serve from its cache.
 * `fake_channel`: `FakeChannel`, an adapter that keeps the replies which it is given and fails on demand.
 * `slack_server`: `open_slack`, a workspace of Slack with Web API, Socket Mode and signed events. `slack_workspace` has its
   state, `slack_calls` faults, `slack_events` what people write and click.
+* `telegram_server`: `TelegramServer`, with `telegram_html`, which reads texts as strictly as Telegram does. `twilio_server`: a fake of
+  Twilio. `service_server` has what these fakes of services share.
 * `memory_disk`: `MemoryDisk`, a disk that keeps only what was synced, and can be full, slow, failing or torn.
 * `world`: `open_world`, the whole supervision tree in virtual time out of these parts, and `kill`, a power
   failure.

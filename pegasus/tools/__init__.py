@@ -2,9 +2,12 @@
 
 `base` defines what a tool is. `executor` holds the tools by name and runs them: there arguments are
 checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands and their environment; `pegasus.sandbox`
-runs them), `web_fetch` and `web_search` (with `http_client`, `http_exchange` and
-`addresses`), `basic`, `memory`, `persona` and `attachments`. `standard` puts together what an installation
-has. `gate` asks the policy before each call; `questions` lets a call ask an owner while it runs.
+runs them) and `background` (commands that go on running), `web_fetch`, `web_page`, `web_search` and `download`, `basic`, `memory`,
+`persona`, `attachments` and `speak`. `standard` puts together what an installation has, `lean` the fewer tools for a model with a
+small context window. `gate` asks the policy before each call; `questions` lets a call ask an owner while it runs.
+
+Tools for the web use `http_client`, `http_exchange` and `addresses`. `page_markdown` is a program that makes Markdown of a page, with
+`page_writer`. `text` knows encodings.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
 conversations.

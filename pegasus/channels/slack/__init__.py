@@ -1,6 +1,6 @@
 """Slack: the adapter of `[channels.slack]`.
 
-* `adapter`: `SlackAdapter`; sends replies, files, drafts and buttons.
+* `adapter`: `SlackAdapter`, the actor. `sending`: texts, files, buttons, and drafts that become replies.
 * `socket_mode`, `webhook`: the two ways in which Slack delivers.
 * `incoming`: from a delivery to the agent; `reading` understands payloads.
 * `markup`: Markdown to mrkdwn and back. `buttons`: Block Kit.

@@ -4,6 +4,7 @@
 * `signature`: the check that a request comes from Twilio.
 * `inbound`: from the form of a webhook to a message for the agent.
 * `api`: calls of the Messages API, with its refusals as exceptions; files that people sent.
+* `file_links`: files that go out, reached by links.
 * `adapter`: the actor: webhook, replies, files both ways.
 """
 

@@ -26,7 +26,7 @@ The rules, in this order:
    its missing part could change what it does; the model is told.
 4. What stands in the prompt is quoted, not called (see `quotes`). Otherwise anybody could have a call made by having a text repeated.
 
-Everything here is pure. `text_filter` does the same with a stream.
+Everything here is pure. `streaming` does the same with a stream.
 """
 
 from __future__ import annotations

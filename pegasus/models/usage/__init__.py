@@ -1,4 +1,4 @@
-"""Usage of models: tokens and costs of calls and cost, and the budgets that refuse calls.
+"""Usage of models: tokens and costs of calls, and the budgets that refuse calls.
 
 ledger.py    sums by day, chat, task and model; the record of a call
 tracker.py   `UsageTracker`, a middleware: counts every call and refuses those above a budget
