@@ -128,7 +128,10 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _session_row(session: dict[str, Any]) -> str:
     """Return one session in one line."""
-    span = " – ".join("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
+    began, ended = ("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
+    span = (
+        f"{began} – {ended}" if session["ended"] is not None else f"since {began}" if began != "?" else "no time known"
+    )
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before
     lines = "" if session["lines"] is None else f"{plural(session['lines'], 'line')}, "

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pegasus.cli.files import run_show
+from pegasus.cli.files import _session_row, run_show
 from pegasus.conversation.entry import Entry, encode
 from pegasus.host import resolve_home
 from pegasus.settings import Settings
@@ -122,3 +122,18 @@ def test_the_session_of_a_chat_is_listed_and_shown_by_the_chat(pegasus, folder):
 def test_a_new_home_has_no_sessions(pegasus):
     assert pegasus("sessions", "list")[:2] == (0, "No sessions.\n")
     assert pegasus("sessions", "show")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "shown"),
+    [
+        (None, None, "no time known"),
+        (1_772_020_800_000, None, "since 2026-02-25"),
+        (1_772_020_800_000, 1_772_020_800_000, " – "),
+    ],
+)
+def test_a_session_without_an_end_is_shown_without_question_marks(began, ended, shown):
+    session = {"file": "current.jsonl", "began": began, "ended": ended, "lines": None, "bytes": 5}
+    row = _session_row({**session, "summary": False, "previousSession": None, "chat": None})
+    assert shown in row
+    assert "?" not in row
