@@ -86,7 +86,7 @@ class ModelCall:
 
     async def to(self, target: ModelTarget) -> ModelCall:
         """Return the same call of another model. Its server is asked for the window first, if it was not asked yet."""
-        await target.facts.learn()
+        await target.facts.ask_server()
         return attrs.evolve(self, target=target)
 
     @property

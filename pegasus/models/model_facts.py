@@ -4,14 +4,16 @@
 is one number for each model, in one place, and everybody reads it anew each time. Where it comes from, the first that says something
 wins:
 
-1. A refusal that names the window. It is the server's last word: with a larger number every request would be refused. 2. The
-settings (`models.options."<provider>/<model>".context_window`, `models.context_window`). 3. The server, which is asked once before
-the first call (`describe_models`), or whatever its behaviour tells: a prompt of which it read only a part. 4. What is known of the
-model by its name (`catalog`). 5. 8,192 tokens for a server on one's own machine, 128,000 for others.
+1. A refusal that names the window. It is the server's last word: with a larger number every request would be refused.
+2. The settings (`models.options."<provider>/<model>".context_window`, `models.context_window`).
+3. The server, which is asked once before the first call (`describe_models`), or whatever its behaviour tells: a prompt of which it
+   read only a part.
+4. What is known of the model by its name (`catalog`).
+5. 8,192 tokens for a server on one's own machine, 128,000 for others.
 
     facts = ModelFacts(name="lab/qwen", known=0, is_local=True, describe=describe)
     facts.context_window  # 8,192
-    await facts.learn()
+    await facts.ask_server()
     facts.context_window  # 32,768, as the server says
 
 **Traits** decide how a model is spoken with. A small local model behaves differently from a large hosted one, and no table could know
@@ -120,8 +122,8 @@ class ModelFacts:
 
     # ------------------------------------------------------------ learning
 
-    async def learn(self, remembered: int = 0) -> int:
-        """Return the context window. Ask the server first, if that has not been done. At most two seconds; never raises.
+    async def ask_server(self, remembered: int = 0) -> int:
+        """Ask the server for the context window, if that has not been done, and return the window. At most two seconds; never raises.
 
         A caller who comes meanwhile waits for the answer.
 

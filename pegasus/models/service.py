@@ -173,7 +173,7 @@ class ModelService:
         """
         await self.settle()
         target, run = self.target(role), self._setup.run
-        await target.facts.learn(self.traits.get(target.name).context_window)
+        await target.facts.ask_server(self.traits.get(target.name).context_window)
         return target, run
 
     async def settle(self) -> None:

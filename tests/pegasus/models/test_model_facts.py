@@ -40,7 +40,7 @@ def described(window: int, server: str = "llama.cpp", **more: Any) -> Any:
 )
 async def test_the_first_source_that_says_something_wins(more: dict[str, Any], window: int) -> None:
     facts = ModelFacts("lab/m", **more)
-    await facts.learn()
+    await facts.ask_server()
     assert facts.context_window == window
 
 
@@ -57,7 +57,7 @@ async def test_the_first_source_that_says_something_wins(more: dict[str, Any], w
 )
 async def test_a_window_that_nobody_has_told_is_assumed(more: dict[str, Any], is_assumed: bool) -> None:
     facts = ModelFacts("lab/m", **more)
-    await facts.learn()
+    await facts.ask_server()
     assert facts.is_assumed is is_assumed
 
 
@@ -78,15 +78,15 @@ async def test_a_refusal_wins_over_everything_until_the_server_says_otherwise() 
         return told[0]
 
     facts = ModelFacts("lab/m", configured=100_000, describe=describe)
-    await facts.learn()
+    await facts.ask_server()
     facts.note_failure(ModelError("too long", kind="overflow", context_window=4096))
     assert facts.context_window == 4096
     facts.note_failure(ModelError("gone", kind="network"))
-    await facts.learn()
+    await facts.ask_server()
     assert facts.context_window == 4096  # the same server again
     told.pop(0)
     facts.note_failure(ModelError("gone", kind="network"))
-    await facts.learn()
+    await facts.ask_server()
     assert facts.context_window == 100_000
 
 
@@ -97,10 +97,10 @@ async def test_what_was_learned_in_an_earlier_run_gives_way_to_the_server() -> N
         return answers.pop(0)
 
     facts = ModelFacts("lab/m", is_local=True, describe=describe)
-    assert await facts.learn(4096) == facts.context_window == 4096
+    assert await facts.ask_server(4096) == facts.context_window == 4096
     facts.forget()
-    await facts.learn()
-    assert await facts.learn(4096) == facts.context_window == 16_384
+    await facts.ask_server()
+    assert await facts.ask_server(4096) == facts.context_window == 16_384
 
 
 def test_a_number_that_is_no_window_is_not_believed() -> None:
@@ -118,18 +118,18 @@ async def test_a_server_that_does_not_answer_is_asked_again_later(mock_clock: An
 
     facts = ModelFacts("lab/m", is_local=True, describe=describe)
     for _ in range(3):
-        await facts.learn()
+        await facts.ask_server()
     assert len(asked) == 1
     mock_clock.jump(5)
-    await facts.learn()
+    await facts.ask_server()
     assert len(asked) == 2
     facts.check_prompt(request(), Usage(100, 5), TokenCounter())  # it answers calls, so it will never tell more
     for _ in range(3):
         mock_clock.jump(5)
-        await facts.learn()
+        await facts.ask_server()
     assert len(asked) == 3
     facts.note_failure(ModelError("gone", kind="network"))
-    await facts.learn()
+    await facts.ask_server()
     assert len(asked) == 4
 
 
@@ -211,7 +211,7 @@ def test_a_notice_comes_once_and_sets_the_window() -> None:
 )
 async def test_a_notice_names_the_setting_of_the_server(server: str, advice: str) -> None:
     facts = ModelFacts("lab/m", is_local=True, describe=described(0, server))
-    await facts.learn()
+    await facts.ask_server()
     assert advice in check(ENGLISH, 2050, facts=facts)
 
 
