@@ -56,11 +56,21 @@ _CHANNEL: Final = re.compile(
 )
 """Marks of gpt-oss's format around text that is no reasoning (https://cookbook.openai.com/articles/openai-harmony)."""
 
-_SPECIAL: Final = re.compile(r"[<`{\[]|\bf(?:u(?:n(?:c(?:t(?:o(?:o(?:ls?)?)?)?)?)?)?)?$")
+
+def _beginnings_of(word: str) -> str:
+    """Return a pattern that matches a word and each beginning of it: "f", "fu", "fun" … of "functools".
+
+    A piece of a stream may end anywhere, and "fun" at its end may be the begin of `functools[…]`, which is a call.
+    """
+    return "(?:" + "|".join(word[:length] for length in range(len(word), 0, -1)) + ")"
+
+
+_SPECIAL: Final = re.compile(rf"[<`{{\[]|\b{_beginnings_of('functools')}$")
 """Begin of everything that may be a call or reasoning."""
 _TAIL: Final = re.compile(
-    r"(?:<[^<>\s]{0,40}|\[[A-Z_]{0,11}|\bf(?:u(?:n(?:c(?:t(?:o(?:o(?:ls?)?)?)?)?)?)?)?"
-    r"|<\|(?:start|channel)\|>\w{0,12}(?:<[^<>\s]{0,40})?)$"
+    r"(?:<[^<>\s]{0,40}|\[[A-Z_]{0,11}|\b"
+    + _beginnings_of("functools")
+    + r"|<\|(?:start|channel)\|>\w{0,12}(?:<[^<>\s]{0,40})?)$"
 )
 """End of a text that may be the begin of a tag."""
 _COMMENTARY: Final = re.compile(r"<\|channel\|>commentary")
