@@ -50,8 +50,9 @@ from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import AgentInput, StoppedTask
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.state import AgentState
+from pegasus.tasks.core.context import task_resumed
 from pegasus.tasks.core.fsm import TaskFSM, is_interrupted
-from pegasus.tasks.core.task_events import TaskFailed, TaskState, task_resumed
+from pegasus.tasks.core.task_events import TaskFailed, TaskState
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, TaskType, apply_overrides
 from pegasus.tasks.core.views import TaskError, task_view
 from pegasus.tasks.run.messages import (

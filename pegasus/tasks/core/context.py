@@ -10,15 +10,23 @@ of a task applies events only between two stages, and others receive a view, or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import attrs
 
 from pegasus.conversation import Entry
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.outside import Outside, join_outside
-from pegasus.tasks.core.task_events import Reasoning, ReflectionDone, TaskCompleted, TaskPlan, TaskState, TaskSuspended
+from pegasus.outside import Outside, join_outside, outside_metadata
+from pegasus.tasks.core.task_events import (
+    Reasoning,
+    ReflectionDone,
+    TaskCompleted,
+    TaskPlan,
+    TaskResumed,
+    TaskState,
+    TaskSuspended,
+)
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import WireError, from_wire
 
@@ -110,12 +118,23 @@ class TaskContext:
         return self._labels
 
 
-# ------------------------------------------------------------------ what is to be recorded of it
+# ------------------------------------------------------------------ data of events that are made in several places
 
 
 def task_suspended(context: TaskContext, state: TaskState, reason: str) -> TaskSuspended:
     """Return the data of TASK_SUSPENDED for a task that is in this state now."""
     return TaskSuspended(str(state), reason, context.reasoning, context.plan)
+
+
+def task_resumed(
+    new_input: str, previous_state: TaskState, at: int, key: str = "", outside: Sequence[Outside] = ()
+) -> TaskResumed:
+    """Return the data of TASK_RESUMED. at: wall clock, ms. key, outside: stand with the input in the messages, as in `Resume`."""
+    metadata: dict[str, Json] = outside_metadata(outside)
+    if key:
+        metadata["key"] = key
+    entries = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()
+    return TaskResumed(new_input, str(previous_state), entries)
 
 
 def task_completed(context: TaskContext, response: str | None, iterations: int) -> TaskCompleted:

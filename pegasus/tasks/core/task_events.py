@@ -18,7 +18,7 @@ rows in `fsm.TRANSITIONS`, and a case in `fsm.apply_event`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -29,7 +29,6 @@ from pegasus.conversation import Entry
 from pegasus.events import Event, EventMaker, EventType
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
-from pegasus.outside import Outside, outside_metadata
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
 from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
 
@@ -269,17 +268,6 @@ EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
     }
 )
 """The events that are lines of a task's log, with the class of their data. No other event changes a task."""
-
-
-def task_resumed(
-    new_input: str, previous_state: TaskState, at: int, key: str = "", outside: Sequence[Outside] = ()
-) -> TaskResumed:
-    """Return the data of TASK_RESUMED. at: wall clock, ms. key, outside: stand with the input in the messages, as in `Resume`."""
-    metadata: Payload = outside_metadata(outside)
-    if key:
-        metadata["key"] = key
-    entries = (Entry(at, "user", new_input, metadata=metadata),) if new_input else ()
-    return TaskResumed(new_input, str(previous_state), entries)
 
 
 # ------------------------------------------------------------------ events and JSON

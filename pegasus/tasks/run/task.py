@@ -40,7 +40,7 @@ from pegasus.formatting import describe_error
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
 from pegasus.sandbox import BackgroundCommands
-from pegasus.tasks.core.context import last_response, task_completed, task_suspended
+from pegasus.tasks.core.context import last_response, task_completed, task_resumed, task_suspended
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
@@ -53,7 +53,6 @@ from pegasus.tasks.core.task_events import (
     TaskSuspended,
     ToolCallDone,
     create_task_event,
-    task_resumed,
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, notification_of, task_view

@@ -9,7 +9,7 @@ from random import Random
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventMaker, EventType
 from pegasus.models.base import ToolCall
-from pegasus.tasks.core.context import last_response, task_completed, task_suspended
+from pegasus.tasks.core.context import last_response, task_completed, task_resumed, task_suspended
 from pegasus.tasks.core.fsm import MEMORY_INDEX, RESTARTED, InvalidTransition, TaskFSM
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
@@ -26,7 +26,6 @@ from pegasus.tasks.core.task_events import (
     create_task_event,
     make_plan,
     parse_payload,
-    task_resumed,
 )
 from pegasus.tasks.core.views import notification_of
 from pegasus.tasks.log.format import task_line
