@@ -69,9 +69,7 @@ from pegasus.host import (
     raise_descriptor_limit,
     wall_clock,
 )
-from pegasus.identity import (
-    PersonaError,
-)
+from pegasus.identity import PersonaError
 from pegasus.intake import Intake
 from pegasus.main_agent import describe_commands
 from pegasus.models import OFFLINE, ModelConfigError, ModelService

@@ -19,10 +19,7 @@ from pegasus.conversation import new_fence
 from pegasus.events import RecentEvents
 from pegasus.identity import Persona, WorkspaceFiles
 from pegasus.intake import PairingBook
-from pegasus.main_agent import (
-    SessionArchives,
-    SessionFiles,
-)
+from pegasus.main_agent import SessionArchives, SessionFiles
 from pegasus.mcp import McpServers
 from pegasus.memory import Memory
 from pegasus.messages import Address, ChannelInfo

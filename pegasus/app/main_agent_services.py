@@ -10,11 +10,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.app.environment import (
-    ConversationModels,
-    Environment,
-    SharedServices,
-)
+from pegasus.app.environment import ConversationModels, Environment, SharedServices
 from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
 from pegasus.identity import SHARED_FILES, WORKSPACE_FILES, ChannelNote, Evolution, MainPrompts
 from pegasus.main_agent import (
@@ -41,26 +37,26 @@ from pegasus.main_agent import (
 from pegasus.media import AttachmentReader
 from pegasus.memory import Memory, read_or_nothing
 from pegasus.messages import Address, ChannelInfo, escape_field
-from pegasus.models import (
-    LanguageModel,
-    ModelClient,
-    ModelError,
-)
+from pegasus.models import LanguageModel, ModelClient, ModelError
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.skills import format_listing
-from pegasus.tasks import (
-    TaskTypes,
-    task_tools,
-)
-from pegasus.tools import (
-    Tool,
-    current_time,
-    memory_tools,
-    persona_tool,
-)
+from pegasus.tasks import TaskTypes, task_tools
+from pegasus.tools import Tool, current_time, memory_tools, persona_tool
 
 LONGEST_NAME: Final = 64
 """Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
+
+
+@attrs.frozen
+class ConversationParts:
+    """Parts of the services that each conversation has of its own."""
+
+    model: LanguageModel
+    """The model that the conversation has chosen."""
+    memory_index: Callable[[], Awaitable[str]]
+    """Returns the index of memory, as long as the window of that model allows."""
+    compactor: Compactor
+    """Keeps the session within that window."""
 
 
 def main_agent_services(
@@ -73,21 +69,21 @@ def main_agent_services(
     """
     environment, task_agent = shared.environment, shared.task_agent
     in_force, models = environment.in_force, environment.models
-    model, memory_index, compactor = _conversation_parts(shared, partial(find_open_tasks, task_agent), models)
+    parts = _conversation_parts(shared, partial(find_open_tasks, task_agent), models)
 
     def make_toolset(settings: Settings) -> AgentToolset:
         own = (cron, persona_tool(evolution, environment.owners))
         return _toolset(shared, settings, own, _channel_notes(settings, known))
 
     services = AgentServices(
-        model=model,
+        model=parts.model,
         toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS),
         clock=environment.clock,
         config=in_force.follow(lambda settings: settings.agent, "agent."),
-        memory_index=memory_index,
+        memory_index=parts.memory_index,
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
-        compactor=compactor,
+        compactor=parts.compactor,
         consolidator=_consolidator(environment, shared.memory),
         chat_prompts=ChatPrompts(environment.workspace, environment.files) if environment.has_chats else None,
         traits=models.traits,
@@ -104,9 +100,12 @@ def main_agent_services(
 
     def for_chat(chat: Address) -> AgentServices:
         open_tasks = partial(find_open_tasks, task_agent, chat)
-        model, memory_index, compactor = _conversation_parts(shared, open_tasks, models.for_chat(chat))
-        return attrs.evolve(services, model=model, memory_index=memory_index, compactor=compactor, for_chat=None)
+        own = _conversation_parts(shared, open_tasks, models.for_chat(chat))
+        return attrs.evolve(
+            services, model=own.model, memory_index=own.memory_index, compactor=own.compactor, for_chat=None
+        )
 
+    # Added last, since it makes the services of a chat out of these.
     return attrs.evolve(services, for_chat=for_chat)
 
 
@@ -114,11 +113,8 @@ def _conversation_parts(
     shared: SharedServices,
     open_tasks: Callable[[], Awaitable[Sequence[OpenTask] | None]],
     models: ConversationModels,
-) -> tuple[LanguageModel, Callable[[], Awaitable[str]], Compactor]:
-    """Return what each conversation has of its own: its model, the text of the memory index for it, and its compactor.
-
-    open_tasks: returns the tasks of that conversation that are not done.
-    """
+) -> ConversationParts:
+    """Return the parts of one conversation. open_tasks: returns the tasks of that conversation that are not done."""
     model = models.client("default", "conversation")
 
     async def memory_index() -> str:
@@ -138,7 +134,7 @@ def _conversation_parts(
         open_tasks=open_tasks,
         memory_index=memory_index,
     )
-    return model, memory_index, compactor
+    return ConversationParts(model, memory_index, compactor)
 
 
 def _consolidator(environment: Environment, memory: Memory) -> Consolidator | None:

@@ -25,35 +25,20 @@ import attrs
 
 from actors import Ref
 from pegasus.app.approvals import ApprovalDesk
-from pegasus.app.environment import (
-    ADAPTER,
-    APPROVALS,
-    GATEWAY,
-    SCHEDULE,
-    TASK_AGENT,
-    Environment,
-    SharedServices,
-)
+from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SCHEDULE, TASK_AGENT, Environment, SharedServices
 from pegasus.app.main_agent_services import main_agent_services
 from pegasus.app.task_services import task_deps
 from pegasus.app.tools import tool_gate
 from pegasus.channels import AdapterMessage
 from pegasus.identity import Evolution
-from pegasus.main_agent import (
-    AgentServices,
-)
+from pegasus.main_agent import AgentServices
 from pegasus.memory import Memory
 from pegasus.messages import Address
 from pegasus.observe import get_logger
 from pegasus.schedule import cron_tool
 from pegasus.settings import SERVICE_SECTIONS, Settings
 from pegasus.storage import JournalMessage
-from pegasus.tasks import (
-    BUILT_IN_TYPES,
-    AgentMessage,
-    TaskDeps,
-    load_task_types,
-)
+from pegasus.tasks import BUILT_IN_TYPES, AgentMessage, TaskDeps, load_task_types
 
 _log = get_logger("services")
 
