@@ -1,7 +1,8 @@
 """The one way in: every message that somebody sends to the agent passes here, and then waits in the journal's inbox.
 
-The gateway, the adapters of services and the HTTP API call `Intake.send` for each message. Scheduled jobs and hooks are work that an
-owner has set up; they put their items into the journal themselves. The package decides, in this order:
+The gateway, the adapters of services and the HTTP API call `Intake.send` for each message; `Intake.submit` also waits for the
+answer, for adapters of one's own (docs/channels.md). Scheduled jobs and hooks are work that an owner has set up; they put their items
+into the journal themselves. The package decides, in this order:
 
 1. Are all names usable (`check_message`)? Ids and channel names are echoed in frames, shown to the model and stored.
 2. May this sender talk to the agent (`Access`, from `[channels.<type>]` of the settings; `PairingBook`, people whom the owner let in)?
