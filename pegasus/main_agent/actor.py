@@ -350,7 +350,8 @@ class _MainAgent:
                 # First, so that none of them is taken up when the thought has ended.
                 discarded = await discard_waiting(self._journal, item, person) if stops_all(message.text) else ""
                 ended, still_ending = await self._stop(by, person, item.n, deadline)
-                here, waiting = 0, await self._count_waiting(Priority.PERSON)
+                waiting = await self._count_waiting(Priority.PERSON)
+                here = 0
                 if waiting:
                     here = await self._journal.ask(Waiting, message.channel.address, "main", Priority.PERSON)
                 return stop_text(

@@ -98,7 +98,7 @@ class SettingsInForce(InForce[Settings]):
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(Settings() if settings is None else settings)
         self._followed: list[_Followed] = []
-        self._guards: list[tuple[tuple[str, ...], Callable[[Settings], None]]] = []
+        self._guard: tuple[tuple[str, ...], Callable[[Settings], None]] | None = None
         self._actions: list[tuple[tuple[str, ...], Callable[[frozenset[str]], None]]] = []
         self._last_actions: list[Callable[[], None]] = []
         self._lock = trio.Lock()
@@ -121,9 +121,9 @@ class SettingsInForce(InForce[Settings]):
         It changes what it stands for, or raises and has changed nothing; then the settings stay as they are. One for all, since
         a second one that raises could not undo the first.
         """
-        if self._guards:
+        if self._guard is not None:
             raise ValueError("there is a guard already")
-        self._guards.append((prefixes, check))
+        self._guard = prefixes, check
 
     def when_changed(self, act: Callable[[frozenset[str]], None], *prefixes: str) -> None:
         """Call `act` with the changed keys that have one of these prefixes, when the new settings are in force.
@@ -141,12 +141,12 @@ class SettingsInForce(InForce[Settings]):
 
     def follows(self, key: str) -> bool:
         """Return whether a change of this key takes effect without a restart."""
-        return key not in RESTART_KEYS and any(
-            key.startswith(prefixes)
-            for prefixes in (
-                *(followed.prefixes for followed in self._followed),
-                *(prefixes for prefixes, _ in (*self._guards, *self._actions)),
-            )
+        if key in RESTART_KEYS:
+            return False
+        if self._guard is not None and key.startswith(self._guard[0]):
+            return True
+        return any(followed.follows(key) for followed in self._followed) or any(
+            key.startswith(prefixes) for prefixes, _ in self._actions
         )
 
     async def wait_replaced(self) -> None:
@@ -188,7 +188,8 @@ class SettingsInForce(InForce[Settings]):
             self.now = new
             for followed in due:
                 followed.handle.now = read[id(followed)] if followed.in_thread else followed.make(new)
-            for prefixes, check in self._guards:
+            if self._guard is not None:
+                prefixes, check = self._guard
                 if any(key.startswith(prefixes) for key in changed):
                     check(new)
         except BaseException:

@@ -388,8 +388,15 @@ class _Journal:
         staged_replies = len(outbox.staged)
         try:
             if isinstance(request, Accept):
-                limits = request.owner, request.sender, request.most
-                return self._inbox.accept(request.message, request.lane, self._clock(), request.priority, *limits)
+                return self._inbox.accept(
+                    request.message,
+                    request.lane,
+                    self._clock(),
+                    request.priority,
+                    owner=request.owner,
+                    sender=request.sender,
+                    most=request.most,
+                )
             if isinstance(request, Discard):
                 return self._inbox.discard(request, self._clock())
             check_paths(path for path, _ in (*request.appends, *request.together))

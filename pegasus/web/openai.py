@@ -186,10 +186,8 @@ class CompletionStream(EventStreamResponse):
                 self._nursery.cancel_scope.cancel()
         except* ApiError as group:
             error = _first_error(group)
-        if (
-            error is not None and not self._is_begun
-        ):  # a refusal has its status, by which clients know whether to try again
-            raise error
+        if error is not None and not self._is_begun:
+            raise error  # a refusal has its status, by which clients know whether to try again
         if error is not None:
             await self._event(encode_json(error.body))
         else:
