@@ -309,6 +309,7 @@ class Screen:
 
         If the agent would stop, the chat is asked first who else talks with it. A second Ctrl-D does not wait for that.
         """
+        self._buffer.reset()  # "/exit" was typed, or nothing; Ctrl-D leaves only on an empty line
         if self._is_leaving:
             self._leave_now()
         elif self._leave_rules().stops_agent and self._status.online and self._listener.on_leaving is not None:
@@ -324,7 +325,6 @@ class Screen:
         if self._question is None:
             self._leave_now()
         else:
-            self._buffer.reset()  # "/exit" was typed, or nothing
             self._app.invalidate()
 
     def _leave_now(self) -> None:

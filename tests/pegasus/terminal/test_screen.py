@@ -480,11 +480,12 @@ def test_a_chat_that_stops_the_agent_asks_first_who_else_talks_with_it(rig):
     assert rig.choices == [Leave.KEEP]
 
 
-def test_a_second_ctrl_d_does_not_wait_for_who_else_talks_with_the_agent(rig):
+@pytest.mark.parametrize("first", [CTRL_D, "/exit" + ENTER])
+def test_a_second_ctrl_d_does_not_wait_for_who_else_talks_with_the_agent(rig, first):
     rig.screen._listener = attrs.evolve(rig.screen._listener, on_leaving=lambda: None)
     rig.rules = LeaveRules(stops_agent=True)
     rig.screen.status(ChatStatus(online=True))
-    rig.type(CTRL_D, CTRL_D)
+    rig.type(first, CTRL_D)
     rig.ended()
     assert rig.choices == [Leave.LEAVE]
 
