@@ -6,6 +6,18 @@ task of the agent, and the iterator only looks at it, so a reader that is slow s
 **Leaving the iteration stops the turn**: by `break`, an exception, `aclose`, a cancel scope, or by dropping the iterator. That is what
 hanging up means to the agent everywhere else, too. Tasks that the turn has begun go on. What it had said and the reader has not
 been given comes through `Agent.messages`. After the final message there is nothing left to stop.
+
+The steps of a turn, and what leaving does at each:
+
+    nothing sent           before the first step; leaving does nothing
+    being accepted         the desk holds back replies to this chat, since one may come before the number of the message is known.
+                           Leaving withdraws the message by its id, whether or not the journal has taken it already
+    running                `_follow` waits for the end of the item; drafts and replies wake the reader. Leaving withdraws the message
+    final message given    asking for the next one, or `aclose`, acknowledges the replies. A crash before that gives them again,
+                           through `Agent.messages`: the new process has no turn that they belong to
+
+An iterator that is dropped without `aclose` is cleaned up by its finaliser. Python may call that in any thread, so all it does is to
+ask the event loop to do the rest.
 """
 
 from __future__ import annotations
@@ -159,7 +171,10 @@ class TurnStream:
         """Text and reasoning that were given out last."""
         self._final: OutboundChatMessage | None = None
         """The final message, once it was given out."""
-        self._is_begun = self._is_over = False
+        self._is_begun = False
+        """The message was sent, or is being sent."""
+        self._is_over = False
+        """The turn was left, or its final message was acknowledged."""
 
     # ---------------------------------------------------------------- iterating
 
@@ -183,6 +198,11 @@ class TurnStream:
             raise
 
     async def _next(self) -> OutboundChatMessage:
+        """Wait for the next message of a turn that was accepted. Raises what has ended the turn early.
+
+        The event is replaced before the turn is looked at, so that nothing that happens in between is missed. States between two looks
+        are skipped: the reader gets the newest.
+        """
         turn = self._turn
         while True:
             turn.changed = trio.Event()
@@ -210,6 +230,7 @@ class TurnStream:
         return None
 
     def _make_final(self) -> OutboundChatMessage:
+        """Return all replies of the turn as one message: texts joined by empty lines, files together, the rest of the last reply."""
         turn = self._turn
         replies = tuple(turn.said[seq] for seq in sorted(turn.said))
         content = self._joined()
@@ -310,6 +331,7 @@ class MessageStream:
     def __init__(self, desk: ReplyDesk) -> None:
         self._desk = desk
         self._handled: OutboundMessage | None = None
+        """The message that was given out last and is not acknowledged."""
 
     def __aiter__(self) -> MessageStream:
         return self

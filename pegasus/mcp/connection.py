@@ -9,6 +9,15 @@ Two of the SDK's habits are replaced, since servers are not trusted:
   Here they are not checked: what a result holds is the model's to judge, and nothing in the product relies on its form.
 * A list of tools is validated field by field in one piece, a third of a second for ten thousand tools. Here the fields that are used
   are read from the raw answer, in slices (`listing.read_tools`).
+
+For this the file uses private parts of the SDK's session: `_stamp` and `_dispatcher` (a request whose answer is not validated),
+`_x_mcp_header_maps` (what the SDK would have learned from a list that it has validated itself), and `validate_tool_result`, which is
+replaced. A new version of the SDK is checked for these four names first.
+
+**Errors.** A call (`call_tool`, `read_resource`, `get_prompt`, `list_resources`) raises CallFailed, whose text is for the model; the
+connection goes on. Everything else that goes wrong ends the block of `open_connection` and leaves it as one ServerDown, whose text
+(`explain`) is for people. So the actor of the server needs to know one exception. What `explain` does not know is a defect of this
+program, and passes as it is. The words of servers are cleaned and cut in both; addresses are left out, since they may hold keys.
 """
 
 from __future__ import annotations
@@ -171,6 +180,10 @@ class McpConnection:
             return
 
     async def _list(self, method: str, key: str) -> list[object]:
+        """Return the entries of all pages of a list, unchecked. key: name of the list in an answer. Raises MCPError, ServerDown.
+
+        An empty page ends the list, even if it names a next one.
+        """
         found: list[object] = []
         cursor: object = None
         for _ in range(MOST_PAGES):
@@ -203,7 +216,8 @@ class McpConnection:
     async def _call_tool(self, name: str, arguments: Metadata, report: ReportProgress | None) -> CallToolResult:
         if self.protocol in MODERN_PROTOCOL_VERSIONS:
             return await self._client.call_tool(name, dict(arguments), progress_callback=report)
-        session = self._client.session  # less of a way
+        # Older protocols have no results that ask for input, for whose sake the client's own method makes a call in rounds.
+        session = self._client.session
         try:
             return await session.call_tool(name, dict(arguments), progress_callback=report)
         except MCPError as error:
@@ -224,6 +238,7 @@ class McpConnection:
         return await self._call(self._client.get_prompt(name, dict(arguments)))
 
     async def _call(self, call: Awaitable[T]) -> T:
+        """Return the result of a call. Raises CallFailed for everything that a server can do wrong; other errors are defects."""
         try:
             return await call
         except MCPError as error:

@@ -4,6 +4,19 @@ The flows are the SDK's: discovery of the authorization server, registration, au
 refreshing. Here they get a memory: tokens, the registration and the discovered addresses are in a file of the home, so that they are
 used and refreshed after a restart without a person. A token is refreshed a minute early, so that none expires on its way.
 
+The memory is needed for more than the tokens. Without the time of expiry the SDK takes a stored token for valid until the server
+says 401, and then begins the whole flow, which needs a person. Without the metadata it asks for the new token at `/token` of the MCP
+server, which is the wrong place where another service gives the tokens. So `_KeptTokens` restores both before the first request of a
+process, and keeps both after each answer with a token. It does so in private methods of the SDK's classes, which have no other hook.
+
+    PersonAuth     a person has signed in; a refresh token gives the next access token
+    ProgramAuth    a secret of the settings; there is no refresh token (RFC 6749, section 4.4.3), so a 401 gets a new access token
+    KeyAuth        the same with a private key
+
+A refresh that is refused leaves the file as it is: the SDK forgets the tokens in memory only. The request then goes out without a
+token, the server answers 401, and the daemon reports SIGN_IN. Each connection begins with the file, so a sign-in that is made later
+is found without a restart of the daemon.
+
 A person signs in with `pegasus mcp login` (`sign_in`). The daemon never asks: where a person is needed, it says so.
 
 Imports the SDK, so it is imported late (see `server`).
@@ -60,6 +73,7 @@ class StoredTokens:
 
     def __init__(self, file: TokenFile, settings: McpServerSettings) -> None:
         self.file = file
+        """The memory: `tokens`, `refreshAt` (wall clock, seconds; 0: never), `client`, `authorization` and `resource`."""
         self._settings = settings
 
     async def get_tokens(self) -> OAuthToken | None:
@@ -73,7 +87,10 @@ class StoredTokens:
         self.file.update(tokens=tokens.model_dump(mode="json", exclude_none=True), refreshAt=round(refresh))
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the registration: that of the settings, else the one of the file."""
+        """Return the registration: that of the settings, else the one of the file.
+
+        A client id that is an address is no registration: the SDK gives it to services that read such documents.
+        """
         if self._settings.client_id and not is_address(self._settings.client_id):
             secret = self._settings.client_secret or None
             method = BASIC if secret else "none"
@@ -98,7 +115,7 @@ class StoredTokens:
         )
 
     def keep(self, context: OAuthContext) -> None:
-        """Keep what a flow has found out, and let the token end early."""
+        """Keep what a flow has found out, and let the token end early. Call it once after each answer with a token."""
         if context.token_expiry_time is not None and context.current_tokens is not None:
             context.token_expiry_time -= early(context.current_tokens.expires_in or 0)
         facts = {"authorization": context.oauth_metadata, "resource": context.protected_resource_metadata}
@@ -133,6 +150,7 @@ async def _refuse_redirect(url: str) -> None:
 
 
 async def _refuse_callback() -> AuthorizationCodeResult:
+    """Say the same. The SDK calls it behind the redirect only, so it is a second wall."""
     raise ServerDown(SIGN_IN)
 
 
@@ -170,6 +188,10 @@ class PersonAuth(_KeptTokens):
         self._tokens = tokens
 
     async def _perform_authorization(self) -> httpx2.Request:
+        """Return the request for a token. A service that does not take a secret in the header gets it in the body.
+
+        The SDK follows the registration, and one of the settings does not say which way its service wants.
+        """
         known, client = self.context.oauth_metadata, self.context.client_info
         methods = known.token_endpoint_auth_methods_supported if known is not None else None
         if client is not None and client.token_endpoint_auth_method == BASIC and methods and BASIC not in methods:

@@ -4,6 +4,12 @@ A server may ask for the values of a flat form, or that a page is opened in a br
 cleaned and cut; forms that are too large or of another form than the protocol allows are refused, and so are forms that ask for a
 secret, which the protocol forbids ("servers MUST NOT use form mode to request sensitive information",
 https://modelcontextprotocol.io/specification/2025-11-25/client/elicitation). Nothing is opened here: a person reads the address first.
+
+A question is refused as a whole where one part of it cannot be shown. Half a form would get an answer that means something else than
+the server has asked. Only words that explain are cut, and a default that nobody could type is left out.
+
+The answers are typed in chats, so each kind of field has one way of typing: yes or no, a number, a text, a choice, or choices with
+commas between them. `pegasus.policy.fill_form` reads them; it is asked here, too, whether it would take a default.
 """
 
 from __future__ import annotations
@@ -34,12 +40,14 @@ MOST_CHOICES: Final = 50
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Names of fields, which people type."""
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+"""Words of a name: `apiKey`, `API_KEY` and `api-key` have two, and `shipping` does not have the word `pin`."""
 _SECRETS: Final = frozenset(
     {"password", "passwd", "passphrase", "passcode", "secret", "secrets", "token", "credential", "credentials"}
     | {"pin", "otp", "cvv", "cvc", "apikey", "passwort", "kennwort", "geheimnis"}
 )
 """Words in names and titles of fields that ask for a secret."""
 _SECRET_PAIRS: Final = frozenset({("api", "key"), ("private", "key"), ("access", "key"), ("card", "number")})
+"""The same for two words that follow one another: `key` alone may be a key of a keyboard or a map."""
 
 
 class BadQuestion(Exception):
@@ -182,5 +190,6 @@ def _words(schema: Mapping[str, Any], key: str) -> str:
 
 
 def _number(schema: Mapping[str, Any], key: str) -> float | None:
+    """Return a bound of a field; None for one beyond 2**53, which a float does not hold exactly."""
     value = schema.get(key)
     return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**53 else None

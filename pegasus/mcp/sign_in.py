@@ -4,6 +4,17 @@ The person opens an address in a browser and says yes there; the browser is sent
 listens on, with a code for a token (authorization code with PKCE). Where the browser is on another machine, the service may offer a
 short code to type in there instead (device code, RFC 8628).
 
+**With a browser** the flow is the SDK's. The token file is removed first, so that the SDK finds no token and begins at the server's
+first 401. The listener is open before the address is shown, because the address names its port; services accept any port of
+127.0.0.1 (RFC 8252, section 7.3). The listener hands on the first visit to `/callback` and judges nothing: the SDK compares `state`
+and the issuer (RFC 9207) before it exchanges the code. Other visits, such as that of a browser for its icon, are answered with 404.
+
+**With a code** the flow is written here, because the SDK has none: discovery, registration, a code, and one question after the other
+until the service gives the token. The token is kept, and then used for a connection, by the same class as in the daemon.
+
+Either way the sign-in ends with a list of the server's tools: it proves that the server takes the token. Cancelled before that, the
+file may hold the registration of this program, or tokens that work; a second sign-in begins with an empty file again.
+
 Imports the SDK, so it is imported late.
 """
 
@@ -42,6 +53,7 @@ _PAGE: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\nconnection: close\r\n\r\n"
     b"<!doctype html><title>Pegasus</title><p>You can close this page and go back to the terminal.</p>"
 )
+"""Answer to the browser when it has brought the code. It is the same for a refusal, which the terminal explains."""
 _NOT_THAT: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -139,7 +151,10 @@ async def _callback() -> AsyncIterator[tuple[str, Callable[[], Any]]]:
 
 
 async def sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: Callable[[str], None]) -> int:
-    """Let a person sign in on any machine with a short code; return the number of the server's tools. As `sign_in`."""
+    """Let a person sign in on any machine with a short code; return the number of the server's tools. As `sign_in`.
+
+    The tokens are kept only when the service has given them. The connection behind that gets a PATIENCE of its own.
+    """
     file.remove()
     tokens = StoredTokens(file, settings)
     async with RemoteServer(settings.url, settings.headers).open_client() as client:
@@ -165,7 +180,11 @@ async def sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: Ca
 
 
 async def _discover(client: httpx2.AsyncClient, url: str) -> tuple[dict[str, Any], str]:
-    """Return the metadata of the authorization server, and the name of the resource. Raises ServerDown."""
+    """Return the metadata of the authorization server (RFC 8414), and the name of the resource (RFC 8707). Raises ServerDown.
+
+    The server names both in its own metadata (RFC 9728). One without such metadata is taken for its own authorization server, as in
+    older versions of the protocol.
+    """
     server, resource = "", url
     for place in build_protected_resource_metadata_discovery_urls(None, url):
         if found := await _get(client, place):
@@ -192,7 +211,10 @@ async def _get(client: httpx2.AsyncClient, url: str) -> dict[str, Any]:
 async def _register(
     client: httpx2.AsyncClient, metadata: OAuthMetadata, settings: McpServerSettings, tokens: StoredTokens
 ) -> Any:
-    """Register this program, and keep the registration."""
+    """Register this program (RFC 7591), and keep the registration. Raises what the SDK raises for a service that refuses.
+
+    The address of a callback must be named, though a code for devices leads to none.
+    """
     wanted = OAuthClientMetadata(
         client_name=CLIENT_NAME,
         redirect_uris=[AnyUrl("http://127.0.0.1/callback")],
@@ -218,7 +240,11 @@ async def _post(client: httpx2.AsyncClient, url: str, data: dict[str, str]) -> d
 
 
 async def _poll(client: httpx2.AsyncClient, url: str, data: dict[str, str], begun: dict[str, Any]) -> OAuthToken:
-    """Ask for the token until the person has entered the code. Raises ServerDown."""
+    """Ask for the token until the person has entered the code. Raises ServerDown.
+
+    begun: the answer that has brought the code, with the pause between two questions and the life of the code. The pause is 5 seconds
+    where the service names none, and grows by 5 with each `slow_down` (RFC 8628, section 3.5).
+    """
     pause, patience = _seconds(begun.get("interval"), 5.0), min(_seconds(begun.get("expires_in"), PATIENCE), PATIENCE)
     with trio.move_on_after(patience):
         while True:

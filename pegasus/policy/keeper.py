@@ -5,6 +5,21 @@ it a crash may have come between the answer and the resume of the task, which is
 returned. At a start the file is read, and written anew when it holds much that is over.
 
 The actor decides nothing and knows no channel: `on_change` of the composition root shows approvals to people and lets tasks go on.
+
+A crash leaves one of three states in the file:
+
+    the opening line only          the approval waits; `on_change` shows it again. A question of a call is withdrawn: its call is gone
+    an end, no `carriedOut`        `on_change` is called again for the end, since nobody knows whether its task goes on
+    `carriedOut`                   nothing is done; the approval is kept for a while, for a call that asks again by its key
+
+So `on_change` must bear to be called twice for the same state. Each change is told by a task of its own, so that a channel that
+hangs holds up no answer. For this reason the end of an approval may be told before its opening, if telling that has failed once.
+
+Requests are handled one after the other, and the journal is waited for in between. So of two answers the first is written, and the
+second is refused. An approval that is over by the clock is refused as well, even if `expire` has not come to it yet.
+
+There are three ways to hear of the end: `on_change`, for channels and suspended tasks; `AwaitApproval`, for a call under way that
+waits; and `SeekApproval` or `FindApproval` with the same key, for a call that is made again.
 """
 
 from __future__ import annotations
@@ -188,7 +203,12 @@ class _Keeper:
         return await self._close(allowed)
 
     async def _seek(self, request: ApprovalRequest) -> Approval:
-        """Return the approval of a call, which may be new."""
+        """Return the approval of a call, which may be new. Raises ApprovalError if too many wait.
+
+        The same call with the same arguments gets the approval that it has, also one that is over: that is how a call that is made
+        again after a restart finds its answer. A question of the program itself takes the place of the one before with the same key.
+        A call that was allowed for ever gets an approval without an id, which stands nowhere.
+        """
         known = self._approvals.get(self._by_key.get(request.key, ""))
         if known is not None and known.request.digest == request.digest and not known.is_asked_again:
             return known
@@ -249,7 +269,10 @@ class _Keeper:
         self._nursery.start_soon(tell)
 
     async def expire(self) -> None:
-        """Close approvals whose time is over, until cancelled. A disk that refuses is asked again."""
+        """Close approvals whose time is over, until cancelled. A disk that refuses is asked again.
+
+        The event is replaced before the approvals are looked at, so that a change in between ends the wait that follows.
+        """
         while True:
             self._changed = trio.Event()
             now = self._clock()

@@ -15,6 +15,14 @@ a row is reported.
 that is set back behind a job's last run makes the job wait for its next time by the new clock.
 
 The jobs are few enough to be held in memory; a heap tells which one is next, so that a look at ten thousand jobs costs nothing.
+
+**One lock.** Requests and the runs that are due both change jobs and then write the whole file. They take turns, so that what is
+written last is always the newest state. A look makes all runs that are due and writes the file once for them. If the disk refuses,
+memory is ahead of the file (`_is_behind`), and the next look writes it; a crash before that makes those runs again, under the keys
+that inbox and task system know. A request is undone in memory instead, since its sender is told that it has failed.
+
+**The heartbeat** is no job and has no place in the file. Its interval counts on Trio's clock from the last look at HEARTBEAT.md, and
+begins anew with the actor. A look that cannot be put into the inbox is left out: the next one asks about the same things.
 """
 
 from __future__ import annotations
@@ -285,7 +293,11 @@ class _JobKeeper:
                 await self._changed.wait()
 
     async def _run_due(self) -> float:
-        """Run what is due, and return the seconds until the next look. Raises StorageError, ActorError if the file is not written."""
+        """Run what is due, and return the seconds until the next look. Raises StorageError, ActorError if the file is not written.
+
+        An entry of the heap whose time is not that of its job any more is skipped: the job has another entry, or none. A run that
+        cannot be made now goes back with its own time, so that it keeps its key.
+        """
         now, again = self._services.clock(), []
         if now < self._latest - MISSED_AFTER:
             self._plan_anew(now)
@@ -318,6 +330,9 @@ class _JobKeeper:
 
     async def _run_in_turn(self, job: Job, due: int, now: int) -> Job:
         """Run a job that is due, unless this run is to be left out. Return the job with its next time.
+
+        A job that is a task is asked in this order: does the task of the run before still work, has it failed (each end is counted
+        once, `Job.judged`), is the pause after failures over. The inbox knows whether a message of a job still waits (`_accept`).
 
         Raises TooMuch, StorageError and ActorError if the run has to be made later.
         """

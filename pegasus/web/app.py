@@ -2,6 +2,13 @@
 
 The order of the checks: the Host, then the route (404, 405), then who sends it and with which rights, then the handler. Whatever goes
 wrong leaves as `{"error": …}` with a fitting status, and every response has the header fields of SECURITY_HEADERS.
+
+Errors are answered here and not by Starlette's middleware, which answers some in plain text. The Host comes before everything: a page
+that has pointed its own name at this machine must learn nothing, not even which paths exist (see `access`). A response that fails
+after it has begun cannot get another status; then the connection is cut, by which clients see that it is incomplete.
+
+Each operation is a Starlette route of its own, also where two share a path. So Starlette knows the methods of one of them only, and
+the `Allow` of a 405 (RFC 9110, section 15.5.6) is gathered over all routes.
 """
 
 from __future__ import annotations
@@ -78,8 +85,11 @@ class WebApplication:
         self._rules = rules
         self._routes = [self._route(operation) for operation in operations]
         self._router = Router(self._routes, redirect_slashes=False)
+        """A path with a slash too many is 404 and not redirected."""
 
     def _route(self, operation: Operation) -> Route:
+        """Return the route of an operation. Starlette answers HEAD wherever it answers GET; only some operations are to."""
+
         async def endpoint(request: Request) -> Response:
             request.scope["route"] = route
             return await operation.handler(self._check(request, operation))
@@ -105,7 +115,7 @@ class WebApplication:
         return checked
 
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Answer one request."""
+        """Answer one request; see ASGI. Anything but HTTP is left alone. Raises nothing but what `send` raises."""
         if scope["type"] != "http":
             return
         is_started = False

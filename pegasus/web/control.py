@@ -2,6 +2,13 @@
 
 A handler turns path, query and body into the params of a method, and its result into the response. What a method allows, and which
 scope it needs, is said by the method and its table alone.
+
+So a new method of the control plane needs one line in `control_operations` to have a route, an entry in openapi.json, and the same
+checks and errors as over the WebSocket. The scope in that line is checked before the handler; `request.call` then checks the method's
+own. Params that a request does not give are left out instead of being null, so that the defaults of the method count.
+
+The order of the routes matters: the first that matches is taken. `/api/memory/log` and `/api/memory/undo` therefore stand before
+`/api/memory/{path:path}`, which matches both.
 """
 
 from __future__ import annotations
@@ -31,6 +38,8 @@ def method_handler(
 
     path: name of a part of the path, and of the param that it becomes. texts, numbers: names of the query that become params. body:
     fields of a JSON body that do; others are ignored. status: that of a success.
+
+    Example: `method_handler("cron.run", path=("id", "id"))` for POST /api/cron/{id}/run.
     """
 
     async def handle(request: ApiRequest) -> Response:
@@ -48,7 +57,11 @@ def method_handler(
 
 
 def change_task(method: str) -> Handler:
-    """Return a handler that cancels or resumes a task: 409 for one whose state does not allow it."""
+    """Return a handler that cancels or resumes a task: 409 for one whose state does not allow it.
+
+    It is no `method_handler`, since there a refusal of params is 400. Here the params are checked first, so that what the method
+    refuses is the state of the task. The body may be empty; its `input` is the answer that a task waits for.
+    """
 
     async def handle(request: ApiRequest) -> Response:
         request.require(CONTROL)
@@ -90,6 +103,7 @@ def _calls(
     return Operation(verb, route, handler, summary, scope, query=(*texts, *numbers), fields=body)
 
 
+# Parts of paths, with the params that they become.
 TASK = ("id", "taskId")
 ID = ("id", "id")
 PAGE = ("path", "path")

@@ -6,6 +6,14 @@ what it has missed; if some of that is gone, or the server was started anew, a `
 
 A stream reads at its own speed: one that is slow costs nothing but its place, and finds a gap when it is MAX_KEPT behind. Nothing is
 gathered before the first stream is opened.
+
+A client that finds a `gap` reads the present state by the other routes, and goes on with the events behind it. The first number is
+the wall clock in ms at the start, so a number that a client has of an earlier run is smaller than all numbers of this one.
+
+Rights are looked at again before each piece and each comment: a stream whose token was revoked, or whose session has ended, closes
+within QUIET seconds. Events of approvals show arguments of tool calls, so they go to tokens with the scope "control" only.
+
+The numbers of usage have no event of their own. They are asked for every USAGE_CHECK seconds while somebody listens.
 """
 
 from __future__ import annotations
@@ -74,7 +82,10 @@ class EventFeed:
         self._news.unpark_all()
 
     def after(self, n: int) -> tuple[Sequence[SentEvent], bool]:
-        """Return the kept events with larger numbers, and whether some between them and `n` are missing."""
+        """Return the kept events with larger numbers, and whether some between them and `n` are missing.
+
+        A number that is larger than the newest is from elsewhere, and counts as a gap: all kept events are returned then.
+        """
         oldest = self.newest - len(self._kept) + 1
         is_gap = not oldest - 1 <= n <= self.newest
         if is_gap:
@@ -147,6 +158,7 @@ async def _follow_approvals(services: WebServices, feed: EventFeed) -> None:
 
 
 async def _follow_usage(services: WebServices, feed: EventFeed) -> None:
+    """Add an event when the numbers of today have changed. The first look is the state, not a change."""
     method = services.methods.get("usage")
     last: Json = None
     while method is not None:
@@ -174,7 +186,10 @@ class EventResponse(EventStreamResponse):
         self._after = after
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the client has gone, the server stops, or the client's token counts no more."""
+        """Send events until the client has gone, the server stops, or the client's token counts no more.
+
+        All events that are there go out as one piece. Where there are none for QUIET seconds a comment does, which a client ignores.
+        """
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         feed = self._feed
         feed.readers += 1

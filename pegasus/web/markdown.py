@@ -13,6 +13,10 @@ A page that shows the text of others has three further dangers, which a cleaner 
 * Characters that change the direction of writing (Unicode's embeddings, overrides and isolates) make text look different from what
   it is. They are removed. Each block gets `dir="auto"` instead, so that Arabic and Hebrew are laid out as they should.
 
+The changes to the text are made between the parser and the renderer, by rules on its tokens, in this order: addresses become links;
+blocks get their direction; boxes are ticked; hosts are named. The last one must see the links that the first one has made. What the
+rules write passes the cleaner like everything else, so a mistake in one of them cannot let anything through.
+
 Example: `render_markdown("**hi** <script>")` gives `<p dir="auto"><strong>hi</strong> &lt;script&gt;</p>`.
 """
 
@@ -42,15 +46,20 @@ _TABLE: Final = {"table", "tbody", "td", "th", "thead", "tr"}
 _TAGS: Final = _INLINE | _BLOCK | _TABLE
 """Elements that are let through."""
 _BLOCKS: Final = ("paragraph_open", "heading_open", "list_item_open", "th_open", "td_open", "blockquote_open")
+"""Tokens of blocks that get a direction of their own."""
 _SCHEMES: Final = {"http", "https", "mailto"}
+"""Beginnings of addresses that a link may have. Relative ones are removed as well."""
 _LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,30}")
+"""Class of a code block, by which the page shows the language."""
 _CLASSES: Final = {"span": ("host",), "td": ("right", "middle"), "th": ("right", "middle")}
 _ALIGNED: Final = {"text-align:right": "right", "text-align:center": "middle"}
 """Class of a cell by what the parser says about it as a style, which the page does not allow."""
 _TICK: Final = re.compile(r"\[([ xX])\] (?=\S)")
 """Begins an item of a list of things to do."""
 _OVERRIDES: Final = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+"""Characters that change the direction of writing, for `str.translate`."""
 _ADDRESS: Final = re.compile(r"\bhttps?://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]}*_]")
+"""A web address in a text, without the punctuation that ends its sentence."""
 _HOST: Final = re.compile(r"(?:\w+://(?:[^/@\s]*@)?|(?<![\w./-]))([\w-]+(?:\.[\w-]+)+)")
 """Something in the text of a link that looks like the name of a host."""
 

@@ -5,6 +5,19 @@ user message of a request is new input, and what the client sends before it, sys
 texts of the turn's replies are the answer, with an empty line between them; a turn in silence is an answer with empty content. `user`
 is the conversation, else one that belongs to the token.
 
+What of the format means something here:
+
+* `finish_reason` is "stop" for a turn that has ended, and "length" for one that still works after LONGEST_WAIT: what it has said
+  until then is the answer.
+* A stream begins with its status only when the message is on disk. So a refusal before that (a full queue, a bad request) has a status
+  of its own, by which clients know whether to try again. An error after that is an event of the stream.
+* A client that hangs up stops the turn, which is how front ends stop an answer. One that sends an `Idempotency-Key` may lose its
+  connection and send the request again: the turn goes on, and a turn that has ended is answered again from memory.
+* Front ends ask models about a chat as well: for a title, for tags. The agent would take such a prompt for something that a person has
+  said, so it is answered with nothing (`is_chore`).
+
+A stream is a text that only grows, and a draft may change. `DeltaText` sends of a draft what continues the text before it.
+
 Source of the format: https://platform.openai.com/docs/api-reference/chat
 """
 
@@ -172,11 +185,12 @@ class CompletionStream(EventStreamResponse):
         self._text = DeltaText()
         self._thoughts = ReasoningPieces()
         self._is_begun = False
+        """The status was sent."""
         self._sending = trio.Lock()
         """Held while something is sent: pieces and comments come from two tasks."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream the turn."""
+        """Stream the turn. Raises ApiError for a refusal before the first byte. Cancelled: the client has gone, see `run_turn`."""
         self._send = send
         error: ApiError | None = None
         try:
@@ -206,6 +220,7 @@ class CompletionStream(EventStreamResponse):
         self._nursery.start_soon(self._keep_alive)
 
     async def _take(self, said: OutboundMessage | Progress) -> None:
+        """Send what is new of a draft or a reply; nothing if that is nothing."""
         piece = ""
         if isinstance(said, Progress):
             if thought := self._thoughts.piece(said.reasoning):
@@ -230,6 +245,7 @@ class CompletionStream(EventStreamResponse):
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def _keep_alive(self) -> None:
+        """Send a comment after each QUIET seconds in which nothing was sent, until cancelled."""
         while True:
             await trio.sleep_until(self._written_at + QUIET)
             if trio.current_time() >= self._written_at + QUIET:
