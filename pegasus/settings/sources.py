@@ -18,7 +18,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -232,45 +232,61 @@ def _syntax_problem(file: Path, message: str, content: str) -> SettingsProblem:
 
     content: text of the file. The messages are part of Python and not promised; one of another form is shown as it is.
     """
-    match = re.fullmatch(r"(.*) \(at (.*)\)", message)
+    match = re.fullmatch(r"(.*) \(at (.*)\)", message, re.DOTALL)
     found, place = match.groups() if match else (message, "")
-    line = re.match(r"line (\d+)", place)
-    if line and (twice := _find_duplicate(found, content.splitlines(), int(line[1]))):
+    if twice := _find_duplicate(found, place, content):
         return SettingsProblem(str(file), "", f"{twice}; leave one of them", "")
-    for word, words in (("Expected ", "no "), ("Found ", "")):  # "found" is put in front
-        if found.startswith(word):
-            found = words + found.removeprefix(word)
-    return SettingsProblem(str(file), place, found[:1].lower() + found[1:], "TOML 1.0 (https://toml.io)")
+    advice = "; a text stands in quotes" if found == "Invalid value" else ""
+    return SettingsProblem(str(file), place, f"{found[:1].lower()}{found[1:]}{advice}", "")
 
 
-def _find_duplicate(message: str, lines: list[str], number: int) -> str | None:
-    """Return a sentence about a section or key that is declared in line `number` and in an earlier one, if that is it.
+def _find_duplicate(message: str, place: str, content: str) -> str | None:
+    """Return a sentence about a section or key that is declared twice, None if the message is about something else.
 
-    tomllib names the second place only, and people look for the first: it is usually in the part of the file that they did not
-    write themselves. The search is by line and may miss an unusual spelling; then the message of tomllib is shown.
+    place: where tomllib noticed it, "line 3, column 8" or "end of document". It names the second declaration only, and people look
+    for the first: it is usually in the part of the file that they did not write themselves. The search is by line and may miss an
+    unusual spelling; then only the second line is named, or the message of tomllib is shown.
     """
-    declared = re.fullmatch(r"Cannot declare (\(.*\)) twice", message)
-    if declared:
-        path = ast.literal_eval(declared[1])
-        same = [n for n, line in enumerate(lines[:number], 1) if header_path(line) == path]
-        return _twice(f"`[{'.'.join(path)}]`", same)
-    if message == "Cannot overwrite a value":
-        key = lines[number - 1].partition("=")[0].strip()
-        first = max((n for n, line in enumerate(lines[:number], 1) if header_path(line)), default=0)
-        same = [n for n in range(first + 1, number + 1) if lines[n - 1].partition("=")[0].strip() == key]
-        return _twice(f"`{key}`", same)
-    return None
+    section = re.fullmatch(r"Cannot declare (\(.*\)) twice", message)
+    if not section and message != "Cannot overwrite a value":
+        return None
+    lines = content.rstrip().splitlines()
+    line = re.match(r"line (\d+)", place)
+    second = min(int(line[1]), len(lines)) if line else len(lines)
+    paths = list(_declared_paths(lines[:second]))
+    path = ast.literal_eval(section[1]) if section else paths[-1]
+    first = [number for number, earlier in enumerate(paths[:-1], 1) if path and earlier[: len(path)] == path]
+    if section:
+        # The head of a section below this one is allowed before it; keys are not.
+        first = [number for number in first if header_path(lines[number - 1]) in (None, path)]
+        name = f"[{'.'.join(path)}]"
+        where = f"in lines {first[0]} and {second}" if first else f"the second time in line {second}"
+        return f"`{name}` is declared twice, {where}"
+    name = lines[second - 1].partition("=")[0].strip()
+    return f"`{name}` is declared twice, in lines {first[0]} and {second}" if first else None
 
 
-def _twice(name: str, lines: list[int]) -> str | None:
-    """Return the sentence about a name that occurs in several lines, None if it does not."""
-    return f"{name} is declared twice, in lines {lines[0]} and {lines[-1]}" if len(lines) > 1 else None
+def _declared_paths(lines: list[str]) -> Iterator[tuple[str, ...]]:
+    """Yield for each line the path of the section or key that it declares, () for one that declares none."""
+    section: tuple[str, ...] = ()
+    for line in lines:
+        if head := header_path(line):
+            section = head
+            yield head
+        else:
+            key = _only_path(f"{line.partition('=')[0]} = 0") if "=" in line else None
+            yield (*section, *key) if key else ()
 
 
 def header_path(line: str) -> tuple[str, ...] | None:
     """Return the path of a table's head, ("models", "routes") for `[models.routes]`, None for other lines."""
+    return _only_path(line) if line.lstrip().startswith("[") else None
+
+
+def _only_path(line: str) -> tuple[str, ...] | None:
+    """Return the path of the one table or key that a line of TOML holds, None if it holds none."""
     try:
-        table = tomllib.loads(line) if line.lstrip().startswith("[") else {}
+        table: Any = tomllib.loads(line)
     except ValueError:
         return None
     path: list[str] = []
