@@ -5,7 +5,7 @@ have messages that stand alone, and click's usage errors get the hint to the hel
 
 | exit code | meaning |
 |---|---|
-| 0 | success |
+| 0 | success; also when the reader of stdout has gone |
 | 1 | the command's own failure |
 | 2 | wrong usage |
 | 75, 78 | the home is in use; the settings or the home are wrong |
@@ -27,6 +27,7 @@ from contextlib import suppress
 import click
 
 from pegasus.cli.commands import Options, pegasus, program_name
+from pegasus.formatting import first_cause
 from pegasus.host import (
     Home,
     HomeError,
@@ -115,6 +116,8 @@ def main(args: Sequence[str]) -> int:
         code = pegasus.main(list(args), prog_name=program_name(), standalone_mode=False, obj=options)
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug=options.log_level == "debug")
+    except SystemExit:  # click's answer to a BrokenPipeError, and to nothing else without its standalone mode
+        return report(BrokenPipeError())
     return _flushed(code if isinstance(code, int) else 0)
 
 
@@ -122,9 +125,10 @@ def report(error: BaseException, *, debug: bool = False) -> int:
     """Print on stderr what went wrong, and return the exit code. debug: with the traceback of an error nobody expected.
 
     The order of the cases matters: click's usage errors are ClickExceptions, too, and BrokenPipeError is an OSError. A broken
-    pipe is the normal end of `pegasus tasks list | head -1` and prints nothing.
+    pipe is the normal end of `pegasus tasks list | head -1`: nothing is printed and the exit code is 0, whether the reader has gone
+    before the last line or after it. Nurseries wrap errors in groups; the error in them counts.
     """
-    match error:
+    match error := first_cause(error):
         case click.exceptions.NoArgsIsHelpError():
             print_error(error.format_message())
             return 2
@@ -149,7 +153,7 @@ def report(error: BaseException, *, debug: bool = False) -> int:
             return 130
         case BrokenPipeError():
             silence_stream(sys.stdout)
-            return 1
+            return 0
         case OSError():
             silence_stream(sys.stdout)
             reason = error.strerror or str(error)
@@ -175,7 +179,7 @@ def _report_defect(error: BaseException, *, debug: bool) -> int:
 
 
 def _flushed(code: int) -> int:
-    """Flush stdout; return the code, or that of the error.
+    """Flush stdout; return the code, or that of the error. A reader that has gone does not turn a failure into a success.
 
     A full disk or a closed pipe would otherwise show up only when Python exits, as an "Exception ignored" message.
     """
@@ -183,5 +187,5 @@ def _flushed(code: int) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError as error:
-        return report(error)
+        return report(error) or code
     return code

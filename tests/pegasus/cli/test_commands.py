@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -194,6 +195,7 @@ def test_hints_name_the_command_that_started_pegasus(pegasus, monkeypatch):
     monkeypatch.setenv("PEGASUS_PROGRAM", "./scripts/run")
     assert pegasus("status")[2].endswith("start one with: ./scripts/run run\n")
     assert "Next: ./scripts/run " in pegasus("init")[1]
+    assert '# "./scripts/run config check" finds mistakes, "./scripts/run config show" ' in pegasus("config", "keys")[1]
     assert '"./scripts/run config keys" lists all of them.' in pegasus("config", "set", "no.key", "1")[2]
     assert "`./scripts/run token revoke laptop` takes it back." in pegasus("token", "add", "laptop")[2]
 
@@ -201,6 +203,10 @@ def test_hints_name_the_command_that_started_pegasus(pegasus, monkeypatch):
 def test_the_help_names_the_command_that_started_pegasus(pegasus, monkeypatch):
     monkeypatch.setenv("PEGASUS_PROGRAM", "./my scripts/run")
     assert "Usage: ./my scripts/run tasks" in pegasus("tasks", "--help")[1]
+    for command in (["tasks"], ["tasks", "show"]):
+        help = " ".join(pegasus(*command, "--help")[1].split())
+        assert help.endswith("Global options (./my scripts/run --help) may stand here too.")
+    assert "Global options" not in pegasus("--help")[1]
     assert "(see ./my scripts/run tasks show --help)" in pegasus("tasks", "show")[2]
 
 
@@ -361,15 +367,26 @@ def test_a_broken_persona_is_found_before_the_start(pegasus, daemon, user):
 # ------------------------------------------------------------------ the process
 
 
-def test_a_reader_that_left_is_no_traceback(user):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pegasus", "config", "show"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+@pytest.mark.parametrize("command", ["config show", "config keys", "skills list", "skills check", "--help"])
+def test_a_reader_that_left_is_no_failure(user, command):
+    """`pegasus config show | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "pegasus", *command.split()],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=20,
+        check=False,
     )
-    process.stdout.close()
-    _, err = process.communicate(timeout=20) if not process.stdout.closed else (None, process.stderr.read())
-    process.wait(timeout=20)
-    process.stderr.close()
-    assert (process.returncode, err) == (1, b"")
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_reader_that_left_is_found_within_the_groups_of_nurseries(pegasus, failing):
+    failing(ExceptionGroup("nursery", [ExceptionGroup("nursery", [BrokenPipeError()])]))
+    with open(os.devnull, "w") as stdout, redirect_stdout(stdout):
+        assert pegasus("run", "--no-cli") == (0, "", "")
 
 
 def test_a_full_disk_behind_stdout_is_one_line(user):
