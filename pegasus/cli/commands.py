@@ -101,8 +101,6 @@ _HELP: Final = {"help_option_names": ["-h", "--help"]}
 """click's context settings of every command: `-h` beside `--help`."""
 _MEANT: Final = {"model": "init", "models": "init", "setup": "init", "settings": "config", "start": "run"}
 """Commands that people look for under another name."""
-_EPILOG: Final = "Global options (pegasus --help) may stand here too."
-"""Last line of the help of every command but the main one."""
 
 MISTAKES_WITH_AGENT: Final = (
     "pegasus: the running agent goes on with the settings it has; "
@@ -265,11 +263,21 @@ def _global_options(*, hidden: bool) -> list[click.Option]:
 # ------------------------------------------------------------------ commands
 
 
-class CommandGroup(click.Group):
+class _Command(click.Command):
+    """A command whose help names the global options at its end: listed in each help they would push its own off the screen."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the last line of the help; the main command lists the options and has none."""
+        if ctx.parent is not None:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"Global options ({ctx.find_root().info_name} --help) may stand here too.")
+
+
+class CommandGroup(_Command, click.Group):
     """Commands under one name, in the order of their declaration; the global options apply to all of them.
 
-    The help shows the commands before the options. Global options are listed in the help of the main command alone: repeated
-    for each command they would push its own off the screen.
+    The help shows the commands before the options. Global options are listed in the help of the main command alone.
 
     Example::
 
@@ -277,7 +285,7 @@ class CommandGroup(click.Group):
     """
 
     def __init__(self, name: str, *, help: str, root: bool = False, **attributes: Any) -> None:
-        super().__init__(name, help=help, epilog=None if root else _EPILOG, context_settings=_HELP, **attributes)
+        super().__init__(name, help=help, context_settings=_HELP, **attributes)
         self.params += _global_options(hidden=not root)
 
     def declare(
@@ -303,12 +311,11 @@ class CommandGroup(click.Group):
                     return function(options, **values)
                 return function(*(options.load_as_client() if is_client else options.load()), **values)
 
-            command = click.Command(
+            command = _Command(
                 name,
                 callback=callback,
                 params=[*params, *_global_options(hidden=True)],
                 help=function.__doc__,
-                epilog=_EPILOG,
                 context_settings=_HELP | {"ignore_unknown_options": takes_dashes},
             )
             self.add_command(command)

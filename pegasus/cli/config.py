@@ -70,7 +70,7 @@ def run_keys(options: Options) -> int:
 
     It is a settings file of comments: lines can be copied from it.
     """
-    print_text(commented_file())
+    print_text(commented_file(program_name()))
     return 0
 
 

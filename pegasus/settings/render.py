@@ -32,9 +32,9 @@ _HEAD: Final = """\
 # line and before the [section] above it, or add your own lines at the end.
 # Texts may hold ${VARIABLE}, ${VARIABLE:-default} and ${VARIABLE:?message}.
 # PEGASUS__SECTION__KEY=value in the environment overrides a key of this file, --set section.key=value overrides both.
-# "pegasus config check" finds mistakes, "pegasus config show" prints what is in effect.
+# "{program} config check" finds mistakes, "{program} config show" prints what is in effect.
 """
-"""First lines of the file of `pegasus init`: all that a person must know to change something."""
+"""First lines of the commented file: all that a person must know to change something. {program} stands for the command."""
 
 
 def as_toml(value: object) -> str:
@@ -154,13 +154,13 @@ def _without_password(url: str) -> str:
 # ------------------------------------------------------------------ pegasus init
 
 
-def commented_file() -> str:
+def commented_file(program: str = "pegasus") -> str:
     """Return a settings file with every key at its default and its meaning, all of it as comments.
 
     Nothing in it is in force, so that sections copied from the documentation can be appended: TOML allows each section
-    only once.
+    only once. program: how the person calls Pegasus.
     """
-    return "\n".join([_HEAD, *_section(Settings(), "")])
+    return "\n".join([_HEAD.replace("{program}", program), *_section(Settings(), "")])
 
 
 def _section(section: Any, path: str) -> Iterator[str]:
