@@ -13,6 +13,12 @@ adapter makes of it. The function is called some times for each piece, with text
 costs time in proportion to the text. The rules of Markdown are those of markdown-it for blocks; marks within a line are found
 by patterns, because the parser does not tell where they stand.
 
+How it works: `_Outline` finds all places where the text may be cut (`Break`), each with a rank, and all parts that must be closed and
+opened again at a cut (`Region`). `_Splitter` then takes one piece after the other. It finds the last break up to which the text fits,
+and goes back from there to a better one: to the end of a paragraph, if the paragraph behind it fits into a message of its own. A
+paragraph that is too long for any message begins in this piece, so that no piece is left half empty for it. The same is asked for
+each rank down to single words. A text without any break that fits is cut between characters.
+
     >>> split_markdown("First.\n\nSecond.", 10)
     ['First.', 'Second.']
 """
@@ -142,7 +148,10 @@ class _Splitter:
         return self._short[around]
 
     def _next_cut(self, start: int) -> tuple[int, int]:
-        """Return the end of the piece that begins at `start`, and the beginning of the next one."""
+        """Return the end of the piece that begins at `start`, and the beginning of the next one.
+
+        A break of a better rank is taken if all up to the next break of that rank fits into one piece.
+        """
         first = bisect_right(self._ends, start)
         last = self._longest(start, first)
         if last < first:
@@ -160,7 +169,11 @@ class _Splitter:
         return self._breaks[last].end, self._breaks[last].start
 
     def _longest(self, start: int, first: int) -> int:
-        """Return the index of the last break, from `first` on, up to which the text fits; `first` - 1 if none does."""
+        """Return the index of the last break, from `first` on, up to which the text fits; `first` - 1 if none does.
+
+        Measuring is what costs time, so the place is guessed by proportion: if so many characters of the text count so much, how many
+        count as much as the limit? Texts whose parts count very differently would take many guesses; after some, the range is halved.
+        """
         fits, too_long = first - 1, len(self._breaks)
         size, guesses = float(self._limit), 0
         while too_long - fits > 1:
@@ -249,6 +262,7 @@ class _Outline:
         return self._blocks, self._quotes, self._marks
 
     def _add_block(self, token: Token, first: int, behind: int) -> None:
+        """Note a block of the parser. first: number of its first line. behind: number of the line behind its last one."""
         match token.type:
             case "fence":
                 self._add_fence(token, first, behind)
@@ -264,6 +278,7 @@ class _Outline:
                 self._joined.update(range(first, behind - 1))
 
     def _add_fence(self, token: Token, first: int, behind: int) -> None:
+        """Note a code block between fences. One in a list or quotation is opened again with the same prefix, without list markers."""
         opening = FENCE_LINE.match(self._lines[first])
         if opening is None:
             return
@@ -278,12 +293,14 @@ class _Outline:
         self._add_code(first + 1, last, first, behind, token)
 
     def _add_code(self, first: int, last: int, above: int, behind: int, token: Token) -> None:
+        """Note the lines of a code block: `first` to `last` hold code, `above` to before `behind` also its fences."""
         for number in range(above, behind):
             self._code[number] = first, last
         if not token.level:
             self._edges.update((above - 1, behind - 1))
 
     def _add_lines(self) -> None:
+        """Add the breaks between and within all lines, from the top. Blocks are known by then."""
         number, above = 0, -1
         while number < len(self._lines):
             line = self._lines[number]

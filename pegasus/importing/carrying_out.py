@@ -4,6 +4,15 @@ Everything is written by the journal, as at any other time, while the home is he
 in `data/imports.json`, by kind of home and origin, so that a second import brings nothing twice, also if its owner has changed or
 deleted it here since. The record is written last. A crash before that is no harm: names of archives, ids of jobs and paths of
 memory depend on what is imported alone, so the next import finds it there.
+
+Nothing that is here is overwritten. A note whose page exists is left out. A session gets the first name that is free, or that has
+exactly its content: the latter is what an import before a crash has left. A job that is here keeps its state.
+
+`plan` says beforehand what `carry_out` will do. Both make their lines with the same functions. Two refusals show only then: of a page
+that memory does not take (`MemoryRefused`), and of all jobs if the file of jobs is damaged.
+
+What was imported counts as words from outside (`pegasus.outside`), unless the person vouches for it (`ImportTarget.is_mine`). Results
+of tools count so even then.
 """
 
 from __future__ import annotations
@@ -110,6 +119,7 @@ class _Steps:
             yield line
 
     async def _note(self, note: FoundNote) -> ImportLine:
+        """Write a note as a page of memory. The change is in memory's own log, so that it can be undone there."""
         memory = memory_in(self._target.data, self._journal, self._target.clock)
         if any(file.path == note.path for file in await memory.list()):
             return _note_line(note, is_there=True)
@@ -122,6 +132,7 @@ class _Steps:
         return ImportLine("imported", "memory", note.origin, note.path)
 
     async def _session(self, session: FoundSession, taken: set[str]) -> ImportLine:
+        """Write a conversation as an archive of a session. taken: paths that this import has used, of which none is used twice."""
         line = _session_line(session)
         if line.outcome != "imported":
             return line

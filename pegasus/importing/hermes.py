@@ -8,6 +8,11 @@
 
 The database is copied before it is opened, with its write-ahead log, so that nothing in the foreign home changes. It is opened
 without trust: no code of its schema runs, and a query that takes too long is ended.
+
+What cannot be read is never an error of the import: it is named in the findings with its reason, and the rest goes on. A database
+that fails in the middle has given the sessions that were read before. A job that would do something else here than there (it has a
+model, a folder or a number of runs of its own) is imported as paused, until its owner has looked at it. One that runs a program of
+the foreign home is left out.
 """
 
 from __future__ import annotations
@@ -88,6 +93,11 @@ def _add_sessions(found: Findings, folder: ForeignFolder) -> None:
 
 
 def _guard(database: sqlite3.Connection) -> None:
+    """Make a foreign database harmless. After QUERY_SECONDS in all, each query fails with sqlite3.OperationalError.
+
+    Without a trusted schema, its views and triggers can call no function with effects (https://sqlite.org/pragma.html). Texts that are
+    no UTF-8 are read with replacements instead of ending the import.
+    """
     end = time.monotonic() + QUERY_SECONDS
     database.text_factory = lambda data: data.decode("utf-8", "replace")
     database.execute("PRAGMA trusted_schema = OFF")
@@ -114,6 +124,7 @@ def _sessions(database: sqlite3.Connection) -> Iterator[FoundSession]:
 
 
 def _decoded(content: object) -> object:
+    """Return a content as `entry_of` takes it: a text, or the list of blocks that STRUCTURED announces; None if it is damaged."""
     if isinstance(content, str) and content.startswith(STRUCTURED):
         try:
             return json.loads(content.removeprefix(STRUCTURED))
@@ -163,6 +174,7 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
 
 
 def _schedule(given: Mapping[str, Any]) -> Metadata | None:
+    """Return a schedule in the words of `draft_job`, None for one that is none of the three kinds. Intervals are in minutes there."""
     match given.get("kind"):
         case "once" if isinstance(given.get("run_at"), str):
             return {"at": given["run_at"]}

@@ -5,6 +5,18 @@ In: Socket Mode where there is an `app_token` (`socket_mode`), otherwise the Eve
 
 Out: each reply as one message or more, in mrkdwn (`sending`). A reply to a message outside of a thread goes to the conversation, one
 to a message in a thread goes there (`ChannelInfo.reply_to` is the `thread_ts`).
+
+**Acknowledging late.** Slack wants an answer to a webhook within 3 seconds, and tries again after a failure: at once, after a minute,
+after five (https://docs.slack.dev/apis/events-api#errors). So a request is answered with 503 when its message is not on disk in time,
+but its work goes on (`_WebhookDelivery`). When Slack comes again, `SlackIncoming` knows the message, and the answer is 200. The place
+in the order of the conversation is taken when the request arrives, before any task is started.
+
+**Buttons.** The message that asks for an approval is a fact of the delivery log until the answer is there, so the buttons disappear
+wherever the answer is given. The text of the question is in memory only. Who clicks is looked at with each click: people other than
+owners see the buttons, too.
+
+Stopped, the adapter first refuses webhooks (503), then ends those under way and closes its connections. What was not on disk was
+not acknowledged, so Slack sends it to the next run.
 """
 
 from __future__ import annotations
@@ -110,6 +122,7 @@ class SlackAdapter(ServiceAdapter):
             me = await self._ask_identity()
 
     async def _ask_identity(self) -> SlackIdentity:
+        """Return who the token stands for. Raises CredentialsRefused if it does not count, ServiceDown and RateLimited."""
         try:
             me = await self.api.call("auth.test")
         except SlackRefused as error:
@@ -215,8 +228,11 @@ class _WebhookDelivery:
 
     def __init__(self, incoming: SlackIncoming, delivery: Delivery) -> None:
         self._work = incoming.enter(delivery)
+        """What handles it. Its place behind earlier deliveries is taken here."""
         self.is_kept = False
+        """Its message is on disk, or will never be taken: Slack need not come again."""
         self.end = trio.Event()
+        """Set when the work has ended, also by a failure."""
 
     async def run(self) -> None:
         """Handle the delivery. Raises nothing that is expected."""

@@ -7,6 +7,13 @@
 * **Threads.** Once the agent was named in a thread, or has spoken there, it hears the thread. That is a fact of the delivery log.
 * **Strangers.** Who may write is asked before anything is looked up or read for a message. Of somebody unknown the text is left out.
 * **Bots** are heard where they name the agent, some messages in a row; then a person has to write (`ServiceAdapter.hears_bot`).
+
+How the order is kept: `enter` is called in the order of arrival and waits for nothing. It puts an event of its own in the place of the
+one before, and what it returns waits for that one. So the deliveries of a conversation form a chain, of which only the end is held
+here. A delivery that fails or is cancelled sets its event as well; those behind it go on, and Slack sends the failed one again, later.
+
+A message is noted as seen at the very end. If it could not be kept (`NotKept`) all steps are made again when Slack repeats it. What is
+noted is a shortcut that saves reading files twice, and is lost in a restart; that a message counts once is the intake's promise.
 """
 
 from __future__ import annotations
@@ -111,6 +118,11 @@ class SlackIncoming:
     # ---------------------------------------------------------------- messages
 
     async def _hear(self, message: SlackMessage, identity: SlackIdentity) -> None:
+        """Hand a message to the agent; return when it is on disk or will never be taken. Raises NotKept.
+
+        Whether its sender may write is asked with an empty message first, so that nothing is read or looked up for strangers. A thread
+        in which the agent is named is heard from then on.
+        """
         seen = message.channel, message.id
         if seen in self._seen:
             return

@@ -5,6 +5,19 @@ A draft is a message of its own that is updated while the agent writes, and at l
 Slack takes no id of ours that would make a repeated message the same, but it keeps metadata with each message and lists what was
 written. So each attempt (`attempts`) has a mark, which is on disk and in the metadata: where the outcome is not known, the
 conversation is searched for that mark. A file has its id before it is shared, which is its mark. A draft has one, too.
+
+What is on record about the draft of a conversation (`DeliveryLog.draft_of`):
+
+    ""                       there is none
+    "?<mark> <thread>"       it was sent, and the answer is not known. It is neither changed nor deleted before it is found by its mark
+    "<ts> <thread>"          it is shown; the thread is "" outside of one
+
+The record is written before each call that shows a draft, and again behind it. So a crash at any moment leaves a draft that the next
+process finds: it becomes the reply, or it is deleted. A draft in another thread than the reply is deleted, since a message cannot be
+moved. A reply with buttons is a message of its own and leaves the draft alone.
+
+The search reads at most MOST_PAGES pages. A message that is not among those counts as unknown and not as missing, because a wrong
+"missing" would send it a second time.
 """
 
 from __future__ import annotations
@@ -36,6 +49,7 @@ REASONING_LENGTH: Final = 400
 PAGE: Final = 200
 """Messages of a conversation that are read by one call."""
 MOST_PAGES: Final = 5
+"""Pages after which a search ends without a result."""
 QUIET: Final = {"unfurl_links": False, "unfurl_media": False}
 """Slack would fetch each address for a preview, also one that somebody has made the agent write."""
 
@@ -75,6 +89,10 @@ class SlackSender:
     # ---------------------------------------------------------------- texts
 
     async def _send_text(self, reply: OutboundMessage, target: str, piece: str, number: int) -> str:
+        """Make the draft this text if it is the first piece; otherwise post it, unless an attempt before has. Return its ts.
+
+        target: id of the conversation at Slack. A mark of an attempt before is used again, so that a search finds either message.
+        """
         text, name, thread = render_mrkdwn(piece), reply.channel.channel_id, thread_of(reply.channel)
         blocks = _blocks_of(reply, text)
         drafts = 0

@@ -8,6 +8,13 @@ Out: a reply as one or more messages of plain text, each of at most LONGEST char
 
 **Once.** The Messages API cannot recognise a repeated call. So where the outcome of a call is not known (`attempts`), Twilio is asked
 first which messages the person was sent. One with this text that is newer than the last one on record counts as ours.
+
+**Files.** `_hear` writes the message as a fact of the delivery log, and a task fetches its files. That task hands in the message and
+then forgets the fact. A crash in between hands it in again at the next start; the inbox knows its id. Files of people who may not
+write are not fetched at all, since each costs time and memory.
+
+**Signatures.** A request is judged by its signature before anything is said about its form, so that somebody without the token
+learns nothing. Links of files need no signature: the key in the link is one (`file_links`).
 """
 
 from __future__ import annotations
@@ -172,6 +179,10 @@ class SmsAdapter(ServiceAdapter):
                 self._fetching.start_soon(self._fetch_and_accept, sms, trio.Event())
 
     async def _fetch_and_accept(self, sms: Sms, done: trio.Event) -> None:
+        """Fetch the files of a message and hand it in until it is kept. done: set when it is on disk.
+
+        Cancelled, the fact stays, and `_take_up_files` begins anew with the next run of the actor.
+        """
         media, notes = [], []
         for file in sms.files:
             try:
@@ -223,7 +234,11 @@ class SmsAdapter(ServiceAdapter):
     # ---------------------------------------------------------------- out
 
     def pieces(self, reply: OutboundMessage) -> Sequence[Any]:
-        """Return the messages of a reply: its text in pieces, then a line for each file."""
+        """Return the messages of a reply: its text in pieces, then a line for each file.
+
+        A piece is as long as what is sent for it: plain text in UTF-16 code units, which may be longer or shorter than its Markdown.
+        Lines of files fill the last message up to LONGEST, and then begin another one.
+        """
         rendered: dict[str, str] = {}
 
         def measure(piece: str) -> int:

@@ -5,6 +5,18 @@ the webhook) only when its message is on disk. Telegram keeps what is not confir
 knows the ids, so that a message is handled once.
 
 Out: see `sending`. Everything else about conversations is `ServiceAdapter`.
+
+**Polling.** One poll is open at a time, and the next one confirms what the last one has brought. So updates are handled batch after
+batch, and a batch whose messages cannot be kept (a full queue, a full disk) is handled again until they are: nothing is read behind it
+meanwhile. In a batch, moves of groups and clicks are handled at once; messages follow together, which share their write to disk.
+A click in a batch that is handled again is handled again as well.
+
+**Webhook.** Telegram makes one request at a time (`max_connections`), so updates come in order here, too. A request that cannot be
+answered within WEBHOOK_SECONDS gets 503, and its update is worked on further: when Telegram repeats it, the request waits for the same
+work. Path and header carry a secret each; both are HMACs of the bot's token, so nothing has to be kept for them.
+
+**Files** are fetched before their message is handed in, since a message is handed in once. Messages with files hold back only their
+own conversations, and for FETCH_SECONDS at most; what has not come by then is named in the text instead.
 """
 
 from __future__ import annotations
@@ -85,6 +97,7 @@ class TelegramAdapter(ServiceAdapter):
 
     @asynccontextmanager
     async def _open(self) -> Any:
+        """Open the connection pool and the place of webhooks. At the end webhooks are refused first, and then ended."""
         async with self.api, trio.open_nursery() as nursery:
             self._nursery = nursery
             try:

@@ -5,6 +5,13 @@ after a crash the same message becomes the reply, and nobody sees a text that wa
 
 Telegram shows a message once for each call, and cannot be asked for it. So a call without an answer (the process was killed, the
 connection broke) is repeated only once; see `attempts`.
+
+What is on record about the draft of a chat is "" (none), UNSURE (sent, and the answer is not known) or its message id. It is UNSURE
+while the call is under way. If a process dies then, that draft can neither be changed nor deleted any more; it counts as one of the
+two attempts of the reply, and no other draft is shown in that chat before the reply.
+
+Telegram explains its refusals in words only, so some words are looked for: `_SAME`, `_GONE` and `_NO_THREAD` below. A text whose HTML
+is refused is sent once more without markup, since a reply without bold words is worth more than none.
 """
 
 from __future__ import annotations
@@ -30,14 +37,18 @@ MOST_PHOTO_BYTES: Final = 10 << 20
 MOST_SENT_BYTES: Final = 50 << 20
 """Bytes of a file that bots may send."""
 _PHOTOS: Final = ("image/jpeg", "image/png", "image/webp")
+"""Types of pictures that are shown as such; others go as files."""
 _SAME: Final = "message is not modified"
+"""Refusal of an edit that changes nothing: the message is as it should be."""
 _GONE: Final = (
     "message to edit not found",
     "message can't be edited",
     "message to delete not found",
     "MESSAGE_ID_INVALID",
 )
+"""Refusals for a message that somebody has deleted, or that is too old to be changed."""
 _NO_THREAD: Final = "message thread not found"
+"""Refusal for a topic that was deleted: the message goes to the chat itself."""
 
 _log = get_logger("telegram")
 
@@ -140,6 +151,7 @@ class TelegramSender:
         await self._api.call("getMe")
 
     async def _send_text(self, channel: ChannelInfo, piece: TextMessage) -> str:
+        """Send a text and return its message id; without markup if Telegram refuses its HTML."""
         try:
             result = await self._call_at(channel, "sendMessage", _text_params(piece))
         except FormatRefused:
@@ -169,6 +181,7 @@ class TelegramSender:
         return False
 
     async def _send_file(self, channel: ChannelInfo, media: Media) -> str:
+        """Send a file in the most fitting form and return its message id. Raises ReplyRefused if it is damaged or too large."""
         try:
             content = b64decode(media.data, validate=True)
         except ValueError:

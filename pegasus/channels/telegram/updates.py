@@ -8,6 +8,15 @@ Telegram, which is unique in the chat, so that an update that comes twice is one
 
 In groups the metadata of a message says `group` and `mentioned`, from which the intake decides whether it is heard. A message is meant
 for the agent if it names the bot, answers it, is a command that is not another bot's, or is in a topic where the bot has spoken.
+
+Three things change the text of a message before the agent sees it:
+
+* A forwarded one is marked, and is never a command: somebody else may have written `/stop`.
+* An edited one is marked and has the time of the edit in its id, so that each edit is a message of its own. It is no command either:
+  the command was carried out when it was written.
+* In a command the name of the bot is left out, and `/start`, which Telegram's apps send by themselves, becomes `/pair` or `/help`.
+
+Example: `read_update({"update_id": 1, "message": {…}}, BotName(123, "pegasus_bot"), lambda channel_id, thread: False)`.
 """
 
 from __future__ import annotations
@@ -117,6 +126,10 @@ def read_update(update: Json, bot: BotName, in_thread: InThread) -> Event | None
 def _read_message(
     message: Mapping[str, Json], bot: BotName, in_thread: InThread, *, is_edit: bool
 ) -> Heard | Move | None:
+    """Return a message of somebody, or the move of a group; None for the bot's own words and for what has neither text nor file.
+
+    Both the old and the new group get a message about a move, each of which names the other.
+    """
     chat, message_id = message.get("chat"), _number(message.get("message_id"))
     chat_id = _number(chat.get("id")) if isinstance(chat, Mapping) else None
     if not isinstance(chat, Mapping) or chat_id is None or message_id is None:
