@@ -226,11 +226,11 @@ def print_text(text: str, *, always: bool = True) -> None:
 def fit_terminal(row: str) -> str:
     """Return the row, or so much of it as fits the terminal's width.
 
-    All of it where stdout is no terminal: programs and files get whole lines. Rows of a table that wrap cannot be read as a
-    table, and `show` prints each text in full.
+    All of it where stdout is no terminal, or one of unknown width: programs and files get whole lines. Rows of a table that wrap
+    cannot be read as a table, and `show` prints each text in full.
     """
-    width = shutil.get_terminal_size().columns
-    if len(row) <= width or not is_terminal(sys.stdout):
+    width = shutil.get_terminal_size(fallback=(0, 0)).columns
+    if not width or len(row) <= width or not is_terminal(sys.stdout):
         return row
     mark = "…" if is_utf8(sys.stdout.encoding) else "..."
     return row[: width - len(mark)] + mark

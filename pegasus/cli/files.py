@@ -143,15 +143,23 @@ def _session_row(session: dict[str, Any]) -> str:
 
 
 def skills_text(answer: Answer) -> str:
-    """Return a line for each skill: name, origin, context, who may call it, purpose."""
+    """Return a table of the skills: name, origin, context, who may call it, purpose."""
+    row = "{:<16} {:<9} {:<7} {:<10} {}".format
     callers = {(True, True): "you, model", (True, False): "you", (False, True): "model", (False, False): "nobody"}
     lines = [
         fit_terminal(
-            f"{skill['name']:<16} {skill['source']:<9} {skill['context']:<6} "
-            f"{callers[skill['userInvocable'], skill['modelInvocable']]:<10} {skill['description']}"
+            row(
+                skill["name"],
+                skill["source"],
+                skill["context"],
+                callers[skill["userInvocable"], skill["modelInvocable"]],
+                skill["description"],
+            )
         )
         for skill in answer["skills"]
     ]
+    if lines:
+        lines.insert(0, row("NAME", "ORIGIN", "CONTEXT", "CALLED BY", "PURPOSE"))
     lines += [
         format_proposed(skill["name"], skill["problem"] or "", was_accepted=skill["changed"], program=program_name())
         for skill in answer["proposed"]

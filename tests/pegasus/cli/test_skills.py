@@ -1,6 +1,14 @@
 """`pegasus skills list` and `pegasus skills check`."""
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 
 import pytest
 
@@ -19,7 +27,8 @@ def write(user):
 def test_the_built_in_skills_are_listed_and_in_order(pegasus):
     code, out, err = pegasus("skills", "list")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == [
+    assert out.splitlines()[0].split() == ["NAME", "ORIGIN", "CONTEXT", "CALLED", "BY", "PURPOSE"]
+    assert [line.split()[0] for line in out.splitlines()[1:]] == [
         "commit",
         "decide",
         "explain",
@@ -38,6 +47,23 @@ def test_the_list_says_where_a_skill_comes_from_and_who_may_call_it(pegasus, wri
     rows = {line.split()[0]: line for line in pegasus("skills", "list")[1].splitlines()}
     assert rows["commit"].split() == ["commit", "home", "inline", "you", "mine"]
     assert rows["near"].split() == ["near", "workspace", "fork", "model", "here"]
+
+
+@pytest.mark.parametrize(("width", "is_cut"), [(60, True), (300, False), (0, False)])
+def test_the_list_is_as_wide_as_the_terminal_and_whole_where_no_width_is_known(user, width, is_cut):
+    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    reading, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
+    subprocess.run([sys.executable, "-m", "pegasus", "skills", "list"], stdout=terminal, env=environ, check=True)
+    os.close(terminal)
+    out = b""
+    with suppress(OSError):  # Linux: EIO, behind the last byte
+        while piece := os.read(reading, 65536):
+            out += piece
+    os.close(reading)
+    row = next(line for line in out.decode().splitlines() if line.startswith("decide "))
+    assert row.endswith("Needs no tools.") is not is_cut
+    assert (len(row) == width) is is_cut
 
 
 def test_the_list_as_json(pegasus, write):
