@@ -55,8 +55,10 @@ from pegasus.models.base import (
     without_request_fences,
 )
 
+_INTRODUCES: Final = "I am only a stand-in:"
+"""Beginning of the introduction. The rest names a command, which another start may call otherwise."""
 INTRODUCTION: Final = (
-    "I am only a stand-in: a few fixed rules, not a language model; `demo` shows what Pegasus does. To give me a real one, "
+    f"{_INTRODUCES} a few fixed rules, not a language model; `demo` shows what Pegasus does. To give me a real one, "
     "start Ollama, llama.cpp or LM Studio on this machine: I notice it with your next message. "
     f"Or run `{command_name()} init`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, "
     'or name a model in pegasus.toml ([models] default, as in "ollama/<model>"), and start Pegasus again.'
@@ -199,7 +201,10 @@ def _decide(request: ModelRequest) -> Decision:
     channel: Metadata = {"channelId": source["id"], "channelType": source["type"]}
     if source["thread"]:
         channel = {**channel, "replyTo": source["thread"]}
-    is_introduced = any(call.name == "reply" for call in calls)
+    # In direct speech the text of a turn is the reply, and there is no call.
+    is_introduced = any(call.name == "reply" for call in calls) or any(
+        _INTRODUCES in turn.text for turn in request.turns if isinstance(turn, AssistantTurn)
+    )
     for index, (tool, arguments) in enumerate(planned):
         if tool == "reply":
             ending = "" if is_introduced else f"\n\n{INTRODUCTION}"

@@ -76,6 +76,16 @@ async def test_its_first_answer_says_what_it_is_and_how_to_get_a_real_model() ->
     assert "stand-in" not in str(said(await hear("hello"))[0]["text"])
 
 
+async def test_it_says_what_it_is_once_when_its_text_is_the_reply() -> None:
+    """Direct speech: there is no tool `reply`."""
+    first = await think(UserTurn(text=f"{HERE}\nhello"), tools=())
+    assert first.text.count("I am only a stand-in") == 1
+    turns = (UserTurn(text=f"{HERE}\nhello"), AssistantTurn(first.text), UserTurn(text=f"{HERE}\nhey"))
+    assert (await think(*turns, tools=())).text == "Hey! What can I do for you?"
+    clock = await think(*turns[:2], UserTurn(text=f"{HERE}\nwhat time is it?"), tools=(CLOCK,))
+    assert "stand-in" not in clock.text
+
+
 @pytest.mark.parametrize("text", ["👍", "ok", "OK!", "Thanks.", "thank you", "got it", "🙏🙏", "..."])
 async def test_an_acknowledgement_needs_no_answer(text: str) -> None:
     response = await hear(text)
