@@ -58,7 +58,9 @@ _HELP: Final = {
     "/pair": "who wants to write to me; /pair CODE lets them in (for my owner)",
     "/help": "this list",
 }
-"""By command, its line in /help, in the order of the list. Commands that nobody answers in this installation are left out."""
+"""By command, its line in /help and in menus, those that are used most first.
+
+Commands that nobody answers in this installation are left out."""
 ARGUMENT_WITHIN: Final = 1_000
 """Characters of a command in which its argument has to stand. Every command is looked at, and some have megabytes."""
 _OWN: Final = frozenset({"/stop", "/new", "/status", "/help"})
@@ -150,7 +152,7 @@ MainAgentMessage: TypeAlias = Stop | Withdraw | GetStatus
 
 
 def describe_commands(answered: Collection[str]) -> dict[str, str]:
-    """Return the line of each command that is answered in this installation, in the order of /help.
+    """Return the line of each command that is answered in this installation, those that are used most first.
 
     answered: commands that functions of the composition root answer; those of the actor itself are always there.
     """
@@ -176,12 +178,13 @@ async def refuse_unknown(
 def help_text(answered: Collection[str], skills: str = "") -> str:
     """Return the answer to /help.
 
+    What is used most stands last, nearest to the prompt, since the beginning of a long answer scrolls off a small screen.
+
     answered: as for `describe_commands`. skills: a line for each skill that can be called, "" for none.
     """
-    lines = [f"{command} — {text}" for command, text in describe_commands(answered).items()]
+    lines = ["Skills:", skills, "", "Commands:"] if skills else []
+    lines += [f"{command} — {text}" for command, text in reversed(describe_commands(answered).items())]
     lines.append("Anything else you write is a message to me.")
-    if skills:
-        lines += ["", "Skills:", skills]
     return "\n".join(lines)
 
 
