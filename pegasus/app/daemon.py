@@ -128,6 +128,11 @@ async def _daemon(world: RealWorld) -> int:
     The nursery `watch` is outside the supervisor, for `_kill_when_late` must live until the tree has stopped.
     The inner nursery has what needs a running tree: its log and the work after the start. It is cancelled first
     on a stop, and when one of its tasks fails the tree is stopped in order before the failure is reported.
+
+    Within the block the order follows from who needs whom. Tokens and sessions of the web page are read from the journal, so the tree
+    comes first. The gateway and the web server call the control plane (`_methods`), which calls the tree. Channels are started last,
+    since they bring in messages. `announced` is entered when all of them serve, and is left first, so that no client finds an address
+    that nobody serves any more.
     """
     in_force, settings = world.in_force, world.in_force.now
     models, usage = make_models(settings)
@@ -217,6 +222,9 @@ def _methods(
 
     The persona of this run is given to it, not that of the settings: an accepted change counts from the next
     start or reload on.
+
+    To add a method, write it in a class of `pegasus.app` that has a `methods()`, or name it here. A method that changes nothing also
+    goes into READ_METHODS, else only tokens with the scope "control" may call it.
     """
     services, owners = tree.services, tree.services.environment.owners
     tasks = TaskMethods(tree.root.ref(TASK_AGENT))

@@ -1,4 +1,14 @@
-"""The services of the Main Agent: its model, prompt and tools, compaction, and what each chat has of its own."""
+"""The services of the Main Agent: its model, prompt and tools, compaction, and what each chat has of its own.
+
+Everything is made once and handed to the agent as finished objects. What depends on settings is behind a handle
+(`SettingsInForce.follow`) that names the keys it depends on. Only a change of one of those keys makes it anew. So the prompt and the
+list of tools stay the same, byte for byte, through all other changes, and providers go on reading them from their caches. A new
+service that reads a setting must be named with its key in the same way, or a reload does not reach it.
+
+With `agent.scope = "chat"` each chat has a conversation of its own. It gets its own model (a person may choose one for a chat), its
+own compactor (whose summary names the tasks of that chat), and a memory index cut for the window of its model. All else is shared,
+tools included: which chat a call belongs to comes with the call.
+"""
 
 from __future__ import annotations
 

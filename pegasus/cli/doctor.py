@@ -5,6 +5,13 @@ function that yields findings; one that fails unexpectedly is a finding too, so 
 
 `broken` means that the agent will not start or not answer, or that somebody else can read its keys; then the exit code is 1. A
 `note` is something that works less well than it could.
+
+To add a check, write a function that takes the `Examined` and yields findings, and name it in CHECKS. It yields an `ok` where it finds
+nothing, so that a reader sees that it was made. A check that needs settings yields nothing while they have mistakes, which `settings`
+reports line by line. A finding names what was found, and its `fix` is a command or a sentence that a person can follow as it stands.
+
+The checks look from outside where they can: they bind the port, build the walls of the sandbox, ask the running agent. None of them
+calls a model, which would cost money; `pegasus init` offers that.
 """
 
 from __future__ import annotations
@@ -299,7 +306,10 @@ def _channels(channels: Sequence[Answer]) -> Iterator[Finding]:
 
 
 def _why_not_listening(host: str, port: int) -> str:
-    """Return why nothing can listen there, "" if something can."""
+    """Return why nothing can listen there, "" if something can. The port is bound and released at once.
+
+    With SO_REUSEADDR, as servers bind, a port counts as free while connections of an earlier process are still being closed.
+    """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:

@@ -5,6 +5,12 @@ was recorded in between comes twice; what the log has shown is left out of the s
 published, so the log is never behind the stream.
 
 The end of the task ends the command. A task that waits for an answer has not ended: the command waits with it.
+
+Events of log and stream have no number in common. So an event is recognised by its type, time and data, and each one of the log stops
+one of the stream: two equal events that both happened are both shown. Where the stream has missed events, a line says so.
+
+The exit code is 0 for a task that has completed, 1 for one that has failed and for a lost connection, and 130 after Ctrl-C, as shells
+have it. The task is not ended by any of them. In a log with several ends the last one counts: a task may be resumed after a failure.
 """
 
 from __future__ import annotations

@@ -10,6 +10,11 @@ stays, and the present values are offered as answers when it is run again. With 
 asked: the file and the token are made if they are missing.
 
 A key that is typed goes into the settings file, which only its owner can read (0600). A key in the environment stays there.
+
+Between the questions the settings are a text in memory. The answers about the model make a new text (`set_key`), which is checked
+before the next question; an answer that does not work is explained and asked for again. A section that is added here carries a mark:
+one of the same name that a person pastes below it takes its place. In a key each `${` is written as `$${`, since settings replace
+`${NAME}` by a variable.
 """
 
 from __future__ import annotations

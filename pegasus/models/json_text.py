@@ -3,6 +3,21 @@
 Two questions are kept apart. Where a value ends is found by its brackets, so text behind it is never taken in, and a value without
 an end is known to be cut off. Whether a value that has an end can be repaired is left to the package json_repair, which is imported
 at the first value that is no strict JSON.
+
+Arguments that are cut off are never completed, although json_repair would do it: half of a command or of a file is worse than none,
+and the model is told to make the call again (`CUT_CALL`). Missing brackets at the very end are the one exception, and only where
+something else shows that the text is whole (`parse_object` with `is_closed`).
+
+    parse_arguments    arguments of a call in a provider's own field
+    parse_object       arguments of a call that was written as text
+    end_of_value       where a value within a text ends
+    load_json          a value, repaired if that is cheap
+
+Errors are returned as sentences for the model and not raised: a wrong call is an ordinary answer, which the model can correct.
+
+Everything takes time in proportion to the text, since a text may be long and its author may be an attacker whom the model quotes. The
+patterns give nothing back once they have matched it (`++`). Only json_repair is slower, so texts that it would need long for are not
+given to it.
 """
 
 from __future__ import annotations

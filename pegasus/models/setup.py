@@ -3,6 +3,13 @@
 A `ModelSetup` is built lazily and never changed; a reload replaces it as a whole (see `ModelService`). So a mistake in the new
 settings changes nothing, and a call that is under way keeps what it began with.
 
+The default model, those of routes and fallbacks, and the models for audio are made at once, so that a mistake in them is found when
+settings are read (ModelConfigError) and not by the first call. `ModelService.reload` asks for those of the other roles as well.
+
+Who shares what: a provider has one HTTP client, and with it one pool of connections, for all its models and for audio. A model has one
+`ModelTarget` for all roles, so that its token counter and its facts are learned once. The middleware of a call is one list for all
+models; to add one, name it in `run`.
+
     setup = ModelSetup(settings.models, settings.providers, Random(), usage)
     target = setup.target(setup.spec("default"), "models.default")
     response = await setup.run(ModelCall(target, "default", "work", request, AnswerFilter(request, PieceRelay())))
@@ -112,6 +119,7 @@ class ModelSetup:
         return self._clients.get(spec.partition("/")[0])
 
     async def aclose(self) -> None:
+        """Close all HTTP clients, also those that were taken over from the setup before."""
         async with trio.open_nursery() as nursery:
             for client in self._clients.values():
                 nursery.start_soon(client.aclose)
@@ -145,7 +153,11 @@ class ModelSetup:
         )
 
     def _create(self, spec: str, provider: ProviderAccount, model_id: str) -> ModelTarget:
-        """Create the model for a spec."""
+        """Create the model for a spec, and the HTTP client of its provider if there is none yet.
+
+        Tokens are counted exactly where the provider has a call for that or publishes its table; elsewhere they are estimated. Values
+        of headers and queries may be keys, so the client hides them.
+        """
         kind = provider.kind
         options = {role: effective_options(role, spec, self.settings, provider) for role in MODEL_ROLES}
         facts = self._facts(spec, provider, model_id, options["default"].context_window)

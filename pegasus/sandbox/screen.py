@@ -9,6 +9,20 @@ call: for a shell that is what was typed and printed since, for a program that f
 
 Input comes from any program, so every number in it is clamped to the size of the screen, and nothing in it costs more than one pass
 over the rows.
+
+Three things behave in a way that one may not expect:
+
+* **The last column.** A character in it leaves the cursor behind it (`_x` is the number of columns), and the row goes on in the next
+  one when another character comes. So a line of exactly the width of the screen is followed by no empty one, as on real terminals.
+  Such a row is marked (`_wrapped`), and both are one line in the text.
+* **The alternate screen**, which editors and pagers use, replaces the normal one until the program leaves it. Lines that scroll out of
+  it are not kept, and what was new on the normal screen is still new afterwards.
+* **Scrolling regions.** Only lines that leave the screen at its very top go to the lines above it.
+
+Not imitated, since programs hardly ever need it for text: insert mode, origin mode, tab stops other than every eighth column, and
+answers to questions of the program, such as where the cursor is.
+
+To add a sequence, add its last character to `_ACTIONS`.
 """
 
 from __future__ import annotations
@@ -70,13 +84,17 @@ class ScreenText:
         self._wrapped: list[bool] = [False] * self._rows
         """Whether a row was continued in the next one because it was full."""
         self._x = self._y = 0
-        self._top, self._bottom = 0, self._rows - 1  # rows that scroll
+        """The cursor. `_x` may be one beyond the last column."""
+        self._top, self._bottom = 0, self._rows - 1
+        """First and last of the rows that scroll."""
         self._first_new = 0
         """First row that was changed since the last `take_new`; beyond the last row if none was."""
         self._saved = (0, 0)
+        """The cursor that the program has saved."""
         self._normal: tuple[list[list[str]], list[bool], int, int, int] | None = None
         """The normal screen while a program shows the alternate one."""
         self._draws_lines = False
+        """Letters stand for lines and corners, see `_LINES`."""
 
     # ------------------------------------------------------------------ reading
 
@@ -267,6 +285,7 @@ class ScreenText:
         self._move(0 if to_start else self._x, max(first, min(self._y + rows, last)))
 
     def _erase_display(self, numbers: list[int]) -> None:
+        """Erase from the cursor to the end of the screen (0), from its beginning to the cursor (1), or all (2, 3)."""
         mode = numbers[0]
         if mode == 0:
             self._erase_line([0])
@@ -278,6 +297,7 @@ class ScreenText:
             self._clear(0, self._rows)
 
     def _erase_line(self, numbers: list[int]) -> None:
+        """Erase from the cursor to the end of the row (0), from its beginning to the cursor (1), or all of it (2)."""
         row = self._screen[self._y]
         if numbers[0] == 0:
             del row[self._x :]
@@ -300,6 +320,7 @@ class ScreenText:
         self._changed(self._y)
 
     def _set_margins(self, numbers: list[int]) -> None:
+        """Set the rows that scroll. Numbers begin at 1; missing ones mean the whole screen."""
         top = max(numbers[0], 1) - 1
         bottom = (numbers[1] if len(numbers) > 1 and numbers[1] else self._rows) - 1
         if top < min(bottom, self._rows - 1):

@@ -5,6 +5,16 @@ results of the next `UserTurn`. The rules of order are in `TurnBuilder`, for all
 
 The service keeps nothing here (`store` must be false), so that it refuses what it could not know: reasoning without its encrypted
 content, reasoning that nothing follows, and items that it did not write.
+
+Refusals are worded like the service's, since the product recognises some of them by their text. Checks that all formats share are in
+`provider_request`. A field that the product begins to send must be added to the fields that are allowed here, after a look at the
+service's reference: a test that fails for it is meant to fail.
+
+Of the answer the fake has what a client may rely on. Events come in the order of the service: an item is opened, its text comes in
+deltas, and it is closed; the last event has all items once more, with the usage. Events that close a part within an item are left out.
+
+    turns, system, tools = read_responses(json.loads(body))               # Invalid for what the service would refuse
+    events = response_events(ProviderAnswer("hello"), lambda: "1")        # bytes of server-sent events
 """
 
 from __future__ import annotations
@@ -33,7 +43,9 @@ _ALLOWED = (
 _KEYS = frozenset(_ALLOWED.split())
 """Fields of a request's body. Another one is refused, as the service does it."""
 _LONGEST_ID = 64
+"""Characters of the id of a call."""
 _ENCRYPTED = "reasoning.encrypted_content"
+"""What a request may ask to be included: reasoning that the client can send back."""
 _MARK = "encrypted-by-the-service:"
 """Beginning of the encrypted reasoning that this service writes. It can decrypt no other."""
 
@@ -147,6 +159,7 @@ class _InputReader:
 
 
 def _lonely(item_id: str) -> str:
+    """Return the refusal of reasoning that no text and no call follows, as after an answer that was cut in two."""
     return f"Item '{item_id}' of type 'reasoning' was provided without its required following item."
 
 

@@ -5,6 +5,12 @@
     await server.emit(event)                           # for Socket Mode (`slack_server`)
 
 The events are those of https://docs.slack.dev/reference/events, with fields that the adapter does not know.
+
+Slack tells some things twice, and so do tests: a message that names the app comes as `message` and as `app_mention`
+(`mention_event`), a link that is unfurled comes as a change without a change (`changed_event`), and what was not acknowledged comes
+again with the same `event_id` (`deliver`). To let something come again by hand, emit the same envelope a second time.
+
+An event changes nothing in the workspace. A message of a person is in no history, and a click leaves the buttons where they are.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from pegasus.testing.slack_workspace import APP, BOT, BOT_USER, SIGNING_SECRET, 
 from pegasus.wire import encode_json
 
 _event_ids = itertools.count(1)
+"""Numbers of events in this process. They are unique over all workspaces, as Slack's are."""
 RETRY_PAUSES: Final = (0.0, 60.0, 300.0)
 """Seconds before the second, third and fourth attempt of an event that was not acknowledged.
 https://docs.slack.dev/apis/events-api#errors"""

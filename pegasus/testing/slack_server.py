@@ -10,6 +10,12 @@
 
 Socket Mode is that of https://docs.slack.dev/apis/events-api/using-socket-mode: `hello`, envelopes that must be acknowledged within 3
 seconds and are sent again otherwise, `disconnect` with its reasons, pings.
+
+A delivery is attempted four times, in turn over the WebSockets that are open, with the pauses of `pace`. An attempt that finds none
+counts, too: so an app that is away for longer than all pauses together never gets that envelope (`given_up`), as at Slack.
+
+What it does not do by itself: WebSockets are not renewed after some hours, and no pings are sent. A test does that, by `disconnect`,
+`ping`, `cut` and `is_silent` of a SlackSocket. The WebSocket's frames are those of wsproto, so the official client can connect, too.
 """
 
 from __future__ import annotations
@@ -107,6 +113,7 @@ class SlackSocket:
                     await self._send(event.response())
 
     async def _greet(self, target: str) -> None:
+        """Accept a WebSocket with a ticket of apps.connections.open, which serves once; close one without, or one too many."""
         server = self._server
         await self._send(AcceptConnection())
         ticket = target.partition("ticket=")[2].partition("&")[0]
@@ -198,6 +205,7 @@ class SlackServer(FakeService):
         return delivery
 
     async def _deliver(self, delivery: SlackDelivery) -> None:
+        """Send an envelope until it is acknowledged, or until all attempts are used up."""
         for attempt, pause in enumerate(self.pace):
             await trio.sleep(pause)
             sockets = [socket for socket in self.sockets if socket.is_open]

@@ -8,6 +8,12 @@ It answers as api.slack.com documents and is as strict as a test can use: unknow
 limits and conversations without the app are refused with Slack's error codes. `fault` makes calls fail on demand. What the app has
 written is in `posts`, every call in `calls`.
 
+What it does not do: tokens have all scopes, all channels are public, and no call is limited unless `fault` says so. Threads need no
+first message. What the app posts makes no events. Changing and deleting is possible for the app's own posts of any age.
+
+To add a method of the Web API, write a method of its name behind an underscore, with underscores for its dots: it gets the parameters
+and returns the fields of the answer besides `ok`, or raises SlackRefusal with the error code that Slack documents.
+
 This file has no I/O. `slack_server` serves it over HTTP and WebSocket, and `slack_events` makes the events of people. The official
 `slack-sdk` is the oracle: tests/pegasus/testing/test_slack_server.py lets it talk to this fake.
 """
@@ -225,6 +231,7 @@ class SlackWorkspace:
             self.notify()
 
     def _handle_call(self, method: str, request: SlackHttpRequest) -> SlackHttpAnswer:
+        """Answer a method of the Web API. A fault that is late comes in place of the answer, after the call has taken effect."""
         params = parse_parameters(request)
         token = request.headers.get("authorization", "").removeprefix("Bearer ") or str(params.pop("token", ""))
         params.pop("token", None)
@@ -246,6 +253,7 @@ class SlackWorkspace:
         )
 
     def _check_token(self, method: str, token: str) -> None:
+        """Raise SlackRefusal unless a call has the token for its method: the app's for opening sockets, the bot's for all else."""
         if not token:
             raise SlackRefusal("not_authed")
         wanted = self.app_token if method == "apps.connections.open" else self.bot_token

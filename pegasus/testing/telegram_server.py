@@ -10,6 +10,13 @@ It behaves as Telegram does where an adapter can notice: updates are given again
 
 Faults come from `FakeService` (down, half of all calls, answers that get lost), and from here: `blocked` chats answer 403, `limits`
 holds back chats with 429, `token` may be changed to revoke the old one.
+
+What it does not do: it calls no webhook (a test hands the request to the adapter itself, and `webhook` has what was set), forgets no
+update after a day, limits nothing unless `limits` says so, and lets messages of any age be edited. Kinds of updates that the bot has
+not asked for come all the same. Two programs that poll at the same time do not disturb each other.
+
+The official client is the oracle: tests/pegasus/testing/test_telegram_server.py lets it talk to this fake. To add a method of the Bot
+API, write a method of its name in lower case behind an underscore: it gets the parameters, and returns the result or raises Refusal.
 """
 
 from __future__ import annotations
@@ -44,7 +51,7 @@ _JSON_FIELDS: Final = (
 
 
 class Refusal(Exception):
-    """An answer `{"ok":false}`."""
+    """An answer `{"ok":false}`: `Refusal(429, "Too Many Requests: retry after 3", retry_after=3)`."""
 
     def __init__(self, code: int, description: str, **parameters: Any) -> None:
         super().__init__(description)
@@ -107,8 +114,10 @@ class TelegramServer(FakeService):
         self._told: dict[int, float] = {}
         """Until when each chat was told to wait."""
         self._updates: list[dict[str, Any]] = []
+        """Updates that were not confirmed, oldest first."""
         self._ids = {"update": 100, "message": 1000, "query": 1}
         self._changed = trio.Event()
+        """Set and replaced after each call and each new update."""
         self._read = 0
         """Messages that `next_message` has returned."""
 
@@ -257,6 +266,7 @@ class TelegramServer(FakeService):
         return True
 
     async def _getupdates(self, params: dict[str, Any]) -> Any:
+        """Forget the updates below the offset; wait for another one for `timeout` seconds, on Trio's clock."""
         if self.webhook:
             raise Refusal(409, "Conflict: can't use getUpdates method while webhook is active")
         offset, limit = int(params.get("offset") or 0), int(params.get("limit") or 100)

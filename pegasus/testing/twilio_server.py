@@ -3,6 +3,10 @@
 It refuses what Twilio refuses, with its codes (https://www.twilio.com/docs/api/errors). Held against the official client in
 tests/pegasus/testing/test_twilio_server.py.
 
+What it does not do: a message stays "queued" for ever, and no report of its delivery is made; its number of segments and its price
+are not calculated; pictures of an MMS are not fetched from us; nothing is limited. Somebody who has written STOP is sent nothing any
+more (21610), but gets no confirmation. Faults of the network come from `FakeService`.
+
     twilio = FakeTwilio()
     settings = SmsSettings(account_sid=twilio.account_sid, auth_token=twilio.auth_token, from_number=twilio.number)
     request = twilio.receive_sms("+15550101", "hello")          # somebody has written; this is what Twilio calls us with
@@ -28,9 +32,12 @@ from pegasus.channels import WebhookRequest
 from pegasus.testing.service_server import FakeService, ServiceRequest, ServiceResponse, json_response
 
 LONGEST_BODY: Final = 1600
+"""UTF-16 code units of a message (error 21617)."""
 MOST_MEDIA: Final = 10
+"""Files of a message (error 21623)."""
 STOP_WORDS: Final = frozenset({"STOP", "STOPALL", "UNSUBSCRIBE", "CANCEL", "END", "QUIT"})
 START_WORDS: Final = frozenset({"START", "YES", "UNSTOP"})
+"""Messages of a single word by which somebody wants to be written to no more, or again."""
 _E164: Final = re.compile(r"\+[1-9]\d{6,14}")
 _PAGE: Final = 50
 
@@ -255,6 +262,7 @@ class FakeTwilio(FakeService):
         return ServiceResponse(307, b"", {"location": f"{place}/stored/{id}"})
 
     def _stored_file(self, request: ServiceRequest) -> ServiceResponse:
+        """Hand out a file without asking for credentials, which must not be sent to this place (see `file_requests`)."""
         self.file_requests.append(request)
         mime, content = self.files[request.path.rpartition("/")[2]]
         return ServiceResponse(200, content, {"content-type": mime})

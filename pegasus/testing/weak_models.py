@@ -7,7 +7,14 @@ and in how many model calls. A test runs all of them in virtual time, and `./scr
     heard.texts   # ("My name is Smol.",)
     heard.calls   # 2: the nudge was one of them
 
-The formats of calls as text are those of `pegasus.models.answers`. To add a kind, add an entry to `WEAK_MODELS`.
+The formats of calls as text are those of `pegasus.models.answers`. To add a kind, add an entry to `_SCRIPTS`.
+
+The HTTP client, the agent, its prompt and its tools are the product's own; around them is the world of `open_world`. A script sees
+the whole request and answers by it. Most answer always the same, which is the hardest case: nothing that the agent says to the model
+helps. Others answer better once they were nudged, that is, once they were told that nobody heard their text.
+
+`wanted` is what the person must hear at least. Where the model can do nothing, that is the agent's own sentence about what went wrong
+and what to do, so those entries hold words of that sentence. `unwanted` is what must never leak: tags, JSON, thoughts.
 """
 
 from __future__ import annotations
@@ -109,6 +116,7 @@ async def ask_weak_model(weak: WeakModel, question: str = QUESTION) -> HeardRepl
 
 
 async def _tick() -> None:
+    """Keep a timer within TICK seconds at all times: a clock that jumps goes to the next timer only."""
     while True:  # noqa: ASYNC110 it waits for nothing but time
         await trio.sleep(TICK)
 
@@ -178,6 +186,7 @@ def _echo(request: ProviderRequest) -> ProviderAnswer:
 
 
 def _noise() -> str:
+    """Return 10,000 words that mean nothing, the same ones each time."""
     rng = random.Random(7)  # noqa: S311 a text
     return " ".join("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(10_000))
 

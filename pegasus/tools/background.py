@@ -3,6 +3,16 @@
 The commands themselves are in `pegasus.sandbox.background`; they belong to the task of the call and end with it. All tools
 but the list return the same object: the command, whether it runs, and what it has written since the last look. So a
 start that fails at once, and the answer to a line of input, are seen without a further call.
+
+The object has these fields:
+
+    commandId, command, running, seconds     the command as it is now; seconds since its start
+    exitCode, signal                         once it has ended; signal only if one has ended it
+    output                                   what it has written since the last look, of either tool
+    note                                     if output was lost or is waiting, or if something else than the program has ended it
+
+A call that is cancelled while it waits loses nothing: the output stays for the next look. The command runs on, except when its task
+is what was cancelled.
 """
 
 from __future__ import annotations
@@ -163,7 +173,11 @@ def _find(context: ToolContext, arguments: Any) -> BackgroundCommand:
 async def _look(
     command: BackgroundCommand, context: ToolContext, limits: CommandLimits, sandbox: Sandbox, wait: float
 ) -> dict[str, Json]:
-    """Wait for news of a command, and return its state with the output since the last look."""
+    """Wait for news of a command, and return its state with the output since the last look.
+
+    wait: seconds, cut so that the call ends before its own deadline. The output gets three fifths of the room of a result; the rest
+    is for the other fields.
+    """
     await command.wait_for_news(min(wait, time_left(limits.grace)))
     has_ended = command.end is not None
     part = await command.read(max(context.max_result * 3 // 5, 1_000))

@@ -3,6 +3,24 @@
 Elements are visited in the order of the page, without recursion. What stands within a line is collected in pieces; where a block
 begins or ends, they become a paragraph, a heading, an item, or a cell. A table without headings whose cells hold paragraphs is there
 for the layout, and is written as paragraphs.
+
+The nodes are those of selectolax's Lexbor parser: `tag` ("-text" for a text, another "-…" for what is no element), `attributes`,
+`text`, `first_child`, `next`, `parent`, and `mem_id`, by which nodes are compared, since each access makes another Python object of
+the same node. This file imports nothing of Pegasus: it runs in the bare interpreter of `page_markdown`.
+
+How a text is put together:
+
+    a text, a picture, a line break    a piece in `_inline`
+    a mark or link begins              its name and the index of its first piece go onto `_open`
+    it ends                            the pieces since then become one piece with the marks around it
+    a block begins or ends             `_flush` makes the pieces one paragraph and gives it to `_emit`
+    a quotation or list item           adds to `_prefixes`, which `_emit` puts before each line
+    a cell                             its pieces go to the table, which is written when it ends
+
+Within a cell or a link there can be no blocks in Markdown, so those that a page has there become blanks and code within the line.
+
+A small page must not become a huge text. So nesting deeper than 40 has no further prefix, the columns and rows that a cell may span
+are bounded, and beyond LONGEST characters elements are skipped.
 """
 
 from __future__ import annotations
@@ -115,6 +133,7 @@ class PageWriter:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        """Address of the page, which its links are relative to."""
         self.left: list[Any] = []
         """Elements that `leave` has left out."""
         self._start()
@@ -122,7 +141,9 @@ class PageWriter:
     def _start(self) -> None:
         """Begin a text."""
         self._lines: list[str] = []
+        """Finished lines."""
         self._size = 0
+        """Characters of them."""
         self._inline: list[str] = []
         """Pieces of the present paragraph, heading or cell."""
         self._open: list[tuple[str, int]] = []
@@ -136,6 +157,7 @@ class PageWriter:
         self._lists: list[int] = []
         """Number of the next item of each open list; 0 in a list without numbers."""
         self._tables: list[_PageTable] = []
+        """The open table, at most one: a table within a cell becomes text of the cell."""
         self._flat_tables = 0
         """Open tables that are only there for the layout."""
         self._is_in_cell = False
@@ -220,6 +242,7 @@ class PageWriter:
                 self._add_code(node)
 
     def _begin_item(self) -> None:
+        """Begin an item of a list. Its marker stands before its first line, blanks of the same width before the others."""
         number = self._lists[-1] if self._lists else 0
         if number:
             self._lists[-1] += 1
@@ -405,6 +428,7 @@ class _PageTable:
         self._spans: dict[int, int] = {}
         """Rows that a cell of a row above still takes, by column."""
         self._next = (1, 1)
+        """Columns and rows of the cell that was begun last."""
 
     def begin_row(self) -> None:
         """Begin a row."""
