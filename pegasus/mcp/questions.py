@@ -39,8 +39,8 @@ MOST_CHOICES: Final = 50
 """Choices of a field."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """Names of fields, which people type."""
-_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
-"""Words of a name: `apiKey`, `API_KEY` and `api-key` have two, and `shipping` does not have the word `pin`."""
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+"""Words of a name: `apiKey`, `APIKey`, `API_KEY` and `api-key` have two, and `shipping` does not have the word `pin`."""
 _SECRETS: Final = frozenset(
     {"password", "passwd", "passphrase", "passcode", "secret", "secrets", "token", "credential", "credentials"}
     | {"pin", "otp", "cvv", "cvc", "apikey", "passwort", "kennwort", "geheimnis"}

@@ -141,9 +141,15 @@ class _Keeper:
         """Requests to answer when an approval is over, by its id."""
         self._changed = trio.Event()
         """Set when the next time of expiry may have changed."""
+        self._lock = trio.Lock()
+        """Held from the look at an approval's state until its next state is on disk, so that it ends once: answered or expired."""
 
     async def handle(self, message: ApprovalMessage) -> None:
         """Carry out a request and answer it. Raises ApprovalError, StorageError, ActorError."""
+        async with self._lock:
+            await self._handle(message)
+
+    async def _handle(self, message: ApprovalMessage) -> None:
         match message:
             case SeekApproval(reply, request):
                 reply.send(await self._seek(request))
@@ -285,8 +291,9 @@ class _Keeper:
                 continue
             try:
                 for approval in waiting:
-                    if approval.expires <= self._clock() and self._approvals[approval.id].is_open:
-                        await self._close(attrs.evolve(approval, state=ApprovalState.EXPIRED))
+                    async with self._lock:
+                        if approval.expires <= self._clock() and self._approvals[approval.id].is_open:
+                            await self._close(attrs.evolve(approval, state=ApprovalState.EXPIRED))
             except (StorageError, ActorError) as error:
                 _log.warning("an approval has expired, which is not on disk", error=str(error))
             await trio.sleep(0.01)  # the wall clock may be behind Trio's by a fraction

@@ -113,6 +113,8 @@ def test_forms_that_nobody_is_shown(schema):
         ("userPassword", ""),
         ("API_KEY", ""),
         ("apiKey", ""),
+        ("APIKey", ""),
+        ("PINCode", ""),
         ("x", "Your secret"),
         ("x", "Credit card number"),
         ("access.token", ""),

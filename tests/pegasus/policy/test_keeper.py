@@ -1,0 +1,63 @@
+"""The keeper of approvals on a slow disk: an answer and the time of expiry cannot both win."""
+
+import math
+from random import Random
+
+import pytest
+import trio
+
+from actors import Child, Inbox, open_supervisor
+from pegasus.policy import AnswerApproval, ApprovalError, ApprovalRequest, ListApprovals, SeekApproval
+from pegasus.policy.approvals_file import FILE
+from pegasus.policy.keeper import approvals_keeper
+from pegasus.policy.principal import Role
+from pegasus.settings import InForce
+from pegasus.storage import Commit, ReadFile
+
+SLOW = 0.5
+"""Seconds that the disk needs for a line."""
+TIMEOUT = 10.0
+
+
+async def slow_journal(inbox: Inbox, lines: list[bytes]) -> None:
+    """Read nothing, and write each line after a while."""
+    async for message in inbox:
+        if isinstance(message, ReadFile):
+            assert message.path == FILE
+            message.reply.send(b"")
+        else:
+            assert isinstance(message, Commit)
+            await trio.sleep(SLOW)
+            lines.extend(line for _, line in message.appends)
+            message.reply.send(())
+
+
+@pytest.mark.parametrize(
+    ("seconds_left", "end"),
+    [(SLOW / 2, "allowed"), (-SLOW / 2, "expired")],
+)
+async def test_an_answer_at_the_time_of_expiry_counts_if_it_came_before(autojump_clock, seconds_left, end):
+    told, lines = [], []
+
+    async def on_change(approval):
+        told.append(approval.state.value)
+
+    def clock():
+        return math.ceil(trio.current_time() * 1000)
+
+    async with open_supervisor([Child("journal", slow_journal, lines)]) as root:
+        journal = root.ref("journal")
+        child = Child("keeper", approvals_keeper, journal, clock, Random(1), InForce(TIMEOUT), on_change)
+        keeper = await root.start_child(child)
+        request = ApprovalRequest("t1/c1", "shell_exec", {}, "why", Role.OWNER, None, "t1")
+        approval = await keeper.ask(SeekApproval, request)
+        await trio.sleep_until(approval.expires / 1000 - seconds_left)
+        if end == "allowed":
+            await keeper.ask(AnswerApproval, approval.id, True, "cli:main")
+        else:
+            with pytest.raises(ApprovalError, match="is expired already"):
+                await keeper.ask(AnswerApproval, approval.id, True, "cli:main")
+        await trio.sleep(10 * SLOW)
+        assert await keeper.ask(ListApprovals) == ()
+    assert told == ["open", end]
+    assert len(lines) == 3  # opened, closed, carried out
