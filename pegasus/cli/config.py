@@ -101,7 +101,7 @@ def run_set(options: Options, *, key: str, value: str | None) -> int:
         path = parse_key(key, program_name())
         text = _ask_value(key, path) if value is None else value
         change = partial(set_key, path=path, value=parse_value(path, text))
-        return _change(options, path, change)
+        return _change(options, path, change, "set")
     except EditError as error:
         return report_failure(str(error))
 
@@ -114,7 +114,7 @@ def run_unset(options: Options, *, key: str) -> int:
     """
     try:
         path = parse_key(key, program_name())
-        return _change(options, path, partial(unset_key, path=path))
+        return _change(options, path, partial(unset_key, path=path), "removed")
     except EditError as error:
         return report_failure(str(error))
 
@@ -140,10 +140,11 @@ def _is_secret(path: Sequence[str]) -> bool:
 # ------------------------------------------------------------------ changing the file
 
 
-def _change(options: Options, path: Sequence[str], change: Callable[[str], str]) -> int:
-    """Change the settings file, and print what is in effect. change: returns the new text for the old one.
+def _change(options: Options, path: Sequence[str], change: Callable[[str], str], done: str) -> int:
+    """Change the settings file, and print what is in effect.
 
-    Raises EditError, SettingsError, HomeError.
+    change: returns the new text for the old one. done: what the change does to the key, "set" or "removed".
+    Raises EditError for a change that is refused, SettingsError for a file that cannot be read, HomeError.
     """
     home = options.home()
     source = options.source(home)
@@ -157,15 +158,30 @@ def _change(options: Options, path: Sequence[str], change: Callable[[str], str])
     try:
         settings = check_text(home, source, new)
     except SettingsError as error:
-        if hint := _type_hint(path, str(error), new) or _list_hint(path, str(error)):
-            raise SettingsError([*str(error).splitlines(), hint]) from None
-        raise
+        hint = _type_hint(path, str(error), new) or _list_hint(path, str(error))
+        raise EditError(_describe_refused(source.file, name, done, str(error), hint)) from None
     before = _load_or_none(source)
     shown = f"{'?' if before is None else shown_value(before, path)} → {shown_value(settings, path)}"
     write_settings(source.file, new)  # the last step that can fail
     print_text(f"{name}: {shown} ({source.file})")
     print_text(_describe_effect(home, before or settings, settings, name, source.file))
     return 0
+
+
+def _describe_refused(file: Path, name: str, done: str, mistakes: str, hint: str) -> str:
+    """Return why a key was not set or removed: each mistake on a line if there are several, and the hint below them.
+
+    mistakes: of the settings with the change, as lines. The file is not named where a mistake is about this key, or where there is no
+    file: what is wrong stands in the command and not in the file.
+    """
+    lines: list[str] = []
+    for line in mistakes.splitlines():
+        place, _, rest = line.partition(f"{file}: ")
+        is_of_change = not place and (not file.exists() or rest.startswith((f"{name}:", f"{name}.")))
+        lines.append(rest.removeprefix(f"{name}: ") if is_of_change else line)
+    refused = f"{name} was not {done}:"
+    first = f"{refused} {lines[0]}" if len(lines) == 1 else "\n".join([refused, *lines])
+    return "\n".join(filter(None, [first, hint]))
 
 
 def _type_hint(path: Sequence[str], mistakes: str, content: str) -> str:

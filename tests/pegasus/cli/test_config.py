@@ -99,7 +99,7 @@ def test_the_first_key_of_a_new_table(pegasus, file, key, value, shown, monkeypa
 def test_a_provider_without_a_type_is_told_the_command_that_works(pegasus, file):
     before = file.read_bytes()
     code, out, err = pegasus("config", "set", "providers.lab.base_url", "http://127.0.0.1:1/v1")
-    assert (code, out, file.read_bytes()) == (78, "", before)
+    assert (code, out, file.read_bytes()) == (1, "", before)
     command = shlex.split(err.splitlines()[-1].partition("set both: ")[2])
     assert pegasus(*command[1:])[0] == 0
     assert tomllib.loads(file.read_text())["providers"]["lab"] == {
@@ -141,7 +141,8 @@ def test_set_makes_the_file(pegasus, user):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("gateway.port", "many", "gateway.port: found"),
+        ("gateway.port", "many", 'gateway.port was not set: found "many"; allowed: a whole number from 0 to 65535\n'),
+        ("models.default", "nonsense", 'models.default was not set: found "nonsense"; allowed: "<provider>/<model>"'),
         ("gateway.host", "0.0.0.0", "allow_remote"),
         ("models.default", "nobody/x", "nobody"),
         ("agent.persona", "nowhere.json", "nowhere.json"),
@@ -150,9 +151,36 @@ def test_set_makes_the_file(pegasus, user):
 def test_what_the_daemon_would_refuse_is_not_written(pegasus, file, key, value, words):
     before = file.read_bytes()
     code, out, err = pegasus("config", "set", key, value)
-    assert (code, out) == (78, "")
+    assert (code, out) == (1, "")
+    assert err.startswith(f"pegasus: {key} was not set: ")
     assert words in err
+    assert str(file) not in err
     assert file.read_bytes() == before
+
+
+def test_a_refused_value_is_not_blamed_on_a_file_that_does_not_exist(pegasus, user):
+    code, out, err = pegasus("config", "set", "models.default", "nonsense")
+    assert (code, out) == (1, "")
+    assert err == 'pegasus: models.default was not set: found "nonsense"; allowed: "<provider>/<model>"\n'
+    assert not (user / ".pegasus").exists()
+
+
+def test_mistakes_that_the_file_has_already_are_told_with_it(pegasus, file):
+    file.write_text('[gateway]\nport = "x"\n')
+    code, _, err = pegasus("config", "set", "log.level", "loud")
+    assert code == 1
+    assert err.splitlines() == [
+        "pegasus: log.level was not set:",
+        f'{file}: gateway.port: found "x"; allowed: a whole number from 0 to 65535',
+        'found "loud"; allowed: one of "debug", "info", "warning", "error"',
+    ]
+
+
+def test_a_key_that_is_needed_is_not_removed(pegasus, file):
+    file.write_text('[providers.lab]\ntype = "openai"\nbase_url = "http://127.0.0.1:1/v1"\n')
+    code, _, err = pegasus("config", "unset", "providers.lab.type")
+    assert code == 1
+    assert err.startswith("pegasus: providers.lab.type was not removed: found nothing; allowed: ")
 
 
 def test_a_mistake_in_the_file_can_be_mended(pegasus, file):
@@ -245,11 +273,11 @@ def test_get_prints_one_setting_and_no_secret(pegasus):
 
 def test_a_value_may_begin_with_a_dash(pegasus):
     code, _, err = pegasus("config", "set", "gateway.port", "-1")
-    assert (code, "-1" in err) == (78, True)
+    assert (code, "-1" in err) == (1, True)
     assert "option" not in err
 
 
 def test_a_list_without_brackets_is_answered_with_the_quotes_that_a_shell_needs(pegasus):
     code, _, err = pegasus("config", "set", "agent.owners", "me")
-    assert code == 78
+    assert code == 1
     assert err.splitlines()[-1] == """In a shell, with quotes around it: pegasus config set agent.owners '["a", "b"]'"""
