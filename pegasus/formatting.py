@@ -74,6 +74,20 @@ def truncate(text: str, limit: int) -> str:
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
+def quote(value: object, limit: int = 60) -> str:
+    """Return what was found, as error messages show it: a text on one line between double quotes, anything else as Python writes it.
+
+    limit: characters of it that are shown at most. Those that cannot be printed are escaped.
+
+    >>> quote("loud")
+    '"loud"'
+    """
+    if not isinstance(value, str):
+        return truncate(repr(value), limit)
+    text = truncate(value, limit)
+    return '"' + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) + '"'
+
+
 def cut_text(text: str, limit: int) -> str:
     """Return a text of several lines without blanks around it, cut to `limit` characters; the last is `…` if something was cut off."""
     text = text.strip()

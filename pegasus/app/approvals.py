@@ -30,7 +30,7 @@ from actors import ActorError, Inbox, Ref
 from pegasus.app.params import bad_params_for, require_owner, require_text
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.formatting import truncate
+from pegasus.formatting import quote, truncate
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import task_name
@@ -254,7 +254,7 @@ class ApprovalDesk:
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         asked = next((each.request for each in waiting if each.id == _full_id(id)), None)
         if asked is None or asked.question is None:
-            raise FormError(f"found {truncate(text, 40)!r} behind the id; allowed: nothing, or always")
+            raise FormError(f"found {quote(text, 40)} behind the id; allowed: nothing, or always")
         return parse_answer(asked.question.fields, text)
 
     async def _list_text(self) -> str:
@@ -280,12 +280,12 @@ class ApprovalDesk:
         require_owner(caller, self.owners.now, "may see and decide about approvals")
         decision, scope = params.get("decision"), params.get("scope") or "once"
         if decision not in ("allow", "deny"):
-            raise BadParams(f'decision: found {decision!r:.40}, allowed: "allow" or "deny"')
+            raise BadParams(f'decision: found {quote(decision, 40)}, allowed: "allow" or "deny"')
         if scope not in ("once", "always"):
-            raise BadParams(f'scope: found {scope!r:.40}, allowed: "once" or "always"')
+            raise BadParams(f'scope: found {quote(scope, 40)}, allowed: "once" or "always"')
         values = params.get("values") or {}
         if not isinstance(values, Mapping):
-            raise BadParams(f"values: found {values!r:.40}, allowed: an object with the value of each field")
+            raise BadParams(f"values: found {quote(values, 40)}, allowed: an object with the value of each field")
         id, by = require_text(params, "id"), f"{caller.type}:{caller.channel_id or '*'}"
         with bad_params_for(ApprovalError, key="id"):
             if decision == "allow":

@@ -18,7 +18,7 @@ import attrs
 
 from pegasus.app.services import Services
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.formatting import truncate
+from pegasus.formatting import quote, truncate
 from pegasus.gateway import Caller, Params
 from pegasus.intake import PairingRefused, access_text, access_view
 from pegasus.main_agent import (
@@ -97,7 +97,7 @@ def chat_commands(services: Services) -> Mapping[str, CommandAnswer]:
         if not sender_of(message, owners.now).is_owner:
             return "Only my owner may change how I speak."
         if wanted not in SPEECHES:
-            return f'/speech: found "{truncate(wanted, 40)}"; allowed: {", ".join(SPEECHES)}.'
+            return f"/speech: found {quote(wanted, 40)}; allowed: {', '.join(SPEECHES)}."
         await environment.models.traits.choose_speech(used.name, wanted)
         return f"{used.name}: {how_it_speaks(used)}"
 

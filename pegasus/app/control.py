@@ -26,6 +26,7 @@ from pegasus.app.params import bad_params_for, read_number, require_owner, requi
 from pegasus.app.service_channels import channels_json, with_parked
 from pegasus.app.task_control import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
 from pegasus.channels import ChannelState
+from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Conflict, Method, Params
 from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
@@ -121,7 +122,7 @@ class MemoryMethods:
         """
         path, content, was = require_text(params, "path"), params.get("content"), params.get("was")
         if not isinstance(content, str):
-            raise BadParams(f"content: found {content!r:.40}, allowed: a text")
+            raise BadParams(f"content: found {quote(content, 40)}, allowed: a text")
         with bad_params_for(MemoryRefused, key="path"):
             if isinstance(was, str) and was != await self._read_or_nothing(path):
                 raise Conflict(f"was: {path} has been changed since it was read; read it again")
@@ -137,7 +138,7 @@ class MemoryMethods:
         """Undo the change `n`, and return the change that does it."""
         n = read_number(params, "n", 0)
         if not n:
-            raise BadParams(f"n: found {params.get('n')!r}, allowed: the number of a change, see memory.log")
+            raise BadParams(f"n: found {quote(params.get('n'))}, allowed: the number of a change, see memory.log")
         with bad_params_for(MemoryRefused, key="n"):
             return {"change": change_view(await self.memory.undo(n, _user_of(caller)))}
 
@@ -192,7 +193,7 @@ class PersonaMethods:
         require_owner(caller, self.owners.now, "may see and decide about the persona")
         n = params.get("n")
         if not isinstance(n, int) or isinstance(n, bool):
-            raise BadParams(f"n: found {n!r:.40}, allowed: the number of a proposal")
+            raise BadParams(f"n: found {quote(n, 40)}, allowed: the number of a proposal")
         with bad_params_for(ProposalRefused, PersonaError):
             by = f"{caller.type}:{caller.channel_id or ''}"
             return await self.evolution.decide_and_show(n, accept=accept, by=by)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound, Params
 
 
@@ -15,7 +16,7 @@ def require_text(params: Params, key: str, allowed: str = "a text") -> str:
     """Return a text that is not empty. `allowed` completes the message of the BadParams that is raised otherwise."""
     value = params.get(key)
     if not isinstance(value, str) or not value:
-        raise BadParams(f"{key}: found {value!r}, allowed: {allowed}")
+        raise BadParams(f"{key}: found {quote(value)}, allowed: {allowed}")
     return value
 
 
@@ -25,7 +26,7 @@ def read_number(params: Params, key: str, default: int) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadParams(f"{key}: found {value!r}, allowed: a whole number from 0")
+        raise BadParams(f"{key}: found {quote(value)}, allowed: a whole number from 0")
     return value
 
 

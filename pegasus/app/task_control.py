@@ -11,6 +11,7 @@ from actors import Ref, Reply
 from pegasus.app.params import bad_params_for, read_number, require_text
 from pegasus.conversation import to_json
 from pegasus.events import EventType, RecentEvents, event_json
+from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, EventStream, NotFound, Params, PushEvent
 from pegasus.host import wall_clock
 from pegasus.main_agent import task_progress
@@ -76,7 +77,7 @@ class TaskMethods:
         """
         date = params.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
-            raise BadParams(f"date: found {date!r}, allowed: YYYY-MM-DD")
+            raise BadParams(f"date: found {quote(date)}, allowed: YYYY-MM-DD")
         tasks = {task.task_id: task for task in await self._ask(ListTasks, date)}
         if date is None:
             latest = await self._ask(LatestTasks, LISTED, self.clock() - LATELY)
@@ -95,7 +96,7 @@ class TaskMethods:
         name = _task_id(params)
         task = await self._ask(GetTask, name)
         if task is None:
-            raise NotFound(f"taskId: there is no task {name!r}")
+            raise NotFound(f"taskId: there is no task {quote(name)}")
         return task
 
     async def replay(self, caller: Caller, params: Params) -> Json:
@@ -103,7 +104,7 @@ class TaskMethods:
         task_id = _task_id(params)
         context = await self._ask(GetContext, task_id)
         if context is None:
-            raise NotFound(f"taskId: there is no task {task_id!r}")
+            raise NotFound(f"taskId: there is no task {quote(task_id)}")
         return {"taskId": context.id, "messages": [to_json(entry) for entry in context.messages]}
 
     async def log(self, caller: Caller, params: Params) -> Json:
@@ -193,7 +194,7 @@ def _event_types(params: Params) -> frozenset[str] | None:
     if types is None:
         return None
     if not isinstance(types, list) or not all(name in EventType.__members__ for name in map(str, types)):
-        raise BadParams(f"types: found {types!r:.200}, allowed: a list of {', '.join(EventType.__members__)}")
+        raise BadParams(f"types: found {quote(types, 200)}, allowed: a list of {', '.join(EventType.__members__)}")
     return frozenset(map(str, types))
 
 

@@ -25,6 +25,7 @@ import trio
 from actors import Ref
 from pegasus.app.params import read_number, require_text
 from pegasus.conversation import BadEntry, decode, to_json
+from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, NotFound, Params
 from pegasus.main_agent import (
     LONGEST,
@@ -116,7 +117,9 @@ class ViewMethods:
         if params.get("before") is not None:
             before = Place.parse(require_text(params, "before"))
             if before is None:
-                raise BadParams(f"before: found {params['before']!r:.80}, allowed: what an earlier answer has named")
+                raise BadParams(
+                    f"before: found {quote(params['before'], 80)}, allowed: what an earlier answer has named"
+                )
         scope = self.settings.now.agent.scope
         read = partial(read_history, os.fspath(self.data), scope, address, before, limit)
         return history_json(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
@@ -125,7 +128,7 @@ class ViewMethods:
         """Return the HTML of each of `texts` (Markdown), which a page may insert as it is."""
         texts = params.get("texts")
         if not isinstance(texts, list) or len(texts) > MAX_TEXTS or not all(isinstance(text, str) for text in texts):
-            raise BadParams(f"texts: found {texts!r:.80}, allowed: a list of at most {MAX_TEXTS} texts")
+            raise BadParams(f"texts: found {quote(texts, 80)}, allowed: a list of at most {MAX_TEXTS} texts")
         if sum(map(len, map(str, texts))) > MAX_MARKDOWN:
             raise BadParams(f"texts: together longer than {MAX_MARKDOWN:,} characters, which is the limit of one call")
         html: list[Json] = []
@@ -172,12 +175,12 @@ class ViewMethods:
         limit = min(read_number(params, "limit", MAX_LINES) or MAX_LINES, MAX_LINES)
         place = find_session(name)
         if place is None:
-            raise NotFound(f"file: found {name!r:.80}, allowed: a name of sessions.list")
+            raise NotFound(f"file: found {quote(name, 80)}, allowed: a name of sessions.list")
         read = partial(_session_lines, os.fspath(self.data), place, max(1, offset), limit)
         try:
             chat, lines, following = await trio.to_thread.run_sync(read, abandon_on_cancel=True)
         except FileNotFoundError:
-            raise NotFound(f"file: there is no session {name!r}") from None
+            raise NotFound(f"file: there is no session {quote(name)}") from None
         return {"file": place.file, "chat": chat or None, "lines": lines, "next": following}
 
     # ---------------------------------------------------------------- the installation

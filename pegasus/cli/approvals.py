@@ -11,7 +11,7 @@ import click
 
 from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, query
-from pegasus.formatting import format_duration
+from pegasus.formatting import format_duration, quote
 from pegasus.host import Home, wall_clock
 from pegasus.messages import ApprovalNotice, Json, Metadata
 from pegasus.policy import shown_subject
@@ -32,7 +32,7 @@ def read_values(context: click.Context, parameter: click.Parameter, words: tuple
     """Return the values of a form, None if there are none. Raises click.BadParameter for a word that is none."""
     for word in words:
         if "=" not in word:
-            raise click.BadParameter(f"found {word!r}, allowed: NAME=VALUE")
+            raise click.BadParameter(f"found {quote(word)}, allowed: NAME=VALUE")
     return {word.partition("=")[0]: word.partition("=")[2] for word in words} or None
 
 

@@ -37,7 +37,7 @@ import trio
 from pegasus.cli.commands import pegasus, program_name
 from pegasus.cli.control import ask_daemon, find_daemon
 from pegasus.client import ClientError
-from pegasus.formatting import GOES_ON, plural
+from pegasus.formatting import GOES_ON, plural, quote
 from pegasus.host import Home, print_error, read_daemon
 from pegasus.messages import ChannelInfo
 from pegasus.settings import Settings
@@ -285,7 +285,7 @@ def check_channel(channel: str) -> None:
     The gateway would refuse it as well; here the error names the option, and comes before a daemon is started.
     """
     if not channel or not channel.isprintable():
-        raise click.BadParameter(f"found {channel!r}; allowed: printable text", param_hint="--channel")
+        raise click.BadParameter(f"found {quote(channel)}; allowed: printable text", param_hint="--channel")
 
 
 # ------------------------------------------------------------------ the daemon's process

@@ -39,6 +39,7 @@ import attrs
 import click
 
 from pegasus import __version__
+from pegasus.formatting import quote
 from pegasus.host import Home, print_error, read_daemon, resolve_home
 from pegasus.settings import Settings, SettingsError, SettingsSource, load_settings
 
@@ -80,7 +81,7 @@ class WholeNumber(click.IntRange):
             return super().convert(value, param, ctx)
         except click.BadParameter:
             end = "" if self.max is None else f" to {self.max}"
-            self.fail(f"found {value!r}; allowed: a whole number from {self.min}{end}", param, ctx)
+            self.fail(f"found {quote(value)}; allowed: a whole number from {self.min}{end}", param, ctx)
 
 
 class Number(click.types.FloatParamType):
@@ -93,7 +94,7 @@ class Number(click.types.FloatParamType):
         except click.BadParameter:
             number = math.nan
         if not math.isfinite(number):
-            self.fail(f"found {value!r}; allowed: a number", param, ctx)
+            self.fail(f"found {quote(value)}; allowed: a number", param, ctx)
         return number
 
 

@@ -25,7 +25,7 @@ import click
 
 from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import Answer, fit_terminal, print_text, query, report_failure
-from pegasus.formatting import format_time, plural
+from pegasus.formatting import format_time, plural, quote
 from pegasus.host import Home, wall_clock
 from pegasus.intake import CONTROL_COMMANDS
 from pegasus.main_agent import (
@@ -97,13 +97,15 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
     # Only names that a session can have are opened: FILE is no path, so that "../" leads nowhere.
     place = find_session(name)
     if place is None:
-        return report_failure(f"{name!r} is no session; {program_name()} sessions list shows their names")
+        return report_failure(f"{quote(name)} is no session; {program_name()} sessions list shows their names")
     with ExitStack() as stack:
         try:
             folder = os.fspath(home.data / place.files.folder)
             file = stack.enter_context(open_archive(folder, place.name, place.files))
         except FileNotFoundError:
-            return report_failure(f"there is no session {name!r}; {program_name()} sessions list shows their names")
+            return report_failure(
+                f"there is no session {quote(name)}; {program_name()} sessions list shows their names"
+            )
         except OSError as error:
             return report_failure(f"{name} cannot be read: {error.strerror or error}")
         for number, raw in _lines(file):
@@ -229,7 +231,7 @@ def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
     if skill.fork:
         types, _ = load_task_types(BUILT_IN_TYPES, home.subagents)
         if skill.agent not in types:
-            yield f"agent {skill.agent!r}: there is no such type of task; there are: {', '.join(types)}"
+            yield f"agent {quote(skill.agent)}: there is no such type of task; there are: {', '.join(types)}"
     if skill.model:
         try:
             providers = find_providers(settings.providers)

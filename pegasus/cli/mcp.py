@@ -15,7 +15,7 @@ import trio
 
 from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import Answer, json_line, print_text, query, report_failure
-from pegasus.formatting import format_duration, plural
+from pegasus.formatting import format_duration, plural, quote
 from pegasus.host import Home
 from pegasus.settings import Settings
 
@@ -60,7 +60,9 @@ def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool
 
     known = settings.mcp.servers
     if name is not None and name not in known:
-        return report_failure(f"there is no server {name!r} in the settings; there are: {', '.join(known) or 'none'}")
+        return report_failure(
+            f"there is no server {quote(name)} in the settings; there are: {', '.join(known) or 'none'}"
+        )
     chosen = [(key, server) for key, server in known.items() if (server.enabled if name is None else key == name)]
     home.workspace.mkdir(parents=True, exist_ok=True)
     results = trio.run(check_servers, chosen, files_context(home.workspace), home.path / TOKENS_FOLDER)
@@ -92,7 +94,9 @@ def run_login(home: Home, settings: Settings, *, name: str, device: bool) -> int
     server = settings.mcp.servers.get(name)
     if server is None or server.auth != "oauth":
         known = [key for key, one in settings.mcp.servers.items() if one.auth == "oauth"]
-        return report_failure(f'{name!r} is no server with auth = "oauth"; there are: {", ".join(known) or "none"}')
+        return report_failure(
+            f'{quote(name)} is no server with auth = "oauth"; there are: {", ".join(known) or "none"}'
+        )
     module = importlib.import_module("pegasus.mcp.sign_in")
     file = TokenFile(home.path / TOKENS_FOLDER / f"{name}.json")
     try:

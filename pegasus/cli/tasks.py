@@ -22,7 +22,7 @@ from pegasus.cli.control import Answer, find_daemon, fit_terminal, query
 from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
 from pegasus.events import event_json
-from pegasus.formatting import format_duration, format_time
+from pegasus.formatting import format_duration, format_time, quote
 from pegasus.host import Home, read_daemon
 from pegasus.settings import Settings
 from pegasus.tasks import (
@@ -140,7 +140,7 @@ def _when(at: int) -> str:
 def _check_date(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     """Return the date, which need not be given. Raises BadParameter for one of another form."""
     if value is not None and not is_date(value):
-        raise click.BadParameter(f"found {value!r}; allowed: YYYY-MM-DD", param_hint="--date")
+        raise click.BadParameter(f"found {quote(value)}; allowed: YYYY-MM-DD", param_hint="--date")
     return value
 
 
@@ -199,7 +199,7 @@ def _found(home: Home, task_id: str) -> ReplayedTask:
     except TaskError as error:
         raise click.ClickException(str(error)) from None
     if found is None or found.task is None:
-        raise click.ClickException(f"there is no task {task_id!r}")
+        raise click.ClickException(f"there is no task {quote(task_id)}")
     return found
 
 

@@ -28,6 +28,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from pegasus.formatting import quote
+
 SHORTEST_TOKEN: Final = 16
 """Characters of a token at least. A shorter one, such as a file that a full disk has cut short, can be guessed by a program on
 the same machine; the one made at first start has 43."""
@@ -128,7 +130,7 @@ def resolve_home(home: str | None = None, profile: str | None = None, environ: M
         raise HomeError("--home: found an empty name; allowed: a directory", exit_code=2)
     if profile is not None:
         if not _PROFILE.fullmatch(profile):
-            raise HomeError(f"--profile: found {profile!r}; allowed: letters, digits, - and _", exit_code=2)
+            raise HomeError(f"--profile: found {quote(profile)}; allowed: letters, digits, - and _", exit_code=2)
         home = f"~/.pegasus-{profile}"
     text = home or environ.get("PEGASUS_HOME") or "~/.pegasus"
     try:

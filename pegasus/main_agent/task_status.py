@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.formatting import cut_text, format_duration, format_time, truncate
+from pegasus.formatting import cut_text, format_duration, format_time, quote, truncate
 from pegasus.main_agent.queue_items import DEFAULT_CHANNEL
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
 from pegasus.policy import ROLE, Principal, Role, sender_of
@@ -187,7 +187,7 @@ class TaskCommand:
         """Return the task of this number or id. Raises TaskError if there is none, or if it is none of this person's."""
         task = await self.agent.ask(GetTask, name)
         if task is None:
-            raise TaskError(f"there is no task {truncate(name, 40)!r}; {TASKS} lists them")
+            raise TaskError(f"there is no task {quote(name, 40)}; {TASKS} lists them")
         if not is_visible(task.channel, person):
             raise TaskError(f"task {truncate(name, 40)} belongs to another conversation")
         return task

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pegasus.formatting import quote
 from pegasus.models.catalog import PRICES
 from pegasus.models.providers import (
     EXAMPLE,
@@ -78,7 +79,7 @@ def check_choice(spec: str, settings: ModelSettings, providers: Mapping[str, Pro
         allowed = ", ".join(settings.choices)
         raise ModelConfigError(f'/model: found "{spec}"; allowed: {allowed} (models.choices of the settings)')
     if len(spec) > _LONGEST_NAME or " " in spec or not spec.isprintable():
-        raise ModelConfigError(f'/model: found {spec[:60]!r}; allowed: "<provider>/<model>", as in "{EXAMPLE}"')
+        raise ModelConfigError(f'/model: found {quote(spec)}; allowed: "<provider>/<model>", as in "{EXAMPLE}"')
     provider, model = split_spec(spec, providers, "/model")
     families = (provider.service or provider.kind).families
     if not settings.choices and families and not provider.base_url and not model.lower().startswith(families):

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pegasus.formatting import truncate
+from pegasus.formatting import quote, truncate
 from pegasus.messages import FormField, Json, OwnerQuestion
 
 LONGEST_VALUE: Final = 4_000
@@ -39,7 +39,7 @@ def parse_answer(fields: Sequence[FormField], text: str) -> dict[str, Json]:
     names = "|".join(re.escape(field.name) for field in fields)
     pieces = re.split(rf"(?:^|(?<=\s))({names})=", text.strip()) if names else [text]
     if pieces[0].strip():
-        raise FormError(f"found {truncate(pieces[0].strip(), 40)!r}; allowed: {_usage(fields)}")
+        raise FormError(f"found {quote(pieces[0].strip(), 40)}; allowed: {_usage(fields)}")
     return {name: value.strip() for name, value in zip(pieces[1::2], pieces[2::2], strict=True)}
 
 
@@ -49,7 +49,7 @@ def fill_form(fields: Sequence[FormField], given: Mapping[str, Json]) -> dict[st
     given: by name; numbers and choices may be texts, as people type them.
     """
     if unknown := set(given) - {field.name for field in fields}:
-        raise FormError(f"there is no {truncate(min(unknown), 40)!r}; allowed: {_usage(fields)}")
+        raise FormError(f"there is no {quote(min(unknown), 40)}; allowed: {_usage(fields)}")
     values: dict[str, Json] = {}
     missing: list[str] = []
     for field in fields:
@@ -85,7 +85,7 @@ def _read_value(field: FormField, value: Json) -> Json:
         case _:
             found = value if isinstance(value, str) and len(value) <= LONGEST_VALUE else None
     if found is None or not _is_within(field, found):
-        raise FormError(f"{field.name}: found {truncate(str(value), 40)!r}, allowed: {describe_values(field)}")
+        raise FormError(f"{field.name}: found {quote(str(value), 40)}, allowed: {describe_values(field)}")
     return found
 
 

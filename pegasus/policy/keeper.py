@@ -33,7 +33,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref, Reply
-from pegasus.formatting import truncate, typed_id
+from pegasus.formatting import quote, truncate, typed_id
 from pegasus.observe import get_logger
 from pegasus.policy.approvals import (
     AnswerApproval,
@@ -158,7 +158,7 @@ class _Keeper:
             case AwaitApproval(reply, id):
                 approval = self._approvals.get(id)
                 if approval is None:
-                    raise ApprovalError(f"There is no approval {truncate(id, 20)!r}.")
+                    raise ApprovalError(f"There is no approval {quote(id, 20)}.")
                 if approval.is_open:
                     self._waiting.setdefault(id, []).append(reply)
                 else:
@@ -181,7 +181,7 @@ class _Keeper:
         approval = self._approvals.get(id)
         if approval is None:
             waiting = ", ".join(each.id for each in self._open())
-            raise ApprovalError(f"There is no approval {truncate(id, 20)!r}. Waiting: {waiting or 'none'}.")
+            raise ApprovalError(f"There is no approval {quote(id, 20)}. Waiting: {waiting or 'none'}.")
         if not approval.is_open or approval.expires <= self._clock():
             state = ApprovalState.EXPIRED if approval.is_open else approval.state
             by = f" by {approval.by}" if approval.by else ""

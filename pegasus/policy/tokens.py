@@ -32,6 +32,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.formatting import quote
 from pegasus.messages import Json
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
@@ -118,11 +119,11 @@ class TokenGrant:
         """Return why a client with this token may not greet as this channel, "" if it may. channel_id: None for a bridge."""
         if self.is_home:
             return ""
-        fixed, who = self.token, f"the token {self.name!r}"
+        fixed, who = self.token, f"the token {quote(self.name)}"
         if fixed.type and type != fixed.type:
-            return f"{who} is for channel type {fixed.type!r}, and the hello names {type!r}"
+            return f"{who} is for channel type {quote(fixed.type)}, and the hello names {quote(type)}"
         if fixed.channel_id and channel_id not in (None, fixed.channel_id):
-            return f"{who} is for channelId {fixed.channel_id!r}, and the hello names {channel_id!r}"
+            return f"{who} is for channelId {quote(fixed.channel_id)}, and the hello names {quote(channel_id)}"
         if fixed.bridge and channel_id is not None:
             return f"{who} is that of a bridge; leave channelId out of the hello"
         if not fixed.bridge and not fixed.channel_id and channel_id is None:
@@ -201,7 +202,7 @@ class TokenBook:
         Raises TokenRefused, and StorageError, ActorError if it may not be on disk; then it does not count.
         """
         if not _NAME.fullmatch(name):
-            raise TokenRefused(f"found the name {name!r:.80}; allowed: 1 to 64 letters, digits, '.', '_' and '-'")
+            raise TokenRefused(f"found the name {quote(name, 80)}; allowed: 1 to 64 letters, digits, '.', '_' and '-'")
         unknown = sorted(set(scopes) - set(SCOPES))
         if unknown or not scopes:
             raise TokenRefused(f"found the scope {', '.join(unknown) or 'none'}; allowed: {', '.join(SCOPES)}")
@@ -209,7 +210,7 @@ class TokenBook:
             raise TokenRefused("a bridge serves all conversations of its type; leave out --channel or --bridge")
         async with self._lock:
             if name in self._grants:
-                raise TokenRefused(f"there is a token {name!r} already; revoke it, or choose another name")
+                raise TokenRefused(f"there is a token {quote(name)} already; revoke it, or choose another name")
             if len(self._grants) >= MOST_TOKENS:
                 raise TokenRefused(f"there are {MOST_TOKENS} tokens already; revoke those that are not used")
             token = secrets.token_urlsafe(32)
@@ -228,7 +229,7 @@ class TokenBook:
         async with self._lock:
             grant = self._grants.get(name)
             if grant is None:
-                raise TokenRefused(f"there is no token {name!r:.80}; `token list` shows all")
+                raise TokenRefused(f"there is no token {quote(name, 80)}; `token list` shows all")
             await self._write(other for other in self._grants.values() if other is not grant)
             del self._grants[name]
         grant.revoked.set()

@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.formatting import truncate
+from pegasus.formatting import quote, truncate
 from pegasus.messages import Address, ChannelInfo, Json, Metadata
 from pegasus.policy import Principal, Role
 from pegasus.schedule.times import (
@@ -147,7 +147,7 @@ def draft_job(
         raise ScheduleError("prompt: found nothing, allowed: what is to be done")
     enabled = values.get("enabled", True)
     if not isinstance(enabled, bool):
-        raise ScheduleError(f"enabled: found {enabled!r}, allowed: true or false")
+        raise ScheduleError(f"enabled: found {quote(enabled)}, allowed: true or false")
     return JobDraft(
         schedule=make_schedule(
             now, cron=_text(given, "cron"), every=_seconds(given), at=_text(given, "at"), tz=_text(given, "tz")
@@ -172,7 +172,7 @@ def _channel(values: Metadata, origin: ChannelInfo | None) -> ChannelInfo:
         return attrs.evolve(origin, reply_to=thread or origin.reply_to)
     address = Address.parse(named)
     if address is None:
-        raise ScheduleError(f"channel: found {named!r}, allowed: TYPE:ID, as cli:main")
+        raise ScheduleError(f"channel: found {quote(named)}, allowed: TYPE:ID, as cli:main")
     if origin is not None and address == origin.address:
         return attrs.evolve(origin, reply_to=thread or origin.reply_to)
     return ChannelInfo(address.type, address.channel_id, reply_to=thread or None)
@@ -194,7 +194,7 @@ def _seconds(values: Metadata) -> float:
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not value:
-        raise ScheduleError(f"every: found {value!r}, allowed: a number of seconds")
+        raise ScheduleError(f"every: found {quote(value)}, allowed: a number of seconds")
     return float(min(value, 1e300))
 
 

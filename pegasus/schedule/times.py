@@ -20,6 +20,8 @@ import attrs
 from cronsim import CronSim, CronSimError
 from tzlocal import get_localzone_name
 
+from pegasus.formatting import quote
+
 LATEST: Final = 253_370_764_800_000
 """1 January 9999, ms. Calendars of Python end soon after it."""
 SHORTEST_INTERVAL: Final = 1.0
@@ -60,14 +62,16 @@ def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "",
     require_one_kind(given)
     if every:
         if not (math.isfinite(every) and 0 < every <= LONGEST_INTERVAL):
-            raise ScheduleError(f"every: found {every!r}, allowed: seconds above 0, at most {LONGEST_INTERVAL:.0f}")
+            raise ScheduleError(
+                f"every: found {quote(every)}, allowed: seconds above 0, at most {LONGEST_INTERVAL:.0f}"
+            )
         return Schedule(every=every)
     zone = given.tz or local_zone()
     if given.at:
         return Schedule(at=_parse_at(given.at, zone, now))
     schedule = Schedule(cron=given.cron, tz=zone)
     if next_run(schedule, now) is None:
-        raise ScheduleError(f"cron: {schedule.cron!r} never comes")
+        raise ScheduleError(f"cron: {quote(schedule.cron)} never comes")
     return schedule
 
 
@@ -93,7 +97,9 @@ def next_run(schedule: Schedule, after: int) -> int | None:
     except StopIteration:  # cronsim looks fifty years ahead
         return None
     except (CronSimError, ValueError, OverflowError) as error:
-        raise ScheduleError(f"cron: found {schedule.cron!r}: {error}; allowed: minute hour day month weekday") from None
+        raise ScheduleError(
+            f"cron: found {quote(schedule.cron)}: {error}; allowed: minute hour day month weekday"
+        ) from None
     return round(found.timestamp() * 1000)
 
 
@@ -127,7 +133,7 @@ def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name or "UTC")
     except (KeyError, ValueError, OSError):  # ZoneInfo raises each of them for one kind of bad name
-        raise ScheduleError(f"tz: found {name!r}, allowed: an IANA name such as Europe/Berlin") from None
+        raise ScheduleError(f"tz: found {quote(name)}, allowed: an IANA name such as Europe/Berlin") from None
 
 
 def _parse_at(text: str, zone: str, now: int) -> str:
@@ -139,9 +145,9 @@ def _parse_at(text: str, zone: str, now: int) -> str:
         moment = moment.astimezone(UTC).astimezone(_zone(zone))
     time = round(moment.timestamp() * 1000)
     if time <= now:
-        raise ScheduleError(f"at: found {text!r}, which is not in the future")
+        raise ScheduleError(f"at: found {quote(text)}, which is not in the future")
     if time >= LATEST:
-        raise ScheduleError(f"at: found {text!r}, allowed: a time before the year 9999")
+        raise ScheduleError(f"at: found {quote(text)}, allowed: a time before the year 9999")
     return moment.isoformat()
 
 
@@ -154,5 +160,5 @@ def _datetime(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
         moment.timestamp()
     except (ValueError, OverflowError, OSError):
-        raise ScheduleError(f"at: found {text!r}, allowed: a time in ISO 8601, as 2026-12-01T09:00") from None
+        raise ScheduleError(f"at: found {quote(text)}, allowed: a time in ISO 8601, as 2026-12-01T09:00") from None
     return moment

@@ -44,7 +44,7 @@ async def test_a_person_answers_servers(tmp_path):
         assert [field["name"] for field in asked["question"]["fields"]] == ["beds", "view"]
         await client.get("task", state="SUSPENDED")
         await client.say(f"/approve {asked['id']} beds=9")
-        assert "beds: found '9', allowed: whole number, 1 to 4" in (await client.reply())["text"]
+        assert 'beds: found "9", allowed: whole number, 1 to 4' in (await client.reply())["text"]
         await client.say(f"/approve {asked['id']} beds=3 view=to the sea, 海")
         assert "has your answer" in (await client.reply())["text"]
         assert "booked: 3, to the sea, 海" in (await heard(client))[0]

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from pegasus.formatting import format_duration, format_time, plural, truncate
+from pegasus.formatting import format_duration, format_time, plural, quote, truncate
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,20 @@ def test_a_time_where_one_lives(monkeypatch):
 @pytest.mark.parametrize(("text", "words"), [(" a\n b ", "a b"), ("abc def", "abc …"), ("abcde", "abcde")])
 def test_excerpts(text, words):
     assert truncate(text, 5) == words
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("loud", '"loud"'),
+        ("a b\nc", '"a b c"'),
+        ("gr\xfc\xdfe", '"gr\xfc\xdfe"'),
+        ("a\x1b[31m\ud800", '"a\\x1b[31m\\ud800"'),
+        ("x" * 100, f'"{"x" * 59}…"'),
+        (3.5, "3.5"),
+        (None, "None"),
+        ([1] * 100, f"[{'1, ' * 19}1…"),
+    ],
+)
+def test_what_was_found_is_one_short_line_with_double_quotes_around_texts(value, words):
+    assert quote(value) == words

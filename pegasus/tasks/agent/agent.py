@@ -27,6 +27,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref, Reply, open_pool
 from pegasus.events import Deliver, Emit, Event, EventType, Subscribe
+from pegasus.formatting import quote
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import (
@@ -276,7 +277,7 @@ class _Agent:
         deps = self._state.deps
         if request.task_type not in deps.types:
             known = ", ".join(deps.types)
-            raise TaskError(f"there is no type {request.task_type!r} of task; there are: {known}")
+            raise TaskError(f"there is no type {quote(request.task_type)} of task; there are: {known}")
         if request.model:
             try:
                 deps.model_for(request.model)

@@ -43,7 +43,7 @@ import trio
 
 from actors import ActorError, Child, Crashed, Exit, Killed, Mailbox, Ref, Restart, Supervisor, watch
 from pegasus.events import Event
-from pegasus.formatting import describe_error
+from pegasus.formatting import describe_error, quote
 from pegasus.observe import get_logger
 from pegasus.outside import Outside
 from pegasus.storage import StorageError
@@ -235,7 +235,7 @@ class TaskScheduler:
         """Suspend a task at work after its stage. Returns when its actor has the request. Raises TaskError, ActorError."""
         entry = self._state.registry.get(await self._state.resolve(name))
         if entry is None or entry.ref is None or not entry.holds_slot:
-            raise TaskError(f"task {name!r} is not at work")
+            raise TaskError(f"task {quote(name)} is not at work")
         await entry.ref.tell(SuspendAfterStage(reason))
 
     async def resume(
@@ -293,9 +293,9 @@ class TaskScheduler:
         """
         entry = self._state.registry.get(await self._state.resolve(name))
         if entry is not None and entry.is_ending:
-            raise TaskError(f"task {name!r} is not running: it is being stopped already")
+            raise TaskError(f"task {quote(name)} is not running: it is being stopped already")
         if entry is None or (entry.is_over and entry.ref is None):
-            raise TaskError(f"task {name!r} is not running: it has ended")
+            raise TaskError(f"task {quote(name)} is not running: it has ended")
         what = entry.view.description or entry.view.input_text
         seconds = trio.current_time() - entry.since if entry.holds_slot else 0.0
         was_over, was_waiting, error = entry.is_over, not entry.holds_slot, f"stopped by {by}"
@@ -310,12 +310,12 @@ class TaskScheduler:
         if ended is not None and ended.is_over:  # its report may be on its way only
             was_over, entry.is_ending = True, False
         if was_over and (ended is None or not ended.activity):
-            raise TaskError(f"task {name!r} is not running")
+            raise TaskError(f"task {quote(name)} is not running")
         if not was_over:
             await self._record_stop(entry, error, by_actor=ended is not None)
             if entry.view.is_over and entry.view.error != error:  # its actor had ended before it could take the request
                 entry.is_ending = False
-                raise TaskError(f"task {name!r} is not running")
+                raise TaskError(f"task {quote(name)} is not running")
         doing = "waiting" if was_waiting and not was_over else ended.activity if ended is not None else ""
         return StoppedTask(entry.task_id, what, doing, seconds, entry.view.number)
 

@@ -12,6 +12,7 @@ import attrs
 
 from actors import Ref
 from pegasus.events import Emit, Event
+from pegasus.formatting import quote
 from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
@@ -67,7 +68,7 @@ class AgentState:
             return entry
         loaded = await self._load(task_id)
         if loaded is None:
-            raise TaskError(f"there is no task {task_id!r}")
+            raise TaskError(f"there is no task {quote(task_id)}")
         fsm, view = loaded
         entry = TaskEntry(view, notified=fsm.context.notified)
         entry.created.set()

@@ -12,6 +12,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.conversation import Entry
+from pegasus.formatting import quote
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside, parse_outside
@@ -68,7 +69,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
     async def run(arguments: Metadata, context: ToolContext) -> Labelled:
         date = arguments.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
-            raise ToolError(f"date: found {date!r}, allowed: YYYY-MM-DD")
+            raise ToolError(f"date: found {quote(date)}, allowed: YYYY-MM-DD")
         try:
             found = await agent.ask(ListTasks, date)
         except (ActorError, StorageError) as error:
@@ -112,7 +113,7 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
         except (TaskError, ActorError, StorageError) as error:
             raise ToolError(str(error)) from error
         if found is None or not is_visible(found.channel, context.principal):
-            raise ToolError(f"there is no task {task_id!r}; task_list shows the tasks of a day")
+            raise ToolError(f"there is no task {quote(task_id)}; task_list shows the tasks of a day")
         return Labelled([_message(entry) for entry in found.messages], found.outside)
 
     return Tool(spec, run, "task", Effect.PURE, more="There is no way to get only a part.", reach=Reach.INSIDE)

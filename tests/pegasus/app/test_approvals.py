@@ -357,9 +357,9 @@ async def outcome_or_wait(world, task_id):
     ("text", "answer"),
     [
         ("/approve", "Nothing waits for your answer.\n/approve ID, /approve ID always, or /deny ID and a reason."),
-        ("/approve a-zzzz", "There is no approval 'a-zzzz'. Waiting: none."),
-        ("/deny zzzz no", "There is no approval 'a-zzzz'. Waiting: none."),
-        ("/approve a-zzzz forever", "/approve: found 'forever' behind the id; allowed: nothing, or always."),
+        ("/approve a-zzzz", 'There is no approval "a-zzzz". Waiting: none.'),
+        ("/deny zzzz no", 'There is no approval "a-zzzz". Waiting: none.'),
+        ("/approve a-zzzz forever", '/approve: found "forever" behind the id; allowed: nothing, or always.'),
     ],
 )
 async def test_answers_that_make_no_sense(autojump_clock, text, answer):

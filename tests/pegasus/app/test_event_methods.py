@@ -83,7 +83,7 @@ async def test_events_of_one_task_or_of_some_types(autojump_clock):
         ({"types": "TASK_FAILED"}, "types: found"),
         ({"types": [["TASK_FAILED"]]}, "types: found"),
         ({"after": -1}, "after: found -1"),
-        ({"after": "x"}, "after: found 'x'"),
+        ({"after": "x"}, 'after: found "x"'),
     ],
 )
 async def test_what_makes_no_sense_is_refused(params, said):

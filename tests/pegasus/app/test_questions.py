@@ -140,8 +140,8 @@ async def test_a_plain_yes_takes_the_defaults(autojump_clock):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("beds=many", "a-XXXX: beds: found 'many', allowed: whole number."),
-        ("floor=2", "/approve: found 'floor=2'; allowed: beds=… view=…."),
+        ("beds=many", 'a-XXXX: beds: found "many", allowed: whole number.'),
+        ("floor=2", '/approve: found "floor=2"; allowed: beds=… view=….'),
         ("always", "a-XXXX is a question, which can only be answered once."),
     ],
 )

@@ -179,12 +179,12 @@ async def test_the_methods_of_the_control_plane(control):
     [
         ("show", {}, "path: found None"),
         ("show", {"path": "../x"}, "there is no '../x'"),
-        ("log", {"limit": "all"}, "limit: found 'all'"),
+        ("log", {"limit": "all"}, 'limit: found "all"'),
         ("log", {"path": 7}, "path: found 7"),
         ("undo", {}, "n: found None"),
         ("undo", {"n": True}, "n: found True"),
         ("undo", {"n": 99}, "there is no change 99"),
-        ("search", {"query": ""}, "query: found ''"),
+        ("search", {"query": ""}, 'query: found ""'),
         ("search", {"query": "x", "in": "y"}, "allowed: facts, episodes, sessions"),
     ],
 )

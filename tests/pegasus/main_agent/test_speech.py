@@ -330,7 +330,7 @@ async def test_auto_finds_out_anew(autojump_clock):
 async def test_a_word_that_is_no_way_of_speaking_is_refused(autojump_clock):
     async with open_world(ScriptedModel([])) as world:
         [text] = await texts_after(world, "/speech loudly")
-    assert text == "/speech: found 'loudly'; allowed: auto, monologue, direct."
+    assert text == '/speech: found "loudly"; allowed: auto, monologue, direct.'
 
 
 async def test_only_the_owner_may_change_it(autojump_clock):

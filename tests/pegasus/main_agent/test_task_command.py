@@ -33,7 +33,7 @@ async def test_without_tasks_it_says_so(autojump_clock):
     async with open_world(model := ScriptedModel([])) as world:
         assert await ask(world, "/tasks") == "No task is at work."
         assert await ask(world, "/tasks show 7") == "There is no task 7; there are no tasks yet."
-        assert await ask(world, "/tasks show x") == "There is no task 'x'; /tasks lists them."
+        assert await ask(world, "/tasks show x") == 'There is no task "x"; /tasks lists them.'
         assert "/tasks cancel N" in await ask(world, "/tasks cancel")
         assert "/tasks" in await ask(world, "/help")
     assert model.requests == []

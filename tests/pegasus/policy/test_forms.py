@@ -97,7 +97,7 @@ def test_a_value_that_does_not_fit_is_refused_with_what_is_allowed(name, given, 
 
 
 def test_a_field_that_is_none_is_refused():
-    with pytest.raises(FormError, match="there is no 'floor'"):
+    with pytest.raises(FormError, match='there is no "floor"'):
         fill_form(FORM, {"beds": 1, "floor": 3})
 
 
