@@ -21,8 +21,8 @@ Imports the SDK, so it is imported late.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -37,7 +37,7 @@ from mcp.client.auth.utils import (
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata, OAuthMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from pegasus.mcp.connection import McpConnection, open_connection
+from pegasus.mcp.connection import McpConnection, explain, open_connection
 from pegasus.mcp.faults import ServerDown, first_fault
 from pegasus.mcp.listing import clean
 from pegasus.mcp.oauth import CLIENT_NAME, PersonAuth, StoredTokens, metadata_of
@@ -74,11 +74,20 @@ async def sign_in(
     dropped.
     """
     file.remove()
-    try:
+    with _explained():
         return await _sign_in(settings, file, show, work)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what the SDK raises for an expected reason, such as a service that refuses, into ServerDown."""
+    try:
+        yield
     except Exception as error:
-        fault = first_fault(error)
-        raise (fault if isinstance(fault, ServerDown) else error) from None
+        reason = explain(first_fault(error))
+        if reason is None:
+            raise
+        raise ServerDown(reason) from None
 
 
 async def _sign_in(
@@ -156,6 +165,11 @@ async def sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: Ca
     The tokens are kept only when the service has given them. The connection behind that gets a PATIENCE of its own.
     """
     file.remove()
+    with _explained():
+        return await _sign_in_by_code(settings, file, show)
+
+
+async def _sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: Callable[[str], None]) -> int:
     tokens = StoredTokens(file, settings)
     async with RemoteServer(settings.url, settings.headers).open_client() as client:
         authorization, resource = await _discover(client, settings.url)

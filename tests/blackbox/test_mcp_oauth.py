@@ -24,11 +24,11 @@ SCRIPT = Path(__file__).parent / "support" / "mcp_oauth.py"
 
 
 @asynccontextmanager
-async def token_server(folder: Path, port: int):
+async def token_server(folder: Path, port: int, *options: str):
     """The server of `mcp_oauth.py`; yields the function that returns the grants so far."""
     log = folder / "grants"
     with log.open("wb") as out:
-        process = subprocess.Popen([sys.executable, "-S", str(SCRIPT), str(port)], stdout=out)  # noqa: ASYNC220
+        process = subprocess.Popen([sys.executable, "-S", str(SCRIPT), str(port), *options], stdout=out)  # noqa: ASYNC220
     try:
         with trio.fail_after(20):
             while True:
@@ -119,6 +119,20 @@ async def test_signing_in_with_a_code_on_another_machine(tmp_path):
         assert "web  signed in, 1 tool" in signed.out
         assert grants() == ["device"]
         assert (await daemon.command("mcp", "check")).code == 0
+
+
+async def test_a_service_that_registers_no_programs_is_a_sentence(tmp_path):
+    port = free_port()
+    async with (
+        token_server(tmp_path, port, "refuses"),
+        serving(tmp_path, Book(), settings(port), start=False) as daemon,
+    ):
+        daemon.configure()
+        refused = await daemon.command("mcp", "login", "web", "--device")
+        assert refused.code == 1
+        assert "web: signing in failed" in refused.err
+        assert "known programs only" in refused.err
+        assert "Traceback" not in refused.out + refused.err
 
 
 async def test_a_program_with_a_secret_of_its_own(tmp_path):

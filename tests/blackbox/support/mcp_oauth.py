@@ -119,7 +119,10 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         path = urlsplit(self.path).path
         if path == "/register":
-            self.reply(201, {**json.loads(body), "client_id": "registered-1"})
+            if "refuses" in sys.argv:
+                self.reply(403, {"error": "access_denied", "error_description": "known programs only"})
+            else:
+                self.reply(201, {**json.loads(body), "client_id": "registered-1"})
         elif path == "/device":
             self.reply(
                 200,
