@@ -102,7 +102,7 @@ async def ask_client(client: Client, method: str, params: Mapping[str, Json], ti
 def describe_refusal(error: Exception, method: str, params: Collection[str] = ()) -> str:
     """Return what went wrong in a call, for a person: without the codes, method and parameter names of the protocol.
 
-    A refused frame reads `bad_frame: tasks.show: taskId: there is no task 'x'`; of that only the last part is of use.
+    A refused frame reads `bad_frame: tasks.show: taskId: there is no task "x"`; of that only the last part is of use.
     params: names of the parameters that were sent; a message may begin with one of them. It stays where the text says no more than
     what was found: people know it as the option of that name.
     """

@@ -12,7 +12,7 @@ import click
 from actors import Ref
 from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import Answer, change_files, fit_terminal, query
-from pegasus.formatting import format_time
+from pegasus.formatting import format_time, quote
 from pegasus.host import Home, print_error, wall_clock
 from pegasus.intake import add_token
 from pegasus.policy import SCOPES, TokenBook, TokenRefused, parse_tokens, tokens_view
@@ -51,7 +51,8 @@ def _describe(token: Mapping[str, object]) -> str:
 def add_text(answer: Answer) -> str:
     """Return the token alone; a note about it goes to stderr."""
     print_error(
-        f"The token {answer['name']!r} is below. It is shown only now; `{program_name()} token revoke {answer['name']}` takes it back."
+        f"The token {quote(answer['name'])} is below. It is shown only now; "
+        f"`{program_name()} token revoke {answer['name']}` takes it back."
     )
     return str(answer["token"])
 
@@ -106,7 +107,7 @@ def run_list(home: Home, settings: Settings) -> Answer:
     "revoke",
     _NAME,
     method="tokens.revoke",
-    text=lambda answer: f"The token {answer['name']!r} counts no more.",
+    text=lambda answer: f"The token {quote(answer['name'])} counts no more.",
     refusals=_REFUSALS,
 )
 def run_revoke(home: Home, settings: Settings, *, name: str) -> Answer:

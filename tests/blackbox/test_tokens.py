@@ -54,8 +54,8 @@ async def test_a_client_with_a_token_of_its_own_talks_as_what_it_is_bound_to(tmp
         async with greeted(daemon, token, channel_id=None) as peer:  # what is fixed need not be said
             assert peer.welcome["channel"]["channelId"] == "phone"
             assert await peer.ask("again") == "echo: again"
-        await assert_refused(daemon, token, {"type": "web", "channelId": "c1"}, "is for channelId 'phone'")
-        await assert_refused(daemon, token, {"type": "cli", "channelId": "phone"}, "is for channel type 'web'")
+        await assert_refused(daemon, token, {"type": "web", "channelId": "c1"}, 'is for channelId "phone"')
+        await assert_refused(daemon, token, {"type": "cli", "channelId": "phone"}, 'is for channel type "web"')
         async with greeted(daemon, token, channel_id="phone") as peer:
             await refused(
                 peer,
@@ -75,7 +75,7 @@ async def test_a_token_of_a_bridge(tmp_path):
                 {"type": "message", "id": "m", "text": "hi", "channel": {"type": "cli", "channelId": "main"}},
                 "message.channel",
             )
-        await assert_refused(daemon, token, {"type": "sms"}, "is for channel type 'slack'")
+        await assert_refused(daemon, token, {"type": "sms"}, 'is for channel type "slack"')
         other = await add(daemon, "plain", "--type", "slack")
         await assert_refused(daemon, other, {"type": "slack"}, "not that of a bridge")
 
@@ -200,7 +200,7 @@ async def test_a_revoked_token_ends_its_connections_at_once_and_counts_no_more(t
         await daemon.restart()
         await assert_refused(daemon, token, WEB, "wrong token")
         again = await daemon.command("token", "revoke", "phone")
-        assert (again.code, "there is no token 'phone'" in again.err) == (1, True)
+        assert (again.code, 'there is no token "phone"' in again.err) == (1, True)
 
 
 async def test_a_name_counts_once_also_for_two_commands_at_the_same_time(tmp_path):

@@ -229,7 +229,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
         skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), world.root.ref("tasks/agent"))
         session = Session([Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal, OTHER)
         await skilled.start(await skilled.resolve(item.message.text), item, NOBODY, session, 5)
-        assert "/fix could not be started: there is no type 'nobody'" in (await world.next_reply()).text
+        assert '/fix could not be started: there is no type "nobody"' in (await world.next_reply()).text
     assert session.entries[-1].metadata["ends"] is True
 
 

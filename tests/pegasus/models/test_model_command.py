@@ -403,3 +403,8 @@ async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on_and_th
     assert {"sk-first-12345678", "sk-second-12345678"} <= set(made.secrets()), (
         "a key that was replaced may still be valid"
     )
+
+
+@pytest.mark.parametrize("spec", ["loud", "a b", "nobody/x"])
+async def test_what_was_found_stands_between_double_quotes(spec: str) -> None:
+    assert (await model_command(spec, Switch(models()), owner=True)).startswith(f'/model: found "{spec}"; ')

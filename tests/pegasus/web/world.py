@@ -87,7 +87,7 @@ async def refuse(caller, params):
 
 
 async def lack(caller, params):
-    raise NotFound("taskId: there is no task 'x'")
+    raise NotFound('taskId: there is no task "x"')
 
 
 async def fail(caller, params):
