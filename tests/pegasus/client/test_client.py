@@ -134,7 +134,10 @@ async def test_call_raises_the_error_of_the_gateway():
     async with world() as gate, client_of(gate) as client:
         with pytest.raises(Refused) as caught:
             await client.call("nothing")
-        assert (caught.value.code, str(caught.value)) == ("unknown_method", "method: found 'nothing', allowed: echo")
+        assert (caught.value.code, str(caught.value)) == (
+            "unknown_method",
+            "method: found 'nothing', allowed: clients, echo",
+        )
 
 
 async def test_iteration_ends_with_the_connection():
