@@ -9,7 +9,7 @@ from collections import Counter
 from pegasus.main_agent.replies import STOPPED_ELSEWHERE
 
 ANSWERS = {
-    "/help": "/stop —",
+    "/help": "Skills:\n",
     "/status": "I am ",
     "/stop": ("Stopped:", "Nothing was running"),
     "/new": "This is a fresh",

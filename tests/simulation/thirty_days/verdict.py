@@ -13,7 +13,12 @@ from tests.simulation.thirty_days.worker import EPISODES
 
 CACHED = 0.95
 """The part of all prompts that a provider must be able to take from its cache."""
-COMMANDS = {"help": "/stop —", "status": "I am ", "stop": ("Stopped:", "Nothing was running"), "new": "This is a fresh"}
+COMMANDS = {
+    "help": "Skills:\n",
+    "status": "I am ",
+    "stop": ("Stopped:", "Nothing was running"),
+    "new": "This is a fresh",
+}
 _NUMBER = re.compile(r"#(\d+)")
 
 
