@@ -12,7 +12,6 @@ understood, and its own BadEntry says what is wrong with the others.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 import attrs
@@ -54,18 +53,18 @@ class Entry:
     note ends the work on its item), "outside", "fence" and "fencedFrom" (text from outside; see `fences`).
     """
 
-    @cached_property
+    @property
     def item(self) -> int | None:
         """Number in the inbox of the message that this user entry holds; None for every other entry."""
         number = self.metadata.get("item")
         return number if type(number) is int and self.role == "user" else None
 
-    @cached_property
+    @property
     def failed(self) -> bool:
         """True if this is the result of a call that failed or was cancelled."""
         return self.metadata.get("error") is True
 
-    @cached_property
+    @property
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that it has, or that it was made of (see `fences`)."""
         return parse_outside(self.metadata) if OUTSIDE in self.metadata else ()
