@@ -1,15 +1,24 @@
 """Two walks through the running program, recorded with `sys.setprofile`: how many files does a reader have to open?
 
 A real daemon runs in a process of its own, with a model provider on loopback and a WebSocket client. Within the daemon each
-call of a Python function is recorded with its time. A coroutine that is resumed after waiting is not called again, so it is not
-recorded again. The walk of a message is all that
-happens between two moments seen from outside: the client sends the frame, and the provider receives the request (or the
-client receives the reply). The walk of a task event begins when a tool's command ends and ends when the Main Agent asks its
-model about the notification.
+call of a Python function is recorded with its time and the Trio task that makes it. A coroutine that is resumed after waiting
+is not called again, so it is not recorded again. The walk of a message is all that happens between two moments seen from
+outside: the client sends the frame, and the provider receives the request (or the client receives the reply). The walk of a task
+event begins when a tool's command ends and ends when the Main Agent asks its model about the notification.
 
-Two figures describe a walk: the files that take part in it, and the file changes, which is how often a call leads from one
-file of `pegasus` to another one. Returns are not counted. Everything else that runs meanwhile in the event loop is counted,
-so the figures vary by a few from run to run.
+A walk is printed task by task, in the order in which they make their first call, since that is how code is read: one actor at a
+time. A task is named by the address of its actor. A task that an actor has opened beside its own also has the name of the
+function that it runs. Threads are recorded from Python 3.12 on, each by itself.
+
+A walk has the files that take part in it, and two counts of file changes, which is how often a call leads from one file of
+`pegasus` to another one. Returns are not counted.
+
+- *file changes* are counted within each task, and the beginning of each task counts as one.
+- *interleaved* counts the same calls in order of time. Tasks take turns in the event loop, so a frame that is written to a client
+  in the middle of a thought counts twice: on the way to the frame, and on the way back to the thought.
+
+Everything that runs meanwhile in the event loop is counted, so the figures vary by a few from run to run, the interleaved ones
+most.
 """
 
 from __future__ import annotations
@@ -36,6 +45,7 @@ from typing import Any
 
 import attrs
 import trio
+from trio.lowlevel import Task, current_task
 from trio_websocket import open_websocket_url
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -55,17 +65,41 @@ def _start_of(code: CodeType) -> int:
     return next(op.offset for op in dis.get_instructions(code) if op.opname == "RESUME" and op.arg == 0)
 
 
+def _current_task() -> Task | str:
+    """Return the task that runs; in a thread, its name. Trio names a worker thread by its function and the task that waits for it."""
+    try:
+        return current_task()
+    except RuntimeError:
+        return threading.current_thread().name
+
+
+def _describe_task(task: Task | str) -> str:
+    """Return the address of the task's actor, and the function of a task that the actor has opened beside its own.
+
+    The own task of an actor has its address as its name, and an address contains a slash.
+    """
+    if isinstance(task, str) or "/" in task.name:
+        return str(getattr(task, "name", task))
+    function = task.name.removeprefix("pegasus.")
+    above: Task | None = task
+    while above is not None and "/" not in above.name:
+        above = above.parent_nursery.parent_task if above.parent_nursery else None
+    return f"{above.name}: {function}" if above else function
+
+
 def run_recorded(target: str, arguments: Sequence[str]) -> None:
-    """Run `python -m pegasus ARGUMENTS`, and write (time, file, function) of each call to `target`.
+    """Run `python -m pegasus ARGUMENTS`, and write each call to `target`: its time, file, function, and the number of its task.
+
+    The names of the tasks are written beside them, by number.
 
     SIGUSR1 starts recording, and a second SIGUSR1 writes the file. Times are those of the monotonic clock, in seconds.
     """
-    calls: list[tuple[float, CodeType]] = []
+    calls: list[tuple[float, CodeType, Task | str]] = []
     clock = time.monotonic
 
     def record(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_lasti <= _start_of(frame.f_code):
-            calls.append((clock(), frame.f_code))
+            calls.append((clock(), frame.f_code, _current_task()))
 
     def toggle(*_: object) -> None:
         if sys.getprofile() is None:
@@ -73,8 +107,12 @@ def run_recorded(target: str, arguments: Sequence[str]) -> None:
             threading.setprofile_all_threads(record) if sys.version_info >= (3, 12) else sys.setprofile(record)
             return
         sys.setprofile(None)
-        lines = [(at, code.co_filename, code.co_qualname) for at, code in calls]
-        Path(f"{target}.part").write_text(json.dumps(lines))
+        numbers = {task: number for number, task in enumerate(dict.fromkeys(task for *_, task in calls))}
+        recorded = {
+            "tasks": [_describe_task(task) for task in numbers],
+            "calls": [(at, code.co_filename, code.co_qualname, numbers[task]) for at, code, task in calls],
+        }
+        Path(f"{target}.part").write_text(json.dumps(recorded))
         os.replace(f"{target}.part", target)
 
     signal.signal(signal.SIGUSR1, toggle)
@@ -164,6 +202,19 @@ def serve(provider: Provider) -> Iterator[str]:
 
 
 @attrs.frozen
+class Call:
+    """One call of a function."""
+
+    at: float
+    """Seconds of the monotonic clock."""
+    file: str
+    function: str
+    task: int
+    """Number of the task that made it, within a recording."""
+    task_name: str
+
+
+@attrs.frozen
 class Daemon:
     """A daemon under the recorder. calls: the file that it writes its calls to."""
 
@@ -175,13 +226,16 @@ class Daemon:
         """Begin to record."""
         self.process.send_signal(signal.SIGUSR1)
 
-    def stop_recording(self) -> list[tuple[float, str, str]]:
+    def stop_recording(self) -> list[Call]:
         """End the recording, and return its calls."""
         self.calls.unlink(missing_ok=True)
         self.process.send_signal(signal.SIGUSR1)
         while not self.calls.exists():
             time.sleep(0.05)
-        return [(at, file, function) for at, file, function in json.loads(self.calls.read_text())]
+        recorded = json.loads(self.calls.read_text())
+        return [
+            Call(at, file, function, task, recorded["tasks"][task]) for at, file, function, task in recorded["calls"]
+        ]
 
 
 @contextmanager
@@ -247,44 +301,57 @@ async def send_message(url: str, text: str) -> tuple[float, float]:
 # ------------------------------------------------------------------ walks
 
 
+def _count_changes(calls: Sequence[Call]) -> int:
+    """Return how many calls lead from one file to another."""
+    return sum(1 for _ in groupby(calls, key=lambda call: call.file)) - 1
+
+
 @attrs.frozen
 class Walk:
-    """Calls between two moments, as (file, function) in order; only those in `pegasus`."""
+    """Calls between two moments, in order; only those in `pegasus`, with files relative to it."""
 
     name: str
-    steps: tuple[tuple[str, str], ...]
+    calls: tuple[Call, ...]
 
     @property
-    def files(self) -> int:
-        """Files of `pegasus` that take part."""
-        return len({file for file, _ in self.steps})
+    def tasks(self) -> dict[int, list[Call]]:
+        """The calls of each task, in order of the tasks' first calls."""
+        tasks: dict[int, list[Call]] = {}
+        for call in self.calls:
+            tasks.setdefault(call.task, []).append(call)
+        return tasks
 
     @property
-    def functions(self) -> int:
-        """Functions that are called."""
-        return len(set(self.steps))
-
-    @property
-    def changes(self) -> int:
-        """Calls that lead from one file to another."""
-        return sum(1 for _ in groupby(self.steps, key=lambda step: step[0])) - 1
+    def figures(self) -> str:
+        """The counts that describe it, in words."""
+        tasks = self.tasks.values()
+        files = {call.file for call in self.calls}
+        functions = {(call.file, call.function) for call in self.calls}
+        changes = sum(1 + _count_changes(calls) for calls in tasks)
+        return (
+            f"{len(files)} files, {changes} file changes in {len(tasks)} tasks"
+            f" ({_count_changes(self.calls)} interleaved), {len(functions)} functions"
+        )
 
     def print(self) -> None:
-        """Print the walk file by file."""
-        print(f"\n== {self.name}: {self.files} files, {self.changes} file changes, {self.functions} functions\n")
-        for file, steps in groupby(self.steps, key=lambda step: step[0]):
-            print(f"  {file:45} {', '.join(name for name, _ in groupby(function for _, function in steps))}")
+        """Print the walk task by task, and each of them file by file."""
+        print(f"\n== {self.name}: {self.figures}")
+        for calls in self.tasks.values():
+            print(f"\n  {calls[0].task_name} (file changes: {1 + _count_changes(calls)})\n")
+            for file, of_file in groupby(calls, key=lambda call: call.file):
+                names = ", ".join(name for name, _ in groupby(call.function for call in of_file))
+                print(f"    {file:45} {names}")
 
 
-def make_walk(name: str, calls: Sequence[tuple[float, str, str]], begin: float, end: float) -> Walk:
-    """Select the calls of the packages between two moments."""
+def make_walk(name: str, calls: Sequence[Call], begin: float, end: float) -> Walk:
+    """Select the calls of the package between two moments."""
     package = ROOT / "pegasus"
-    steps = [
-        (str(Path(file).relative_to(package)), function)
-        for at, file, function in calls
-        if begin <= at <= end and file.startswith(f"{package}/") and not function.startswith("<")
+    selected = [
+        attrs.evolve(call, file=str(Path(call.file).relative_to(package)))
+        for call in calls
+        if begin <= call.at <= end and call.file.startswith(f"{package}/") and not call.function.startswith("<")
     ]
-    return Walk(name, tuple(steps))
+    return Walk(name, tuple(selected))
 
 
 def record_walks(folder: Path) -> list[Walk]:
@@ -324,7 +391,7 @@ def main() -> None:
         walks = record_walks(Path(folder))
     for walk in walks:
         if options.figures:
-            print(f"{walk.name}: {walk.files} files, {walk.changes} file changes, {walk.functions} functions")
+            print(f"{walk.name}: {walk.figures}")
         else:
             walk.print()
 
