@@ -5,28 +5,17 @@ docs/http.md describes the API for people who write a client.
 
 Read the files in this order; each uses only those before it:
 
-    errors         a refusal with its status
-    sessions       who is signed in
-    config         what the daemon gives the server
-    access         who sends a request, and from which page
-    connection     one connection: socket, deadlines, Hypercorn's protocol
-    requests       a request as handlers see it
-    operations     a route of the table of all routes
-    pages          the page, signing in, health
-    markdown       Markdown texts as HTML that a page may insert
-    control        the control plane's methods as routes
-    conversations  a message, the end of its turn, and the replies
-    messages       messages and replies as routes
-    event_streams  what all responses of server-sent events share
-    events         events of the agent as they happen
-    openai         the API of OpenAI's chat, as far as front ends use it
-    metrics        numbers for Prometheus
-    hooks          webhooks of any service: a message or a task
-    webhooks       webhooks of chat services: to the receiver of the channel
-    openapi        description of the API, made of the table of operations
-    app            the application: all routes behind the checks
-    server         accepts connections
-    actor          waits for the first client, then imports and runs the server
+    sessions    who is signed in
+    config      what the daemon gives the server
+    access      who sends a request, and from which page; a refusal with its status
+    connection  one connection: socket, deadlines, Hypercorn's protocol
+    requests    a request as handlers see it, and the forms of responses
+    operations  a route of the table of all routes, and the description made of the table
+    markdown    Markdown texts as HTML that a page may insert
+    routes      the handlers, and the tables of their routes
+    app         the application: all routes behind the checks
+    server      accepts connections
+    actor       waits for the first client, then imports and runs the server
 """
 
 from __future__ import annotations

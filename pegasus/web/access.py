@@ -1,5 +1,7 @@
 """Checks of the header of each request: the name of the server, the page it comes from, who sends it. Pure.
 
+A request that is refused, here or later, is an `ApiError`.
+
 Three attacks come from web pages that a signed-in person has open beside ours, and each has one check:
 
 * *DNS rebinding*: a page lets its own name point at 127.0.0.1, so that the browser takes us for that page's server. The browser then
@@ -22,10 +24,10 @@ import attrs
 
 from pegasus.gateway import GatewayConfig
 from pegasus.loopback import is_loopback
+from pegasus.messages import Json
 from pegasus.policy import TokenGrant
 from pegasus.settings import InForce
 from pegasus.web.config import HttpConfig
-from pegasus.web.errors import ApiError
 from pegasus.web.sessions import SESSION_DAYS, WebSessions
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
@@ -33,6 +35,31 @@ SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 
 HeaderFields: TypeAlias = Iterable[tuple[bytes, bytes]]
 """Names, in lower case, and values of a request's header, as they came."""
+
+
+class ApiError(Exception):
+    """A request that is not carried out. The client gets `{"error": {"code", "message", "details"?}}`, as for every error.
+
+    Example: `raise ApiError(404, "not_found", "there is no task 'x'")`.
+    """
+
+    def __init__(self, status: int, code: str, message: str, details: Json = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status."""
+        self.code = code
+        """Word by which programs decide; the message is for people."""
+        self.message = message
+        self.details = details
+        """Facts for programs; None: none."""
+
+    @property
+    def body(self) -> dict[str, Json]:
+        """The JSON object of the response."""
+        error: dict[str, Json] = {"code": self.code, "message": self.message}
+        if self.details is not None:
+            error["details"] = self.details
+        return {"error": error}
 
 
 @attrs.frozen

@@ -23,21 +23,22 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 
 from pegasus.observe import get_logger
-from pegasus.web.access import AccessRules, Visitor
+from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.config import WebServices
-from pegasus.web.control import control_operations
-from pegasus.web.conversations import Conversations
-from pegasus.web.errors import ApiError
-from pegasus.web.events import EventFeed, event_operations
-from pegasus.web.hooks import hook_operations
-from pegasus.web.messages import message_operations
-from pegasus.web.metrics import metrics_operations
-from pegasus.web.openai import completion_operations
-from pegasus.web.openapi import openapi_operation
-from pegasus.web.operations import Operation
-from pegasus.web.pages import load_static_files, page_operations
+from pegasus.web.operations import Operation, openapi_operation
 from pegasus.web.requests import ApiRequest, json_response
-from pegasus.web.webhooks import webhook_operations
+from pegasus.web.routes import (
+    Conversations,
+    EventFeed,
+    completion_operations,
+    control_operations,
+    event_operations,
+    load_static_files,
+    message_operations,
+    metrics_operations,
+    page_operations,
+    webhook_operations,
+)
 
 POLICY: Final = "; ".join(
     (
@@ -163,8 +164,7 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
         *completion_operations(conversations, services),
         *event_operations(feed),
         *control_operations(),
-        *hook_operations(services),
-        *webhook_operations(),
+        *webhook_operations(services),
         *metrics_operations(feed),
     )
     return WebApplication(services, rules, (*operations, openapi_operation(operations)))

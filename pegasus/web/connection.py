@@ -37,8 +37,8 @@ from hypercorn.utils import parse_socket_addr
 from pegasus.gateway import failures_logged
 from pegasus.observe import get_logger
 from pegasus.settings import InForce
+from pegasus.web.access import ApiError
 from pegasus.web.config import HttpConfig
-from pegasus.web.errors import ApiError
 from pegasus.wire import encode_json
 
 RECEIVE_BYTES: Final = 64 * 1024

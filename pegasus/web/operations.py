@@ -1,10 +1,33 @@
-"""`Operation`: one route of the server. The table of all operations is the source of the routes and of openapi.json."""
+"""`Operation`: one route of the server, and `GET /openapi.json`, which describes all of them.
+
+The table of all operations is the source of both: Starlette's routes are made of it, and so is the description.
+"""
 
 from __future__ import annotations
 
-import attrs
+import re
+from collections.abc import Sequence
+from typing import Final
 
-from pegasus.web.requests import Handler
+import attrs
+from starlette.responses import Response
+
+from pegasus import __version__
+from pegasus.messages import Json
+from pegasus.web.requests import ApiRequest, Handler, json_response
+
+_PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
+_ERROR: Final[dict[str, Json]] = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message"],
+            "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "details": {}},
+        }
+    },
+}
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -30,3 +53,63 @@ class Operation:
     """Fields of its JSON body."""
     allows_head: bool = False
     """HEAD is answered like GET, without a body."""
+
+
+def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
+    """Return the document (OpenAPI 3.1) for these operations."""
+    paths: dict[str, dict[str, Json]] = {}
+    for operation in operations:
+        path = _PARAMETER.sub(r"{\1}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _describe(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Pegasus",
+            "version": __version__,
+            "description": "The HTTP API of a Pegasus agent. Every error has the form of the schema Error.",
+        },
+        "paths": dict(paths),
+        "components": {
+            "schemas": {"Error": _ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _describe(operation: Operation) -> Json:
+    parameters: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PARAMETER.findall(operation.path)
+    ]
+    parameters += [{"name": name, "in": "query", "schema": {"type": "string"}} for name in operation.query]
+    error: Json = {
+        "description": "An error",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+    described: dict[str, Json] = {
+        "summary": operation.summary,
+        "operationId": f"{operation.method.lower()}{re.sub('[^a-zA-Z0-9]+', '_', operation.path)}",
+        "responses": {"2XX": {"description": "Success"}, "default": error},
+    }
+    if parameters:
+        described["parameters"] = parameters
+    if operation.fields:
+        schema: Json = {"type": "object", "properties": {name: {} for name in operation.fields}}
+        described["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    if operation.scope is not None:
+        described["security"] = [{"token": []}]
+        described["description"] = (
+            f'Needs a token with the scope "{operation.scope}".' if operation.scope else "Needs a token."
+        )
+    return described
+
+
+def openapi_operation(operations: Sequence[Operation]) -> Operation:
+    """Return the operation that describes these, and itself."""
+
+    async def show(request: ApiRequest) -> Response:
+        return json_response(document)
+
+    operation = Operation("GET", "/openapi.json", show, "This description", None)
+    document = describe_api([*operations, operation])
+    return operation

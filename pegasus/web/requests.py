@@ -1,4 +1,4 @@
-"""`ApiRequest`: one request behind the checks of `access`, as the handlers of routes see it.
+"""`ApiRequest`: one request behind the checks of `access`, as the handlers of routes see it, and the forms of responses.
 
 It reads bodies within the bounds of size and time, checks what a query holds, and calls the control plane. Every mistake of the client
 is an ApiError with what was found and what is allowed; none of them is a failure of the server.
@@ -20,14 +20,15 @@ from pegasus.gateway import CALL_TIMEOUT, BadParams, Caller, Conflict, EventStre
 from pegasus.messages import Json
 from pegasus.policy import CONTROL, READ, TokenGrant
 from pegasus.storage import StorageError
-from pegasus.web.access import AccessRules, Visitor
+from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.config import WebServices
 from pegasus.web.connection import CLIENT_GONE
-from pegasus.web.errors import ApiError
 from pegasus.wire import decode_json, encode_json, kind
 
 Handler: TypeAlias = Callable[["ApiRequest"], Awaitable[Response]]
 
+QUIET: Final = 15.0
+"""Seconds of silence after which a stream of events sends a comment, so that no proxy takes it for dead."""
 OPEN_BODY: Final = 4 << 20
 """Bytes of a body that somebody unknown may send, a webhook for example."""
 _HUGE: Final = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
@@ -60,6 +61,19 @@ def json_response(body: Mapping[str, Json], status: int = 200, headers: Mapping[
     """Return a response with this JSON object, which nobody may keep."""
     content = encode_json(body).encode("utf-8", "replace")  # a model may write half of a surrogate pair
     return Response(content, status, {**_NOT_KEPT, **(headers or {})}, "application/json")
+
+
+class EventStreamResponse(Response):
+    """A response of server-sent events, sent piece by piece, which nobody keeps. Subclasses send it in `__call__`.
+
+    The format is that of https://html.spec.whatwg.org/multipage/server-sent-events.html
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            media_type="text/event-stream", headers={"cache-control": "no-store", "x-accel-buffering": "no"}
+        )
+        self.raw_headers = [field for field in self.raw_headers if field[0] != b"content-length"]
 
 
 def parse_object(content: bytes) -> dict[str, Json]:

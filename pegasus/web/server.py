@@ -15,12 +15,11 @@ from hypercorn.trio.worker_context import WorkerContext
 from actors import ActorError
 from pegasus.gateway import ServeConnection, accept_connections
 from pegasus.observe import get_logger
-from pegasus.web.access import AccessRules
+from pegasus.web.access import AccessRules, ApiError
 from pegasus.web.app import build_application
 from pegasus.web.config import WebServices
 from pegasus.web.connection import Application, HttpConnection, protocol_config
-from pegasus.web.errors import ApiError
-from pegasus.web.events import EventFeed, gather_events
+from pegasus.web.routes import EventFeed, gather_events
 
 _log = get_logger("web")
 

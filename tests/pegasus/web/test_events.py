@@ -11,8 +11,8 @@ import trio
 from pegasus.events import Event, EventType
 from pegasus.messages import ApprovalNotice
 from pegasus.settings import HookSettings
-from pegasus.web.events import EventFeed
-from pegasus.web.hooks import render
+from pegasus.web.routes.events import EventFeed
+from pegasus.web.routes.webhooks import render
 from tests.pegasus.web.world import TOKEN, Recorder, world
 
 # ------------------------------------------------------------------ the sequence, pure

@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked
 from pegasus.messages import ChannelInfo, Progress
 from pegasus.models import Usage
 from pegasus.storage import Overloaded, StorageError
-from pegasus.web.openai import DeltaText, ReasoningPieces
+from pegasus.web.routes.openai import DeltaText, ReasoningPieces
 from tests.pegasus.web.world import TOKEN, world
 
 C1 = {"type": "api", "channelId": "c1"}

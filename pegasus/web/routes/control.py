@@ -20,7 +20,7 @@ from starlette.responses import Response
 from pegasus.gateway import BadParams, NotAllowed, NotFound
 from pegasus.messages import Json
 from pegasus.policy import CONTROL, READ
-from pegasus.web.errors import ApiError
+from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
 

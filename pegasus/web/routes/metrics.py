@@ -17,9 +17,9 @@ from pegasus import __version__
 from pegasus.gateway import Caller
 from pegasus.messages import Json
 from pegasus.policy import READ
-from pegasus.web.events import EventFeed
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors
+from pegasus.web.routes.events import EventFeed
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 STATES: Final = ("starting", "up", "stopping", "stuck", "waiting", "down")

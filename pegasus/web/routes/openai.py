@@ -34,13 +34,12 @@ from starlette.types import Receive, Scope, Send
 
 from pegasus.messages import InboundMessage, Json, OutboundMessage, Progress
 from pegasus.policy import MESSAGE
+from pegasus.web.access import ApiError
 from pegasus.web.config import WebServices
-from pegasus.web.conversations import API, Conversations, HttpTurn, OnSaid, new_message_id
-from pegasus.web.errors import ApiError
-from pegasus.web.event_streams import QUIET, EventStreamResponse
-from pegasus.web.messages import LONGEST_WAIT, message_of
 from pegasus.web.operations import Operation
-from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+from pegasus.web.requests import QUIET, ApiRequest, EventStreamResponse, failures_as_errors, json_response
+from pegasus.web.routes.conversations import API, Conversations, HttpTurn, OnSaid, new_message_id
+from pegasus.web.routes.messages import LONGEST_WAIT, message_of
 from pegasus.wire import encode_json
 
 MODEL: Final = "pegasus"

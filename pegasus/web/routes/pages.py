@@ -16,11 +16,11 @@ from starlette.responses import Response
 
 from pegasus.messages import Json
 from pegasus.policy import OWNER_GRANT, SCOPES
-from pegasus.web.errors import ApiError
+from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 
-STATIC_FOLDER: Final = Path(__file__).parent / "static"
+STATIC_FOLDER: Final = Path(__file__).parents[1] / "static"
 INDEX: Final = "index.html"
 WORTH_PACKING: Final = 512
 """Bytes from which a file is sent compressed, if the browser takes that."""

@@ -46,7 +46,7 @@ from pegasus.storage import (
     Unacknowledged,
     load_files,
 )
-from pegasus.web.errors import ApiError
+from pegasus.web.access import ApiError
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

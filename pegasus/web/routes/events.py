@@ -35,9 +35,8 @@ from pegasus.messages import ApprovalNotice, Json
 from pegasus.observe import get_logger
 from pegasus.policy import CONTROL, READ
 from pegasus.web.config import WebServices
-from pegasus.web.event_streams import QUIET, EventStreamResponse
 from pegasus.web.operations import Operation
-from pegasus.web.requests import ApiRequest
+from pegasus.web.requests import QUIET, ApiRequest, EventStreamResponse
 from pegasus.wire import encode_json, to_wire
 
 MAX_KEPT: Final = 1000

@@ -14,10 +14,10 @@ from pegasus.gateway import check_media_size, read_message
 from pegasus.messages import Address, InboundMessage, Json, OutboundMessage
 from pegasus.policy import MESSAGE
 from pegasus.protocol import BadFrame, ClientChannel
-from pegasus.web.conversations import API, Conversations, own_channel_id
-from pegasus.web.errors import ApiError
+from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
+from pegasus.web.routes.conversations import API, Conversations, own_channel_id
 from pegasus.wire import to_wire
 
 LONGEST_WAIT: Final = 3600

@@ -1,8 +1,13 @@
-"""Webhooks of any service: `POST /hooks/{name}` becomes a message or a background task, by `[hooks.NAME]` of the settings.
+"""Webhooks: requests that a service makes when something has happened there.
 
-The caller signs the body with the hook's secret, as GitHub does. A delivery with an id is carried out once, however often it comes:
-the id names the message, or the task, and inbox and task system know which they have. What arrives was written by somebody outside,
-whoever has the secret: the work has a guest's rights, and what it says is marked as text from outside.
+**Of any service.** `POST /hooks/{name}` becomes a message or a background task, by `[hooks.NAME]` of the settings. The caller signs
+the body with the hook's secret, as GitHub does. A delivery with an id is carried out once, however often it comes: the id names the
+message, or the task, and inbox and task system know which they have. What arrives was written by somebody outside, whoever has the
+secret: the work has a guest's rights, and what it says is marked as text from outside.
+
+**Of chat services.** A request below `/channels/{type}` goes to the receiver of that channel. Only its body is read here, within the
+bounds of all bodies. Everything else is the receiver's: the signature, the path behind the channel's type, and the message, which is
+on disk when it answers.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from typing import Final
 from starlette.responses import Response
 
 from actors import ActorError
+from pegasus.channels import WebhookRequest
 from pegasus.events import Emit, EventMaker, EventType
 from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, InboundMessage, Json
@@ -27,8 +33,8 @@ from pegasus.policy import Role, with_role
 from pegasus.settings import HookSettings
 from pegasus.storage import Accept, Overloaded
 from pegasus.tasks import DEFAULT_TASK_TYPE, Submit, TaskError, task_id_of, wait_until_running
+from pegasus.web.access import ApiError
 from pegasus.web.config import WebServices
-from pegasus.web.errors import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.wire import decode_json, encode_json
@@ -147,7 +153,34 @@ class HookRoutes:
         return {"taskId": task_id_of(key)}
 
 
-def hook_operations(services: WebServices) -> tuple[Operation, ...]:
-    """Return the operation of this file."""
-    routes = HookRoutes(services)
-    return (Operation("POST", "/hooks/{name}", routes.deliver, "A webhook, signed with the hook's secret", None),)
+# ------------------------------------------------------------------ chat services
+
+
+async def receive_webhook(request: ApiRequest) -> Response:
+    """Hand a request to the receiver of a channel, and return its answer."""
+    receiver = request.services.receivers.get(request.path["type"])
+    if receiver is None:
+        raise ApiError(404, "not_found", "this channel is not configured")
+    headers: dict[str, str] = {}
+    for name, value in request.http.headers.items():
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    scope = request.http.scope
+    path, query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
+    url = f"http://{headers.get('host', '')}{path}" + (f"?{query}" if query else "")
+    with failures_as_errors():
+        answer = await receiver.receive(WebhookRequest(request.http.method, path, headers, await request.body(), url))
+    if answer.status >= 400 and answer.content_type != "application/json":
+        codes = {401: "unauthorized", 404: "not_found", 503: "unavailable"}
+        reason = answer.body.decode("utf-8", "replace") or "the channel refuses this request"
+        raise ApiError(answer.status, codes.get(answer.status, "bad_request"), reason)
+    return Response(answer.body, answer.status, dict(answer.headers), answer.content_type)
+
+
+def webhook_operations(services: WebServices) -> tuple[Operation, ...]:
+    """Return the operations of this file."""
+    hooks, path = HookRoutes(services), "/channels/{type}/{rest:path}"
+    return (
+        Operation("POST", "/hooks/{name}", hooks.deliver, "A webhook, signed with the hook's secret", None),
+        Operation("POST", path, receive_webhook, "A webhook of a chat service, signed by it", None),
+        Operation("GET", path, receive_webhook, "A file that a chat service fetches", None, allows_head=True),
+    )
