@@ -11,25 +11,23 @@
 
     trio.run(main)
 
-* `agent`: `Agent`, which starts and stops everything.
+* `agent`: `Agent`, which starts and stops everything, and its settings.
 * `bus`: the messages, and their mapping to those of the rest of the product.
 * `turn`: the iterators over what the agent says.
 * `desk`: where that waits until it is taken.
 * `cron`: a service for scheduled jobs of the host's own.
-* `config`, `errors`.
 
 docs/chats.md is the page for people who write such a program. The package stands above `pegasus.app`, as the command line
 does, and nothing imports it.
 """
 
-from pegasus.embedding.agent import Agent
+from pegasus.embedding.agent import Agent, AgentFailed, Config
 from pegasus.embedding.bus import InboundChatMessage as InboundMessage
 from pegasus.embedding.bus import MessageKind, TurnUsage, attachment, content_of, session_key
 from pegasus.embedding.bus import OutboundChatMessage as OutboundMessage
-from pegasus.embedding.config import Config
 from pegasus.embedding.cron import CronService, FireJob
-from pegasus.embedding.errors import AgentClosed, AgentFailed, MessageRefused
-from pegasus.embedding.turn import MessageStream, TurnStream
+from pegasus.embedding.desk import AgentClosed
+from pegasus.embedding.turn import MessageRefused, MessageStream, TurnStream
 from pegasus.settings import TakenUp
 
 __all__ = [

@@ -9,10 +9,11 @@ may run side by side.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -29,21 +30,35 @@ from pegasus.app import (
     start_tree,
 )
 from pegasus.embedding.bus import InboundChatMessage, TurnUsage
-from pegasus.embedding.config import Config, settings_of
 from pegasus.embedding.cron import CronService, keep_schedule_with
 from pegasus.embedding.desk import ReplyDesk
-from pegasus.embedding.errors import AgentFailed
 from pegasus.embedding.turn import MessageStream, TurnServices, TurnStream
 from pegasus.formatting import first_cause
-from pegasus.host import resolve_home
+from pegasus.host import Home, resolve_home
 from pegasus.memory import Memory
-from pegasus.settings import Settings, TakenUp
+from pegasus.settings import Settings, SettingsSource, TakenUp, load_settings
 from pegasus.skills import SkillCatalog
 
 GOODBYE: Final = 2.0
 """Seconds in which connections to providers are closed at the end."""
 
+Config: TypeAlias = "Settings | Mapping[str, Any] | str | os.PathLike[str] | None"
+"""Settings as a program gives them.
+
+* a path: that file, which must exist; it has the sections of pegasus.toml.
+* a mapping: the same sections as dictionaries, `{"models": {"default": "openai/gpt-5.5"}}`.
+* `Settings`: those, as they are.
+* None: `pegasus.toml` in the home, where there is one; else the defaults.
+
+For all but `Settings`, variables of the environment count as for the daemon: keys of providers, `PEGASUS__SECTION__KEY`, and those
+that `${…}` names.
+"""
+
 ApplySettings = Callable[[Settings], Awaitable[TakenUp]]
+
+
+class AgentFailed(Exception):
+    """The agent cannot start, or its root supervisor gave up. str() says why. What was accepted is on disk."""
 
 
 class Agent:
@@ -189,6 +204,19 @@ class Agent:
     def skills(self) -> SkillCatalog:
         """Return the skills that there are."""
         return self._tree.services.environment.skills
+
+
+def settings_of(config: Config, home: Home) -> Settings:
+    """Return the settings, with a conversation for each chat. Blocks while it reads a file. Raises SettingsError."""
+    if config is None:
+        settings = load_settings(SettingsSource(home.config))
+    elif isinstance(config, Settings):
+        settings = config
+    elif isinstance(config, Mapping):
+        settings = load_settings(SettingsSource(table=config))
+    else:
+        settings = load_settings(SettingsSource(Path(config), required=True))
+    return attrs.evolve(settings, agent=attrs.evolve(settings.agent, scope="chat"))
 
 
 def _failure_of(error: Exception) -> Exception:

@@ -21,7 +21,6 @@ import trio
 
 from actors import ActorError, Inbox, Ref, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies
-from pegasus.embedding.errors import AgentClosed
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, Progress
 from pegasus.storage import (
@@ -41,6 +40,10 @@ RETRY: Final = 0.2
 """Seconds before a journal that is being restarted is asked again."""
 MOST: Final = 100_000
 """Replies of one chat that are looked through."""
+
+
+class AgentClosed(Exception):
+    """The block of `Agent.create` was left. A message that was accepted is worked on when an agent of this home runs again."""
 
 
 @attrs.define(eq=False, repr=False)

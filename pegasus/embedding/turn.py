@@ -31,13 +31,24 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
-from pegasus.embedding.desk import RETRY, EmbeddedTurn, ReplyDesk
-from pegasus.embedding.errors import AgentClosed, MessageRefused
+from pegasus.embedding.desk import RETRY, AgentClosed, EmbeddedTurn, ReplyDesk
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import MainAgentMessage, Withdraw
 from pegasus.messages import InboundMessage, OutboundMessage
 from pegasus.settings import InForce
 from pegasus.storage import Accepted, ItemDone, Overloaded, StorageError
+
+
+class MessageRefused(Exception):
+    """A message was not accepted; nothing of it was kept. str() is for a person.
+
+    code: "invalid" (a field is wrong), "denied" (this person may not write), "too_large" (its files) or "overloaded" (send it again
+    later).
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class GrowingText:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from pegasus.embedding import Agent, InboundMessage, MessageKind
-from pegasus.embedding.config import settings_of
+from pegasus.embedding.agent import settings_of
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import call
