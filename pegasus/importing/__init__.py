@@ -1,16 +1,17 @@
 """Import of memory, sessions and jobs from the homes of other agents.
 
 `find_everything` reads a foreign home and returns what there is, without changing anything: notes, sessions, jobs, and what is left
-out with the reason (`findings`). `carry_out` (`carrying_out`) brings it into a home of Pegasus through a journal, and says line by
-line what became of each. There is a module for each kind of home (`openclaw`, `nanobot`, `hermes`), and `homes` finds it by its
-name; `shared` has what such homes have in common, `texts` their texts and times in the form of Pegasus, and `reading` opens files of a
-folder that nobody vouches for.
+out with the reason. `carry_out` brings it into a home of Pegasus through a journal, and says line by line what became of each.
+
+* `importer`: the steps of an import.
+* `openclaw`, `nanobot`, `hermes`: the kinds of homes.
+* `conversion`: texts, times, messages and jobs in the form of Pegasus.
+* `foreign_home`: files of a folder that nobody vouches for, and what was found in it.
 
 docs/user/import.md is the page for people.
 """
 
-from pegasus.importing.carrying_out import ImportTarget, carry_out, plan
-from pegasus.importing.findings import Findings, ImportLine, NotAHome
-from pegasus.importing.homes import HOMES, find_everything
+from pegasus.importing.foreign_home import Findings, ImportLine, NotAHome
+from pegasus.importing.importer import HOMES, ImportTarget, carry_out, find_everything, plan
 
 __all__ = ["HOMES", "Findings", "ImportLine", "ImportTarget", "NotAHome", "carry_out", "find_everything", "plan"]

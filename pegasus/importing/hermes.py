@@ -26,10 +26,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from pegasus.importing.findings import Findings, FoundJob, FoundSession
-from pegasus.importing.reading import CannotRead, ForeignFolder
-from pegasus.importing.shared import add_note, add_persona, add_settings, each_job, known_channels, prompt_of
-from pegasus.importing.texts import address_of, entry_of, shown_name, time_of
+from pegasus.importing.conversion import (
+    add_note,
+    add_persona,
+    add_settings,
+    address_of,
+    each_job,
+    entry_of,
+    known_channels,
+    prompt_of,
+    shown_name,
+    time_of,
+)
+from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
 from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("config.yaml", "memories", "state.db", "cron")

@@ -13,19 +13,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pegasus.importing.findings import Findings, FoundJob, FoundSession
-from pegasus.importing.reading import LARGEST_SESSION, CannotRead, ForeignFolder
-from pegasus.importing.shared import (
+from pegasus.importing.conversion import (
     add_note,
     add_notes,
     add_persona,
     add_settings,
+    address_of,
     cron_values,
     each_job,
+    entry_of,
+    json_lines,
     known_channels,
     prompt_of,
+    time_of,
 )
-from pegasus.importing.texts import address_of, entry_of, json_lines, time_of
+from pegasus.importing.foreign_home import LARGEST_SESSION, CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
 from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("config.json", "workspace", "sessions", "cron")

@@ -14,18 +14,21 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-from pegasus.importing.findings import Findings, FoundJob, FoundSession
-from pegasus.importing.reading import LARGEST_SESSION, CannotRead, ForeignFolder
-from pegasus.importing.shared import (
+from pegasus.importing.conversion import (
     add_notes,
     add_persona,
     add_settings,
+    address_of,
     cron_values,
     each_job,
+    entry_of,
+    json_lines,
+    json_object,
     known_channels,
     prompt_of,
+    time_of,
 )
-from pegasus.importing.texts import address_of, entry_of, json_lines, json_object, time_of
+from pegasus.importing.foreign_home import LARGEST_SESSION, CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
 from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("openclaw.json", "workspace", "agents", "cron")

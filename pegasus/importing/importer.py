@@ -1,4 +1,4 @@
-"""Bringing what was found into a home of Pegasus, once.
+"""An import: finding what a foreign home has, saying what would be done with it, and bringing it into a home of Pegasus, once.
 
 Everything is written by the journal, as at any other time, while the home is held: no daemon runs. What was imported is on record
 in `data/imports.json`, by kind of home and origin, so that a second import brings nothing twice, also if its owner has changed or
@@ -27,7 +27,17 @@ import attrs
 from actors import Ref
 from pegasus.conversation import encode
 from pegasus.formatting import format_time, plural, truncate
-from pegasus.importing.findings import Findings, FoundJob, FoundNote, FoundSession, ImportLine
+from pegasus.importing import hermes, nanobot, openclaw
+from pegasus.importing.foreign_home import (
+    CannotRead,
+    Findings,
+    ForeignFolder,
+    FoundJob,
+    FoundNote,
+    FoundSession,
+    ImportLine,
+    NotAHome,
+)
 from pegasus.main_agent import GLOBAL, SessionFiles, files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
 from pegasus.messages import Address, ChannelInfo
@@ -45,10 +55,32 @@ from pegasus.schedule import (
 from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import decode_object, encode_line
 
+HOMES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[ForeignFolder], Findings]]]] = {
+    "openclaw": (openclaw.MARKS, openclaw.read_openclaw),
+    "nanobot": (nanobot.MARKS, nanobot.read_nanobot),
+    "hermes": (hermes.MARKS, hermes.read_hermes),
+}
+"""By name: what such a home has in it, and the function that reads one."""
 RECORD: Final = "imports.json"
 """What was imported, below data/: `{"openclaw": {"workspace/MEMORY.md": "<SHA-256>"}}`."""
 OWNER: Final = ChannelInfo("cli", "main")
 """The person who imports."""
+
+
+def find_everything(path: Path, source: str) -> Findings:
+    """Return what a foreign home has. Blocks while it reads; changes nothing. Raises NotAHome.
+
+    Example: `find_everything(Path.home() / ".openclaw", "openclaw")`.
+    """
+    marks, read = HOMES[source]
+    try:
+        folder = ForeignFolder(path)
+        there = set(folder.names("", ""))
+        if not there & set(marks):
+            raise NotAHome(f"{path}: found none of {', '.join(marks)}, which a home of {source} has")
+        return read(folder)
+    except (OSError, CannotRead) as error:
+        raise NotAHome(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 @attrs.frozen(eq=False, repr=False)
