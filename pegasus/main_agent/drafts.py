@@ -132,22 +132,22 @@ def _thread(reply: PartialReply, source: ChannelInfo) -> str | None:
 # ------------------------------------------------------------------ what people are shown
 
 
+@attrs.define(eq=False, repr=False)
 class DraftBoard:
     """The drafts that people see at this moment. It outlives the answers of the model, so none of them is forgotten.
 
+    Example:
         board = DraftBoard(show)
         board.put({channel: Progress(channel, "Once")})
         board.put({channel: Progress(channel, "Once upon")})
         board.settle({channel.address})   # the reply follows
         board.withdraw()                  # nothing is shown: sends nothing
-
-    show: sends a draft; never waits, never fails.
     """
 
-    def __init__(self, show: Callable[[Progress], None]) -> None:
-        self._show = show
-        self._shown: dict[ChannelInfo, Progress] = {}
-        """The last draft of each conversation and thread that has one."""
+    _show: Callable[[Progress], None]
+    """Sends a draft; never waits, never fails."""
+    _shown: dict[ChannelInfo, Progress] = attrs.field(factory=dict, init=False)
+    """The last draft of each conversation and thread that has one."""
 
     def put(self, drafts: Mapping[ChannelInfo, Progress]) -> bool:
         """Show these drafts and no others. Return whether anything has changed for anybody."""
@@ -184,34 +184,36 @@ class DraftRules:
     """The setting `agent.show_reasoning`."""
 
 
+@attrs.define(eq=False, repr=False)
 class DraftWriter:
     """Listener of one model call (`ModelRequest.on_piece`). It puts drafts of the replies on a board, from the first piece on.
 
+    Example:
         writer = DraftWriter(board, DraftRules(channel), known, nursery)
         await model.generate(ModelRequest(…, on_piece=writer))
         nursery.cancel_scope.cancel()
 
-    nursery: the drafts are shown in there, until it is cancelled. known: asked only when a reply names another conversation than the
-    source. Reasoning and calls that the model writes as text do not come as TextPiece: `pegasus.models` has taken them out.
+    Reasoning and calls that the model writes as text do not come as TextPiece: `pegasus.models` has taken them out.
     """
 
-    def __init__(self, board: DraftBoard, rules: DraftRules, known: KnownAddresses, nursery: trio.Nursery) -> None:
-        self._nursery = nursery
-        self._is_running = False
-        self._board = board
-        self._rules = rules
-        self._ask_known = known
-        self._known: Collection[Address] | None = None
-        """The answer of `known`, once it was asked."""
-        self._news = trio.Event()
-        """Set when a piece has come; replaced by each look."""
-        self._text: list[str] = []
-        """Pieces of the text (direct speech only)."""
-        self._reasoning = ""
-        """Newest part of the reasoning, if it is shown."""
-        self._has_calls = False
-        self._replies: dict[int, _StreamedReply] = {}
-        """Calls of `reply` by their number, as many as may be carried out."""
+    _board: DraftBoard
+    _rules: DraftRules
+    _ask_known: KnownAddresses
+    """Asked only when a reply names another conversation than the source."""
+    _nursery: trio.Nursery
+    """The drafts are shown in there, until it is cancelled."""
+    _is_running: bool = attrs.field(default=False, init=False)
+    _known: Collection[Address] | None = attrs.field(default=None, init=False)
+    """The answer of `_ask_known`, once it was asked."""
+    _news: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when a piece has come; replaced by each look."""
+    _text: list[str] = attrs.field(factory=list, init=False)
+    """Pieces of the text (direct speech only)."""
+    _reasoning: str = attrs.field(default="", init=False)
+    """Newest part of the reasoning, if it is shown."""
+    _has_calls: bool = attrs.field(default=False, init=False)
+    _replies: dict[int, _StreamedReply] = attrs.field(factory=dict, init=False)
+    """Calls of `reply` by their number, as many as may be carried out."""
 
     def __call__(self, piece: StreamPiece | None) -> None:
         """Take a piece. None: what has come so far is void, because the model is asked again."""
@@ -282,14 +284,14 @@ class DraftWriter:
         return channel
 
 
+@attrs.define(eq=False, repr=False)
 class _StreamedReply:
     """A call of `reply` whose arguments are arriving."""
 
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._read = PartialReply()
-        """What was read last."""
-        self._has_news = False
+    _pieces: list[str] = attrs.field(factory=list)
+    _read: PartialReply = attrs.field(factory=PartialReply)
+    """What was read last."""
+    _has_news: bool = False
 
     def add(self, json: str) -> None:
         """Take a piece of the arguments."""
