@@ -249,8 +249,8 @@ class ModelAsker:
         first: the answer that the model is nudged about. The label counts the usage for the channel and the number of this item.
         """
         shared, specs = self._toolset.profile(manner.is_direct, is_lean, manner.has_tools)
-        item, prompt = turn.item, turn.prompt.after(shared, lean=is_lean)
-        turns = tuple(self._session.projection.turns)
+        item, prompt = turn.item, shared if turn.prompt is None else turn.prompt.after(shared, lean=is_lean)
+        turns = tuple(self._session.turns())
         if not manner.has_tools:
             turns = without_calls(turns)
         if first is not None:

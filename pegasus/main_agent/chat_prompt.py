@@ -60,17 +60,11 @@ class ChatPrompt:
 
     def after(self, prompt: str, *, lean: bool) -> str:
         """Return the whole prompt. lean: whether the model's window is small."""
-        if self is NO_CHAT:
-            return prompt
         notes = cut_text(self.notes, LONGEST_LEAN_NOTES if lean else LONGEST_NOTES)
         hidden = f"\n\n{_HIDDEN}" if self.has_hidden and not lean else ""
         memory = f"{_NOTES}\n\n{notes}{hidden}" if notes or hidden else ""
         owner = f"{_OWNER}\n\n{cut_text(self.owner, MAX_LEAN_TEXT if lean else MAX_TEXT)}" if self.owner else ""
         return "\n\n".join(part for part in (prompt, "" if lean else self.place, owner, memory, self.chat) if part)
-
-
-NO_CHAT: Final = ChatPrompt()
-"""For the one session of all channels: the prompt says nothing more."""
 
 
 @attrs.frozen(eq=False, repr=False)
