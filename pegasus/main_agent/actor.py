@@ -60,8 +60,6 @@ from pegasus.main_agent.queue_items import (
     AgentTurn,
     begins_session,
     discard_waiting,
-    discarded_entries,
-    is_discard_report,
 )
 from pegasus.main_agent.replies import (
     apologise,
@@ -260,9 +258,6 @@ class _MainAgent:
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), set_aside(item, MAX_ATTEMPTS))
             await self._loop.send_gathered(item)
-        elif is_discard_report(item):
-            if progress.next is NextStep.RECORD:
-                await self._session.commit(discarded_entries(item, self._services.clock(), self._session.fence))
         elif not ("/" in item.message.text and await self._obey(item, progress)):
             await self._loop.run(turn, progress)
 

@@ -40,7 +40,7 @@ from pegasus.formatting import plural, truncate
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import EndedWork, Withdraw
-from pegasus.main_agent.chat_prompt import NO_CHAT, ChatPrompt
+from pegasus.main_agent.chat_prompt import ChatPrompt
 from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, fenced_metadata, parse_outside
@@ -179,10 +179,25 @@ def user_entry(
     return Entry(now, "user", content, metadata=metadata)
 
 
-def internal_entry(item: Item, now: int, fence: str) -> Entry:
-    """Return the user entry of an internal item: metadata line, heading and text.
+def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
+    """Return the entries of an internal item: its user entry, and the end of one that needs no thought.
 
     now: wall clock, ms. fence: id of the session's fences.
+    """
+    entry = _internal_entry(item, now, fence)
+    if not is_discard_report(item):
+        return (entry,)
+    end = Entry(now, "system", "(Nothing is to be done about them.)", metadata={"type": DISCARDED, "ends": True})
+    return entry, end
+
+
+def is_discard_report(item: Item) -> bool:
+    """Return whether an internal item is the report of `discard_waiting`, which needs no thought."""
+    return item.message.metadata.get("type") == DISCARDED
+
+
+def _internal_entry(item: Item, now: int, fence: str) -> Entry:
+    """Return the user entry of an internal item: metadata line, heading and text.
 
     An unknown kind of notification becomes an "update". The entry's metadata lets later readers recognise the kind of item, and its
     task.
@@ -235,17 +250,6 @@ async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Prin
     return f"Discarded: {plural(count, 'message')} that waited."
 
 
-def is_discard_report(item: Item) -> bool:
-    """Return whether an item is the report of `discard_waiting`, which needs no thought."""
-    return item.message.is_internal and item.message.metadata.get("type") == DISCARDED
-
-
-def discarded_entries(item: Item, now: int, fence: str) -> tuple[Entry, Entry]:
-    """Return the entries of such a report: what became of the messages, and the end of the item. now: wall clock, ms."""
-    end = Entry(now, "system", "(Nothing is to be done about them.)", metadata={"type": DISCARDED, "ends": True})
-    return internal_entry(item, now, fence), end
-
-
 def begins_session(item: Item) -> bool:
     """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
     return command_of(item.message.text) == "/new" and not item.message.is_internal
@@ -282,8 +286,8 @@ class AgentTurn:
     """True if the /stop came from another chat than the message."""
     principal: Principal = NOBODY
     """Person that the item is worked on for. The think loop decides it before each thought, by the settings that the thought sees."""
-    prompt: ChatPrompt = NO_CHAT
-    """End of the prompt. It stays the same for all thoughts of the turn."""
+    prompt: ChatPrompt | None = None
+    """End of the prompt, the same for all thoughts of the turn; None in the one session of all channels, which has none."""
 
     @property
     def items(self) -> list[Item]:

@@ -55,7 +55,15 @@ from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.delegation import USE_SKILL
 from pegasus.main_agent.drafts import DraftBoard
 from pegasus.main_agent.media_queue import SEND_FILE, SENT, gathered, send_file_path, sent
-from pegasus.main_agent.queue_items import AgentTurn, find_newer, internal_entry, is_same_task, may_join, user_entry
+from pegasus.main_agent.queue_items import (
+    AgentTurn,
+    find_newer,
+    internal_entries,
+    is_discard_report,
+    is_same_task,
+    may_join,
+    user_entry,
+)
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
     REPLY,
@@ -170,6 +178,8 @@ class ThinkLoop:
             return
         if progress.next is NextStep.RECORD and invocation is None:
             if message.is_internal:
+                if is_discard_report(item):
+                    return
                 await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
             await self._take_along(turn, self._config.burst_cap, may_join)
         if (prompts := self._services.chat_prompts) is not None:
@@ -215,7 +225,7 @@ class ThinkLoop:
         services, session, message, now = self._services, self._session, item.message, self._services.clock()
         index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
         if message.is_internal:
-            entry = internal_entry(item, now, session.fence)
+            entries = internal_entries(item, now, session.fence)
         else:
             media = KeptMedia()
             if message.media:
@@ -233,8 +243,9 @@ class ThinkLoop:
             entry = user_entry(
                 item, now, text, media, session.fence, skill=skill, name_user=name_user, is_guest=is_guest
             )
+            entries = (entry,)
         first = (memory_index_entry(now, index),) if index else ()
-        await session.add(*first, entry)
+        await session.add(*first, *entries)
 
     async def _think_until_done(self, turn: AgentTurn) -> None:
         """Think until nothing is left to think, or the limit is reached. Each thought sees one version of the settings.
