@@ -2,11 +2,12 @@
 
 `process` runs one command to its end and keeps its output. `guarded` starts a process that the caller reads from and writes to while
 it runs; `background` keeps such commands for one task. All run below a guard, a small process of its own (`guard`) that ends all
-of a command; `strays` searches for what is left if a command has attacked its guard. `output` has the bounded buffers for what
-commands write; `screen` makes text of what they write to a terminal.
+of a command; `strays` searches for what is left if a command has attacked its guard. `screen` makes text of what commands write to a
+terminal.
 
-Around commands stand walls, as far as the machine can build them. `sandbox` finds out which; `folders` plans what a command sees;
-`bubblewrap` and `landlock` are the two ways to build them; `proxy` is the way of a walled-in command to the network.
+Around commands stand walls, as far as the machine can build them. `sandbox` finds out which, and starts bubblewrap;
+`landlock` is the other way to build them; `folders` plans what a command sees; `proxy` is the way of a walled-in command to
+the network.
 """
 
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError, CommandOutput
@@ -20,14 +21,12 @@ from pegasus.sandbox.guarded import (
     open_process,
     signal_name,
 )
-from pegasus.sandbox.output import DEFAULT_OUTPUT, HeadAndTail, OutputRing
-from pegasus.sandbox.process import CommandResult, run_process
+from pegasus.sandbox.process import CommandResult, HeadAndTail, run_process
 from pegasus.sandbox.proxy import Dial, DialError
 from pegasus.sandbox.sandbox import Sandbox, SandboxError, Witness, probe_sandbox
 from pegasus.sandbox.screen import ScreenText
 
 __all__ = [
-    "DEFAULT_OUTPUT",
     "NO_SANDBOX",
     "BackgroundCommand",
     "BackgroundCommands",
@@ -39,7 +38,6 @@ __all__ = [
     "DialError",
     "GuardedProcess",
     "HeadAndTail",
-    "OutputRing",
     "ProcessEnd",
     "ProcessError",
     "Sandbox",

@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from pegasus.sandbox.guarded import (
+    DEFAULT_OUTPUT,
     NO_SANDBOX,
     PIPE_LIMIT,
     CommandLimits,
@@ -32,7 +33,6 @@ from pegasus.sandbox.guarded import (
     TerminalSize,
     open_process,
 )
-from pegasus.sandbox.output import OutputRing
 from pegasus.sandbox.sandbox import Sandbox
 from pegasus.sandbox.screen import ScreenText
 from pegasus.wire import encode_json
@@ -65,6 +65,40 @@ class CommandOutput:
     """Bytes before it that were not kept."""
     waiting: int = 0
     """Bytes after it that did not fit into the result."""
+
+
+class OutputRing:
+    """The newest part of a stream of any length, by position. Memory stays within about twice the limit.
+
+    For example:
+
+        ring = OutputRing(1000)
+        ring.add(b"...")
+        data, missing = ring.read(0)   # what is kept from position 0 on, and how many bytes before it are lost
+    """
+
+    def __init__(self, limit: int = DEFAULT_OUTPUT) -> None:
+        """limit: bytes to keep."""
+        self._limit = limit
+        self._kept = bytearray()
+        """At least the newest bytes up to the limit; trimmed only at twice that, so that adding stays cheap."""
+        self.total = 0
+        """Bytes of the stream so far, which is the position of the next one."""
+
+    def add(self, data: bytes | bytearray) -> None:
+        """Take the next bytes of the stream."""
+        self.total += len(data)
+        self._kept += data[-self._limit :]
+        if len(self._kept) > 2 * self._limit:
+            del self._kept[: -self._limit]
+
+    def read(self, position: int, count: int | None = None) -> tuple[bytes, int]:
+        """Return up to `count` bytes from a position on, and the number of bytes that are lost between it and the first of them."""
+        first = self.total - min(len(self._kept), self._limit)
+        start = max(position, first)
+        at = len(self._kept) - (self.total - start)
+        end = len(self._kept) if count is None else at + count
+        return bytes(self._kept[at:end]), start - position
 
 
 class BackgroundCommand:

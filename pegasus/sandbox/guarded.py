@@ -38,7 +38,6 @@ import attrs
 import trio
 
 from pegasus.sandbox import strays
-from pegasus.sandbox.output import DEFAULT_OUTPUT
 from pegasus.sandbox.proxy import serve_proxy
 from pegasus.sandbox.sandbox import Sandbox, Walls, remove_folder
 
@@ -57,6 +56,8 @@ _call_numbers = itertools.count(1)
 
 NO_SANDBOX: Final = Sandbox()
 """No walls and no limits."""
+DEFAULT_OUTPUT: Final = 64 * 1024
+"""Bytes of each stream that are kept: about 16,000 tokens, more than a model can use of one command."""
 MARK: Final = "PEGASUS_CALL"
 """The environment variable by which the processes of a call are found. Its value is unique for each
 call."""

@@ -11,15 +11,18 @@ hold one open, and is not waited for long.
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import attrs
 import trio
 
 from pegasus.sandbox.guarded import (
+    DEFAULT_OUTPUT,
     NO_SANDBOX,
     PIPE_LIMIT,
     CommandLimits,
@@ -28,8 +31,10 @@ from pegasus.sandbox.guarded import (
     TerminalSize,
     open_process,
 )
-from pegasus.sandbox.output import HeadAndTail
 from pegasus.sandbox.sandbox import Sandbox
+
+_CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
+"""Bytes of UTF-8 that continue a character."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -91,6 +96,57 @@ async def run_process(
         timed_out = await running.run(process, stdin, timeout - (trio.current_time() - start))
         ended = await process.stop()
     return running.result(ended, trio.current_time() - start, timed_out)
+
+
+class HeadAndTail:
+    """The beginning and the end of a stream of any length. Memory stays within about three times the limit.
+
+    For example:
+
+        output = HeadAndTail(1000)
+        output.add(b"...")
+        output.text()
+    """
+
+    def __init__(self, limit: int = DEFAULT_OUTPUT) -> None:
+        """limit: bytes to keep, half of them from the beginning and half from the end."""
+        self._half = limit // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        """At least the last half; trimmed only when it is four times that, so that adding stays cheap."""
+        self.total = 0
+        """Bytes of the stream so far."""
+
+    def add(self, data: bytes | bytearray) -> None:
+        """Take the next bytes of the stream."""
+        self.total += len(data)
+        room = self._half - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        self._tail += data[-self._half :] if self._half else b""
+        if len(self._tail) > 4 * self._half:
+            del self._tail[: -self._half]
+
+    @property
+    def dropped(self) -> int:
+        """Bytes in the middle that are not kept."""
+        return self.total - len(self._head) - min(len(self._tail), self._half)
+
+    @property
+    def truncated(self) -> bool:
+        """True if something is not kept."""
+        return self.dropped > 0
+
+    def text(self) -> str:
+        """Return the kept text. Bytes that are not UTF-8 are replaced, and a line in the middle tells how much is missing."""
+        tail = bytes(self._tail[-self._half :]) if self._half else b""
+        if not self.truncated:
+            return bytes(self._head + tail).decode("utf-8", "replace")
+        # An incremental decoder keeps back a last character that is cut in two. The tail may begin with the end of one.
+        head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head)
+        tail = tail.lstrip(_CONTINUATION_BYTES)
+        return f"{head}\n… {self.dropped:,} bytes left out …\n{tail.decode('utf-8', 'replace')}"
 
 
 class _RunningCommand:

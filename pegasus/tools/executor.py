@@ -204,7 +204,7 @@ class ToolExecutor:
 
         A call that waits for an owner has no result yet; its outcome names the approval. Raises nothing but Cancelled.
         """
-        start = trio.current_time()
+        start, name = trio.current_time(), tool.spec.name
         arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
         outcome = ToolOutcome.failure(problem) if problem is not None else None
         if outcome is None and self._gate is not None:
@@ -214,13 +214,12 @@ class ToolExecutor:
             else:
                 context = checked
         if outcome is None:
-            timeout = self._timeouts.get(tool.name, tool.timeout or self._timeout)
+            timeout = self._timeouts.get(name, tool.timeout or self._timeout)
             outcome = await _run_prepared(tool, arguments, timeout, context)
         content = cut_result(self._redactor().apply(outcome.content), context.max_result, tool.more)
         milliseconds = round((trio.current_time() - start) * 1000)
-        _log.debug(
-            "tool call", tool=tool.name, failed=outcome.failed, ms=milliseconds
-        )  # arguments may hold what is private
+        # Without the arguments, which may hold what is private.
+        _log.debug("tool call", tool=name, failed=outcome.failed, ms=milliseconds)
         return attrs.evolve(outcome, content=content, duration_ms=milliseconds)
 
     async def refusal(self, tool: Tool, context: ToolContext) -> str:
