@@ -10,8 +10,8 @@ cannot hide. Where there is neither, commands have all rights of the user, and t
 A `Sandbox` never changes. Somebody who starts a program with other rights makes another one: `attrs.evolve(sandbox, …)`.
 
 **bubblewrap.** `bwrap` starts the guard (`pegasus.sandbox.guard`), and the guard starts the command, so that the guard is the
-first process of its PID namespace. That makes it untouchable: the kernel lets no process of a namespace end or stop its first one, and ends all others with
-it. What the command starts cannot leave the namespace, whatever it does.
+first process of its PID namespace. That makes it untouchable: the kernel lets no process of a namespace end or stop its first one, and
+ends all others with it. What the command starts cannot leave the namespace, whatever it does.
 
 The namespaces have a fresh /proc and /dev, no network but their own loopback, and the folders of `pegasus.sandbox.folders`. All
 capabilities are dropped. The guard gives the command its environment.

@@ -18,7 +18,7 @@ import trio
 from benchmarks.floors import Appender, appender
 from benchmarks.report import Result, compared
 from benchmarks.samples import median
-from benchmarks.tasks_replay import task_lines
+from benchmarks.tasks_replay import log_lines
 from benchmarks.tasks_system import PATIENCE, Listener, Prompt, settings, task_system
 from benchmarks.workplace import Workplace
 from pegasus.tasks.log.format import INDEX, PENDING, PendingTask, date_of, index_line, pending_content, task_path
@@ -77,6 +77,6 @@ def _prepare(data: Path) -> None:
     for task_id in ids:
         path = data / task_path(task_id, date)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"".join(task_lines(LINES, task_id)))
+        path.write_bytes(b"".join(log_lines(LINES, task_id)))
     (data / INDEX).write_bytes(b"".join(index_line(task_id, date) for task_id in ids))
     (data / PENDING).write_bytes(pending_content([PendingTask(task_id, _BEGAN) for task_id in ids]))

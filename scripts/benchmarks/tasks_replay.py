@@ -24,7 +24,7 @@ from pegasus.tasks.core.task_events import (
     create_task_event,
     make_plan,
 )
-from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.log.replay import replay
 
 LINES = 10_000
@@ -37,7 +37,7 @@ _RESULT = json.dumps({"path": "notes/harbour.md", "content": "the lamp was lit a
 
 def measure(place: Workplace) -> Iterator[Result]:
     path = place.folder / "long.jsonl"
-    path.write_bytes(b"".join(task_lines(LINES, _ID)))
+    path.write_bytes(b"".join(log_lines(LINES, _ID)))
     measured: list[float] = []
     floor: list[float] = []
     for _ in range(place.rounds(21, 5)):
@@ -47,7 +47,7 @@ def measure(place: Workplace) -> Iterator[Result]:
     yield compared(f"replay of a log of {LINES:,} lines", measured, floor, "json, line by line", LIMIT, detail=detail)
 
 
-def task_lines(lines: int, task_id: str) -> Iterator[bytes]:
+def log_lines(lines: int, task_id: str) -> Iterator[bytes]:
     """The log of a task that thinks and looks in turn, one call each time, for ever."""
     yield _line(task_id, TaskCreated(input_text="write down what happens in the harbour"), 0)
     for n in range(1, lines):
@@ -68,7 +68,7 @@ def _looked(task_id: str, n: int) -> bytes:
 
 
 def _line(task_id: str, data: TaskEventData, n: int) -> bytes:
-    return task_line(create_task_event(_EVENTS, data, task_id, "bench", at=_BEGAN + n))
+    return task_lines(create_task_event(_EVENTS, data, task_id, "bench", at=_BEGAN + n))
 
 
 def _parse(path: Path) -> None:

@@ -17,7 +17,7 @@ import attrs
 
 from pegasus.conversation import Entry
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.outside import Outside, join_outside, outside_metadata
+from pegasus.outside import Outside, join_outside, outside_metadata, parse_outside
 from pegasus.tasks.core.task_events import (
     Reasoning,
     ReflectionDone,
@@ -111,10 +111,10 @@ class TaskContext:
     @property
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that the task has read, what its submitter had read included."""
-        for entry in self.messages[self._labelled :]:
-            if labels := entry.outside:
-                self._labels = join_outside(self._labels, labels)
-        self._labelled = len(self.messages)
+        if self._labelled < len(self.messages):
+            new = self.messages[self._labelled :]
+            self._labels = join_outside(self._labels, *[parse_outside(entry.metadata) for entry in new])
+            self._labelled = len(self.messages)
         return self._labels
 
 

@@ -18,7 +18,7 @@ rows in `fsm.TRANSITIONS`, and a case in `fsm.apply_event`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -274,6 +274,9 @@ EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
 
 _TYPES: Final = {data: type for type, data in EVENT_DATA.items()}
 
+_OF_CALLS: Final = (ToolCallDone, TaskNotified)
+"""Data of the events of calls."""
+
 _DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
     data: {
         camel(field.name): field.default.factory() if hasattr(field.default, "factory") else field.default
@@ -301,7 +304,7 @@ def create_task_event(
     return events.create(
         _TYPES[type(data)],
         source,
-        to_payload(data),
+        *to_payloads((data,)),
         data=data,
         task_id=task_id,
         cause=cause,
@@ -310,12 +313,31 @@ def create_task_event(
     )
 
 
-def to_payload(data: TaskEventData) -> Payload:
-    """Return the data as JSON that can be written and read back, with every key of its class.
+def create_task_events(
+    events: EventMaker, happened: Sequence[TaskEventData], task_id: str, source: str, *, cause: Event, at: int
+) -> list[Event]:
+    """Return the events of one moment that say this about a task, each with the event that caused it.
+
+    cause: the last event of the task. It is the cause of the first of these, and of those of calls: the thought has made the calls,
+    in whatever order they ended. Any other is caused by the one before it.
+    """
+    payloads = to_payloads(happened)
+    created: list[Event] = []
+    for data, payload in zip(happened, payloads, strict=True):
+        parent = created[-1] if created and not isinstance(data, _OF_CALLS) else cause
+        type_ = _TYPES[type(data)]
+        created.append(events.create(type_, source, payload, data=data, task_id=task_id, cause=parent, at=at))
+    return created
+
+
+def to_payloads(happened: Sequence[TaskEventData]) -> list[Payload]:
+    """Return the data of events as JSON that can be written and read back, with every key of its class.
 
     `to_wire` leaves out fields that have their default; they are added again here, so that a reader of a log sees every key.
     """
-    return {key: json_safe(value) for key, value in (_DEFAULTS[type(data)] | to_wire(data)).items()}
+    objects = [to_wire(data) for data in happened]
+    complete = [_DEFAULTS[type(data)] | found for data, found in zip(happened, objects, strict=True)]
+    return [{key: json_safe(value) for key, value in payload.items()} for payload in complete]
 
 
 def parse_payload(type: EventType, payload: Mapping[str, Json]) -> TaskEventData:

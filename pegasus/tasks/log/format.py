@@ -92,14 +92,17 @@ def task_path(task_id: str, date: str) -> str:
 # ------------------------------------------------------------------ lines of a log
 
 
-def task_line(event: Event) -> bytes:
-    """Return the line of a recorded event, newline included.
+def task_lines(*events: Event) -> bytes:
+    """Return the lines of recorded events, newlines included.
 
-    The payload comes from `to_payload`, so it can be written. The same event always gives the same bytes, by which the
+    The payloads come from `to_payloads`, so they can be written. The same event always gives the same bytes, by which the
     persister recognises a line that an earlier attempt has written.
     """
-    line: dict[str, Json] = {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id}
-    return encode_line({**line, "data": event.payload})
+    records: list[dict[str, Json]] = [
+        {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id, "data": event.payload}
+        for event in events
+    ]
+    return b"".join([encode_line(record) for record in records])
 
 
 def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:

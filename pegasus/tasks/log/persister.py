@@ -62,7 +62,7 @@ from pegasus.tasks.log.format import (
     pending_content,
     read_index,
     read_pending,
-    task_line,
+    task_lines,
     task_path,
 )
 from pegasus.tasks.log.replay import replay
@@ -377,7 +377,7 @@ class _Store:
         lines: dict[str, list[bytes]] = {}
         logs: dict[str, _OpenLog] = {}
         numbers: dict[str, int] = {}
-        for event in events:
+        for event, line in zip(events, task_lines(*events).splitlines(keepends=True), strict=True):
             task_id = event.task_id or ""
             log = logs.get(task_id)
             if log is None:
@@ -387,7 +387,6 @@ class _Store:
                     numbers[task_id] = self._last_number + len(index)
                 elif log.number:
                     numbers[task_id] = log.number
-            line = task_line(event)
             if line not in log.written:
                 lines.setdefault(log.path, []).append(line)
         logged = tuple((path, b"".join(some)) for path, some in lines.items())

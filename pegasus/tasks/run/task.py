@@ -37,6 +37,7 @@ import trio
 from actors import Inbox, Ref, Reply
 from pegasus.events import Emit, Event, EventType
 from pegasus.formatting import describe_error
+from pegasus.messages import Json
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
 from pegasus.sandbox import BackgroundCommands
@@ -48,11 +49,9 @@ from pegasus.tasks.core.task_events import (
     TaskCompleted,
     TaskEventData,
     TaskFailed,
-    TaskNotified,
     TaskState,
     TaskSuspended,
-    ToolCallDone,
-    create_task_event,
+    create_task_events,
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, notification_of, task_view
@@ -76,8 +75,6 @@ _ENDS: Final = (TaskCompleted, TaskFailed)
 """Events by which a task is over."""
 _ENDS_OF_COMMANDS: Final = (*_ENDS, TaskSuspended, NeedMoreInfo)
 """Events with which the background commands of a task end: nobody could use them any more, or not for a long time."""
-_OF_CALLS: Final = (ToolCallDone, TaskNotified)
-"""Events of calls. The thought that has made the calls is the cause of each, in whatever order they ended."""
 
 
 async def task_actor(
@@ -117,7 +114,7 @@ def apply_recorded(
     Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
     An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
     """
-    published: list[Event] = []
+    accepted: list[tuple[Event, TaskState, TaskState]] = []
     notifications: list[Notification] = []
     for event in events:
         before, notified = fsm.state, fsm.context.notified
@@ -126,19 +123,17 @@ def apply_recorded(
         except InvalidTransition as error:
             _log.warning("dropped an event", task=fsm.task_id, problem=str(error))
             continue
-        published.append(event)
-        if after is not before:
-            published.append(_state_changed(deps, event, before, after))
+        accepted.append((event, before, after))
         if fsm.context.notified > notified:
             notifications.append(notification_of(fsm, event))
+    published: list[Event] = []
+    for event, before, after in accepted:
+        published.append(event)
+        if after is not before:
+            change: dict[str, Json] = {"fromState": before.value, "toState": after.value}
+            kind, at = EventType.TASK_STATE_CHANGED, event.timestamp
+            published.append(deps.events.create(kind, "task", change, task_id=event.task_id, cause=event, at=at))
     return tuple(published), tuple(notifications)
-
-
-def _state_changed(deps: TaskDeps, cause: Event, before: TaskState, after: TaskState) -> Event:
-    """Return TASK_STATE_CHANGED for an event that has changed the state of its task."""
-    payload = {"fromState": before.value, "toState": after.value}
-    kind, at = EventType.TASK_STATE_CHANGED, cause.timestamp
-    return deps.events.create(kind, "task", payload, task_id=cause.task_id, cause=cause, at=at)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -224,8 +219,10 @@ class _TaskRun:
         """Run the task. At its end, cancel the scope of the actor: nothing is left to listen for."""
         notifications: tuple[Notification, ...] = ()
         if self._fsm.state is TaskState.IDLE:
-            state = self._fsm.transition(self._cause)  # TASK_CREATED, which was published when it was recorded
-            await self._deps.bus.tell(Emit((_state_changed(self._deps, self._cause, TaskState.IDLE, state),)))
+            (_, *changes), _ = apply_recorded(self._deps, self._fsm, (self._cause,))
+            await self._deps.bus.tell(
+                Emit(tuple(changes))
+            )  # without TASK_CREATED, which was published when it was recorded
         while True:
             requested = self._requested_events()
             due = [] if requested else self._due_events()
@@ -338,7 +335,7 @@ class _TaskRun:
             and open_steps(context.plan)
         ):
             return [self._stages.respond(context.reasoning)]
-        if fsm.state is TaskState.COMPLETED and not fsm.is_over:
+        if fsm.state is TaskState.COMPLETED and context.final_result is None:
             return [task_completed(context, last_response(context), context.iteration)]
         return []
 
@@ -402,7 +399,8 @@ class _TaskRun:
         """
         if not happened:
             return ()
-        events = self._events_of(happened)
+        maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
+        events = create_task_events(maker, happened, task_id, "task", cause=self._cause, at=now)
         self._is_end_being_written = any(isinstance(data, _ENDS) for data in happened)
         if any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
@@ -413,12 +411,3 @@ class _TaskRun:
         if published:
             await self._deps.bus.tell(Emit(published))
         return notifications
-
-    def _events_of(self, happened: Sequence[TaskEventData]) -> list[Event]:
-        """Return the events of this moment that say this, each with the event that caused it."""
-        events: list[Event] = []
-        maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
-        for data in happened:
-            cause = events[-1] if events and not isinstance(data, _OF_CALLS) else self._cause
-            events.append(create_task_event(maker, data, task_id, "task", cause=cause, at=now))
-        return events

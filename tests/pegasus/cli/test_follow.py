@@ -11,7 +11,7 @@ from pegasus.cli.follow import LogPrinter, event_lines
 from pegasus.cli.tasks import run_follow, run_list, run_show
 from pegasus.events import EventMaker, EventType, event_json
 from pegasus.gateway import BadParams, EventStream
-from pegasus.tasks.log.format import INDEX, index_line, task_line, task_path
+from pegasus.tasks.log.format import INDEX, index_line, task_lines, task_path
 from tests.pegasus.cli.test_send_and_status import home, run, write_daemon  # noqa: F401
 from tests.pegasus.gateway.world import world
 
@@ -168,7 +168,7 @@ def test_an_event_that_really_happened_twice_is_shown_twice(capsys):
 def stored(home):  # noqa: F811
     path = home.data / task_path(ID, DATE)
     path.parent.mkdir(parents=True)
-    path.write_bytes(task_line(CREATED))
+    path.write_bytes(task_lines(CREATED))
     (home.data / INDEX).write_bytes(index_line("a" * 16, DATE) + index_line(ID, DATE))
     return home
 
@@ -179,7 +179,7 @@ async def test_the_log_of_a_task_is_read_from_its_file(stored, capsys):
     assert "created: find papers about otters" in out
     assert err.startswith("pegasus: no agent is running; the task goes on at the next start: pegasus run")
     with (stored.data / task_path(ID, DATE)).open("ab") as log:
-        log.write(task_line(FAILED))
+        log.write(task_lines(FAILED))
     assert await run(run_follow, stored, task_id="2", as_json=False) == 1
 
 

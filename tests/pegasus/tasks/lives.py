@@ -28,7 +28,7 @@ from pegasus.tasks.core.task_events import (
     parse_payload,
 )
 from pegasus.tasks.core.views import notification_of
-from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.format import task_lines
 
 E = EventType
 ID = "00112233aabbccdd"
@@ -114,7 +114,7 @@ class Life:
         self.do(first)
 
     def do(self, event):
-        self.log += task_line(event)
+        self.log += task_lines(event)
         self.lines += 1
         notified = self.live.context.notified
         try:

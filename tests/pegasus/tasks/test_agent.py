@@ -24,7 +24,7 @@ from pegasus.tasks import (
     task_id_of,
 )
 from pegasus.tasks.agent.registry import REMEMBERED
-from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
@@ -421,7 +421,7 @@ async def test_the_events_of_a_task_are_written_in_their_order(autojump_clock):
             async for message in inbox:
                 written.extend(event.type.name for event in message.events)
                 for event in message.events:
-                    self.logs[event.task_id] = self.logs.get(event.task_id, b"") + task_line(event)
+                    self.logs[event.task_id] = self.logs.get(event.task_id, b"") + task_lines(event)
                 message.reply.send({})
 
     async with open_desk(ScriptedModel(["done"]), shelf=Noting()) as desk:

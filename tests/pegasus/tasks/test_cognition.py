@@ -15,7 +15,7 @@ from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import ReasonDone, TaskState, create_task_event, make_plan
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
-from pegasus.tasks.log.format import parse_task_line, task_line
+from pegasus.tasks.log.format import parse_task_line, task_lines
 from pegasus.tasks.run.thinker import Reflector, Thinker, should_reflect
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
@@ -63,7 +63,7 @@ async def test_a_thought_holds_nothing_that_a_log_could_not():
         EventMaker(lambda: 7, Random(0)), ReasonDone(thought.reasoning, plan, thought.entries), "t1", "task"
     )
     live.transition(made)
-    again.transition(parse_task_line(json.loads(task_line(made))))
+    again.transition(parse_task_line(json.loads(task_lines(made))))
     assert again.context == live.context
     assert live.context.messages[-1].calls[0].arguments["x"][:2] == [None, 1]
     assert [step.call.error for step in live.context.plan.steps] == [None, "the arguments are not valid JSON"]

@@ -29,7 +29,7 @@ from pegasus.tasks.core.task_events import (
     TaskState,
     make_plan,
     parse_payload,
-    to_payload,
+    to_payloads,
 )
 from pegasus.tasks.core.views import task_view
 from pegasus.tasks.log.replay import replay
@@ -472,7 +472,7 @@ plans = st.builds(TaskPlan, names, st.lists(steps, min_size=1, max_size=3).map(t
 
 @given(reasonings, plans)
 def test_reading_is_the_way_back_from_the_wire(reasoning, made):
-    data = parse_payload(E.REASON_DONE, to_payload(ReasonDone(reasoning, made)))
+    data = parse_payload(E.REASON_DONE, to_payloads([ReasonDone(reasoning, made)])[0])
     assert (data.reasoning, data.plan) == (reasoning, made)
 
 

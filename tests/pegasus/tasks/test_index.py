@@ -16,7 +16,7 @@ from pegasus.tasks.log.format import (
     pending_content,
     read_index,
     read_pending,
-    task_line,
+    task_lines,
     task_path,
 )
 from pegasus.tasks.log.persister import PendingTask
@@ -115,7 +115,7 @@ def data(tmp_path):
         path = tmp_path / task_path(name, date)
         path.parent.mkdir(parents=True, exist_ok=True)
         first = created(f"task {n}")
-        path.write_bytes(task_line(event(first.type, first.payload, task_id=name)))
+        path.write_bytes(task_lines(event(first.type, first.payload, task_id=name)))
     (tmp_path / "tasks" / "index.jsonl").write_bytes(index_line(ID, date))
     return tmp_path
 

@@ -17,14 +17,14 @@ from pegasus.tasks.core.task_events import (
     TaskPlan,
     json_safe,
     make_plan,
-    to_payload,
+    to_payloads,
 )
 from pegasus.tasks.log.format import (
     BadTaskLine,
     date_of,
     is_task_id,
     parse_task_line,
-    task_line,
+    task_lines,
     task_path,
 )
 from pegasus.wire import encode_line, to_wire
@@ -85,7 +85,7 @@ LAW = {
 
 @pytest.mark.parametrize("type", LAW, ids=lambda type: type.name)
 def test_a_line_holds_what_the_interface_says(type):
-    line = json.loads(task_line(one_of_each()[type]))
+    line = json.loads(task_lines(one_of_each()[type]))
     assert list(line) == ["ts", "event", "taskId", "data"]
     assert (line["ts"], line["event"], line["taskId"]) == (BEGAN, type.name, ID)
     assert list(line["data"]) == LAW[type].split(", ")
@@ -94,7 +94,7 @@ def test_a_line_holds_what_the_interface_says(type):
 @pytest.mark.parametrize("type", LAW, ids=lambda type: type.name)
 def test_an_event_is_the_same_from_its_line(type):
     made = one_of_each()[type]
-    again = parse_task_line(json.loads(task_line(made)), 7)
+    again = parse_task_line(json.loads(task_lines(made)), 7)
     assert (again.type, again.timestamp, again.task_id, again.payload) == (made.type, made.timestamp, ID, made.payload)
     assert again.data == made.data
     assert again.id == "0000000000000007"
@@ -132,14 +132,14 @@ def test_what_a_newer_version_adds_is_ignored():
 )
 def test_whatever_a_payload_holds_can_be_written_and_read_back(value):
     """A line that cannot be written would hold up the whole task system."""
-    line = json.loads(task_line(said(TaskNotified(value))).decode())
+    line = json.loads(task_lines(said(TaskNotified(value))).decode())
     assert line["data"]["message"] == json.loads(json.dumps(json_safe(value)))
 
 
 def test_endless_nesting_can_be_written():
     deep = []
     deep.append(deep)
-    assert b"nested too deep" in task_line(said(TaskNotified(deep)))
+    assert b"nested too deep" in task_lines(said(TaskNotified(deep)))
 
 
 @pytest.mark.parametrize(("ms", "date"), [(-1, "1970-01-01"), (int(1e300), "9999-12-31")])
@@ -177,6 +177,6 @@ def test_a_thought_is_written_as_every_value_is(calls, text, unsure, goal, done)
     steps = make_plan(reasoning, goal).steps
     made = TaskPlan(goal, tuple(attrs.evolve(step, completed=done) for step in steps), text)
     turn = Entry(BEGAN, "assistant", text)
-    payload = to_payload(ReasonDone(reasoning, made, (turn,)))
+    [payload] = to_payloads([ReasonDone(reasoning, made, (turn,))])
     law = {"reasoning": to_wire(reasoning), "plan": to_wire(made), "newMessages": [to_json(turn)]}
     assert encode_line(payload) == encode_line(json_safe(law))

@@ -15,7 +15,7 @@ from pegasus.tasks.log.format import (
     find_numbers,
     index_line,
     last_number,
-    task_line,
+    task_lines,
     task_path,
 )
 from pegasus.tasks.log.persister import FindNumbered, GetNumbers, ReadLatest, RecordEvents
@@ -162,7 +162,7 @@ def test_the_files_tell_the_same(tmp_path):
     folder.mkdir(parents=True)
     event = created()
     (tmp_path / INDEX).write_bytes(index_line(A, DATE) + index_line(event.task_id, DATE))
-    (folder / f"{event.task_id}.jsonl").write_bytes(task_line(event))
+    (folder / f"{event.task_id}.jsonl").write_bytes(task_lines(event))
     assert read_task(tmp_path, "2").task.task_id == event.task_id
     assert read_task(tmp_path, event.task_id).task is not None
     assert read_numbers(tmp_path, [event.task_id]) == {event.task_id: 2}

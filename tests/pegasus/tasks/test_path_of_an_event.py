@@ -10,7 +10,7 @@ from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_s
 from pegasus.events import Deliver, Emit, Subscribe, event_bus
 from pegasus.storage import run_journal
 from pegasus.tasks.core.task_events import TaskCreated, TaskNotified
-from pegasus.tasks.log.format import task_line, task_path
+from pegasus.tasks.log.format import task_lines, task_path
 from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.testing.memory_disk import MemoryDisk
@@ -37,7 +37,7 @@ async def test_what_is_published_survives(autojump_clock, seed):
         async for message in inbox:
             assert isinstance(message, Deliver)
             for event in message.events:
-                assert task_line(event) in disk.survivor().content(task_path(event.task_id, DATE))
+                assert task_lines(event) in disk.survivor().content(task_path(event.task_id, DATE))
                 got.append(event)
 
     async def live(events):
@@ -68,7 +68,7 @@ async def test_what_is_published_survives(autojump_clock, seed):
     assert sorted(map(id, got)) == sorted(map(id, (*first, *rest)))
     for task, events in lives.items():
         assert [event for event in got if event.task_id == task] == events
-        assert disk.survivor().content(task_path(task, DATE)) == b"".join(map(task_line, events))
+        assert disk.survivor().content(task_path(task, DATE)) == b"".join(map(task_lines, events))
 
 
 async def fragile(inbox, random, journal_ref):

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.fsm import RESTARTED
-from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_line, task_path
+from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_lines, task_path
 from pegasus.tasks.log.persister import (
     FORGET_AFTER,
     RECENT_MS,
@@ -78,12 +78,12 @@ def of(task_id, made):
 async def test_what_is_answered_is_on_disk(autojump_clock):
     async with running(MemoryDisk(delay=0.1)) as it:
         await it.record(created())
-        assert it.on_disk() == task_line(created())
+        assert it.on_disk() == task_lines(created())
         assert it.on_disk(INDEX) == index_line(ID, DATE)
         await it.record(told(), reasoned())
         await trio.sleep(1)
         assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
-        assert it.on_disk() == task_line(created()) + task_line(told()) + task_line(reasoned())
+        assert it.on_disk() == task_lines(created()) + task_lines(told()) + task_lines(reasoned())
 
 
 @pytest.mark.parametrize("pause", [10, 0.05, 0], ids=["answered", "while the one before is written", "at once"])
@@ -143,7 +143,7 @@ async def test_no_power_failure_leaves_a_log_that_nobody_looks_after(pause, auto
 
 
 async def test_no_power_failure_leaves_a_resumed_task_that_nobody_looks_after(autojump_clock):
-    lines = task_line(created()) + task_line(failed(RESTARTED))
+    lines = task_lines(created()) + task_lines(failed(RESTARTED))
     for operation in range(1, 20):
         disk = MemoryDisk()
         disk.put(LOG, lines)
@@ -227,7 +227,7 @@ async def test_a_disk_that_refuses_is_tried_again_and_nothing_is_answered_before
         begun = trio.current_time()
         await it.record(told())
         assert trio.current_time() - begun >= 0.5
-        assert it.on_disk() == task_line(created()) + task_line(told())
+        assert it.on_disk() == task_lines(created()) + task_lines(told())
 
 
 @pytest.mark.parametrize("tasks", ["a", "ab"])
@@ -244,7 +244,7 @@ async def test_a_refusal_of_the_disk_is_answered_at_once_and_nothing_is_kept(tas
         disk.files.end_faults()
         assert [it.on_disk(path) for path in paths] == before
         await it.record(*(of(letter * 16, told()) for letter in tasks))
-        lines = [task_line(of(letter * 16, told())) for letter in tasks]
+        lines = [task_lines(of(letter * 16, told())) for letter in tasks]
         assert [it.on_disk(path) for path in paths] == [old + line for old, line in zip(before, lines, strict=True)]
 
 
@@ -255,10 +255,10 @@ async def test_however_long_the_disk_refuses_events_are_recorded_in_the_end(auto
         disk.fail(times=10**6)
         nursery.start_soon(it.record, told())
         await trio.sleep(3600)
-        assert it.on_disk() == task_line(created())
+        assert it.on_disk() == task_lines(created())
         disk.files.end_faults()
         await trio.sleep(RETRY_LIMIT + 1)
-        assert it.on_disk() == task_line(created()) + task_line(told())
+        assert it.on_disk() == task_lines(created()) + task_lines(told())
 
 
 async def test_a_log_that_cannot_be_written_holds_up_no_other_task(autojump_clock, monkeypatch):
@@ -276,7 +276,7 @@ async def test_a_log_that_cannot_be_written_holds_up_no_other_task(autojump_cloc
         with pytest.raises(StorageError):
             await answers[0].get()
         await answers[1].get()
-        assert it.on_disk(task_path("good", DATE)).endswith(task_line(of("good", told())))
+        assert it.on_disk(task_path("good", DATE)).endswith(task_lines(of("good", told())))
 
 
 async def test_records_are_answered_in_order(autojump_clock):
@@ -284,7 +284,7 @@ async def test_records_are_answered_in_order(autojump_clock):
         answers = [await it.persister.request(RecordEvents, (made,)) for made in (created(), told("1"), told("2"))]
         for answer in answers:
             await answer.get()
-        assert it.on_disk() == task_line(created()) + task_line(told("1")) + task_line(told("2"))
+        assert it.on_disk() == task_lines(created()) + task_lines(told("1")) + task_lines(told("2"))
 
 
 async def test_what_is_forgotten_leaves_the_list_soon_and_together(autojump_clock):
@@ -316,7 +316,7 @@ async def test_a_stop_writes_what_it_was_given(autojump_clock):
         await trio.sleep(0.1)
         await it.root.stop_child("persister")
         await answer.get()
-    assert disk.survivor().content(LOG) == task_line(created()) + task_line(told())
+    assert disk.survivor().content(LOG) == task_lines(created()) + task_lines(told())
 
 
 async def test_a_resumed_task_is_pending_again(autojump_clock):
@@ -331,12 +331,12 @@ async def test_a_resumed_task_is_pending_again(autojump_clock):
 
 async def test_a_torn_end_is_set_aside_before_anything_is_appended(autojump_clock):
     disk = MemoryDisk()
-    disk.put(LOG, task_line(created()) + b'{"ts":1,"event":"TASK_NO')
+    disk.put(LOG, task_lines(created()) + b'{"ts":1,"event":"TASK_NO')
     disk.put(INDEX, index_line(ID, DATE) + b'{"taskId":"b')
     disk.put(PENDING, pending_content([PendingTask(ID, BEGAN)]))
     async with running(disk) as it:
         await it.record(failed(RESTARTED))
-        assert it.on_disk() == task_line(created()) + task_line(failed(RESTARTED))
+        assert it.on_disk() == task_lines(created()) + task_lines(failed(RESTARTED))
         assert it.on_disk(INDEX) == index_line(ID, DATE) + b"\n"  # the number of the torn line is not given again
         [aside] = [path for path in disk.paths() if path.startswith(f"{LOG}.torn-")]
         assert it.on_disk(aside) == b'{"ts":1,"event":"TASK_NO'
@@ -363,7 +363,7 @@ async def test_a_record_given_again_after_a_restart_is_there_once(autojump_clock
             await ref.ask(RecordEvents, (created(), told()))
         await ref.ask(RecordEvents, (created(), told()))
         await ref.ask(RecordEvents, (told("more"),))
-    assert disk.content(LOG) == task_line(created()) + task_line(told()) + task_line(told("more"))
+    assert disk.content(LOG) == task_lines(created()) + task_lines(told()) + task_lines(told("more"))
     assert disk.content(INDEX) == index_line(ID, DATE)
 
 
@@ -376,7 +376,7 @@ async def test_a_log_is_found_by_id(autojump_clock):
     async with running(disk) as it:
         await it.record(created())
         asked = ("old", ID, "lost", "nobody", "../x")
-        assert await it.persister.ask(ReadLogs, asked) == (b"old", task_line(created()), b"", b"", b"")
+        assert await it.persister.ask(ReadLogs, asked) == (b"old", task_lines(created()), b"", b"", b"")
         assert (await it.logs.load(ID)).context.input_text == "find papers"
         assert await it.logs.load("nobody") is None
         assert [view.task_id for view in await it.logs.views(DATE)] == [ID]
@@ -385,7 +385,7 @@ async def test_a_log_is_found_by_id(autojump_clock):
 async def test_what_is_written_to_goes_where_the_log_is_on_another_day(autojump_clock):
     disk = MemoryDisk()
     path = task_path(ID, "2020-01-01")
-    disk.put(path, task_line(created()))
+    disk.put(path, task_lines(created()))
     disk.put(INDEX, index_line(ID, "2020-01-01"))
     disk.put(PENDING, b"[]")
     async with running(disk) as it:
@@ -403,9 +403,9 @@ def logs_of_two(disk, ended):
     life = Life()
     disk.put(LOG, life.log)
     done = task_path("done", DATE)
-    disk.put(done, task_line(of("done", created())))
+    disk.put(done, task_lines(of("done", created())))
     end = event(E.TASK_FAILED, {"error": "x"}, at=ended, task_id="done")
-    disk.put(done, disk.content(done) + task_line(end))
+    disk.put(done, disk.content(done) + task_lines(end))
     disk.put(INDEX, index_line(ID, DATE) + index_line("done", DATE))
 
 
@@ -447,12 +447,12 @@ async def test_a_first_start_has_nothing_pending_and_writes_nothing(autojump_clo
 async def test_a_lost_index_hides_no_pending_task(autojump_clock):
     """Trap T26: it was told of, but its failure was never written."""
     disk = MemoryDisk()
-    disk.put(LOG, task_line(created()))
+    disk.put(LOG, task_lines(created()))
     disk.put(PENDING, pending_content([PendingTask(ID, BEGAN)]))
     async with running(disk) as it:
         assert (await it.logs.load(ID)).task_id == ID
         await it.record(failed(RESTARTED))
-        assert it.on_disk() == task_line(created()) + task_line(failed(RESTARTED))
+        assert it.on_disk() == task_lines(created()) + task_lines(failed(RESTARTED))
         assert it.on_disk(INDEX) == index_line(ID, DATE)
 
 
@@ -512,5 +512,5 @@ async def test_of_several_logs_those_that_the_disk_has_taken_are_not_written_aga
         disk.fail(4)
         disk.fail(second)
         await it.record(of("a" * 16, told()), of("b" * 16, told()))
-        lines = [task_line(of(letter * 16, told())) for letter in "ab"]
+        lines = [task_lines(of(letter * 16, told())) for letter in "ab"]
         assert [it.on_disk(path) for path in paths] == [old + line for old, line in zip(before, lines, strict=True)]

@@ -11,7 +11,7 @@ from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, RecoveryPlan, plan_recovery
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.core.task_events import TaskCompleted, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
-from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.stages import next_steps
 from pegasus.tools import Effect
@@ -196,7 +196,7 @@ class World:
         """Durable, then the transition, then the submitter hears of it; a crash may come between any two."""
         if fsm is not None:
             self.may_crash()
-        self.log += task_line(made)
+        self.log += task_lines(made)
         if made.type in (E.TOOL_CALL_COMPLETED, E.TOOL_CALL_FAILED):
             self.finished_calls.add(made.data.new_messages[0].call_id)
         if fsm is None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pegasus.conversation import repair_log
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.core.task_events import TaskState
-from pegasus.tasks.log.format import task_line
+from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.log.replay import MAX_PROBLEMS, replay
 from tests.pegasus.tasks.lives import (
     ID,
@@ -191,7 +191,7 @@ def test_a_log_without_its_first_line_gives_what_the_others_say():
 
 def test_lines_of_another_task_are_left_out():
     life = Life()
-    life.log += task_line(event(E.TASK_FAILED, {"error": "x"}, task_id="other"))
+    life.log += task_lines(event(E.TASK_FAILED, {"error": "x"}, task_id="other"))
     found = replay(life.log, ID)
     assert found.task.state is TaskState.REASONING
     assert "other" in found.problems[0]

@@ -26,7 +26,7 @@ from pegasus.tasks import (
     task_agent,
     task_view,
 )
-from pegasus.tasks.log.format import PendingTask, parse_events, task_line
+from pegasus.tasks.log.format import PendingTask, parse_events, task_lines
 from pegasus.tasks.log.replay import replay
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor
 
@@ -58,7 +58,7 @@ class MemoryFolder(TaskLogs):
     def write(self, events):
         for event in events:
             self.logs.setdefault(event.task_id, b"")
-            self.logs[event.task_id] += task_line(event)
+            self.logs[event.task_id] += task_lines(event)
             if event.type is EventType.TASK_RESUMED and event.task_id in self.forgotten:
                 self.forgotten.remove(event.task_id)
 
