@@ -9,20 +9,17 @@ implement the same messages with a database. docs/storage.md states what is prom
 
 `messages` and, about what was accepted, `inbox_messages` are used by all others. Inside, from the top down:
 
-    media_sweep             removal of old media files, once an hour
-    media_files             files that travel with messages, kept by their content
+    media_files             files that travel with messages, kept by their content and removed when old
     journal                 the actor: gathers messages, writes them as one batch, answers
-    whole_files             reading, replacing and archiving files
     reply_queries           handing out replies
     inbox, outbox           state of the two logs, pure
     item_queue              items that are not done, and handing them out
     directory               known addresses and the way of a reply
     carried_lines           files of earlier versions
     record_log              what the two logs share: staging, reading at a start, rewriting
-    batch                   the appends of many requests, as few steps as their order allows
-    volume                  all-or-nothing changes of files, in a thread
-    guarded_files           files below a folder that others write in
-    files                   the operations of a disk
+    disk                    the thread for the disk's work, batches of appends, messages about whole files
+    volume                  all-or-nothing changes of files
+    files                   the operations of a disk, also below a folder that others write in
 
 Why one actor and not a lock, or a database from the start: the promises are about order (a reply exists only if
 the session that decided it does), and a single mailbox makes that order visible and testable. Why files: what
@@ -33,8 +30,8 @@ Imports go downward in this list. Reading from the top answers what is promised,
 does.
 """
 
-from pegasus.storage.files import Files
-from pegasus.storage.guarded_files import GuardedFiles
+from pegasus.storage.disk import Disk, FileDisk, run_in_thread
+from pegasus.storage.files import Files, GuardedFiles
 from pegasus.storage.inbox_messages import (
     Accept,
     Accepted,
@@ -50,8 +47,15 @@ from pegasus.storage.inbox_messages import (
     Waiting,
 )
 from pegasus.storage.journal import FLUSH_AFTER, run_journal
-from pegasus.storage.media_files import MEDIA_FOLDER, is_kept_name, keep_file, load_files, read_kept
-from pegasus.storage.media_sweep import TRANSCRIPTS, sweep_media
+from pegasus.storage.media_files import (
+    MEDIA_FOLDER,
+    TRANSCRIPTS,
+    is_kept_name,
+    keep_file,
+    load_files,
+    read_kept,
+    sweep_media,
+)
 from pegasus.storage.messages import (
     Acknowledge,
     Archive,
@@ -82,7 +86,7 @@ from pegasus.storage.messages import (
     Unroutable,
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
-from pegasus.storage.volume import Disk, FileDisk, Volume, run_in_thread
+from pegasus.storage.volume import Volume
 
 __all__ = [
     "FLUSH_AFTER",

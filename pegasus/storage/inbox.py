@@ -33,10 +33,11 @@ import attrs
 
 from pegasus.messages import Address, ChannelInfo, InboundMessage, Json
 from pegasus.storage.directory import Directory
+from pegasus.storage.disk import Disk
 from pegasus.storage.inbox_messages import MAX_PRIORITY, Accepted, Discard, Overloaded
 from pegasus.storage.item_queue import MAIN, ItemQueue, QueuedItem
 from pegasus.storage.record_log import RecordLog, Report, Staged, count_field, in_pieces
-from pegasus.storage.volume import Disk, Span, Volume
+from pegasus.storage.volume import Span, Volume
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
 
 MAX_WAITING = 1_000

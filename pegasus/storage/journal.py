@@ -15,7 +15,7 @@ hundred. So everything that waits in the mailbox is one *batch*:
 * Each request is staged beside inbox and outbox. One that is invalid by itself is left out, and answered with its error.
 * The bytes of the whole batch are put together, at best one piece for each file: inbox first, then the appends, then
   the outbox. Within a request the order is kept, since an append may only be on disk after the one before it. Files
-  whose order does not matter to their request are one step (see `batch`).
+  whose order does not matter to their request are one step (see `Batch`).
 * The disk's thread writes step by step, each synced before the next one is begun.
 * Only then do the staged changes become part of inbox and outbox, and the requests are answered.
 
@@ -52,9 +52,9 @@ import trio
 from actors import Inbox, Reply
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
-from pegasus.storage.batch import Batch
 from pegasus.storage.carried_lines import SETTLED, restore_run
 from pegasus.storage.directory import Directory, resolve
+from pegasus.storage.disk import Batch, Disk, answer_whole_file
 from pegasus.storage.inbox import MAX_WAITING, InboxLog
 from pegasus.storage.inbox_messages import (
     Accept,
@@ -92,8 +92,7 @@ from pegasus.storage.messages import (
 from pegasus.storage.outbox import GIVEN_UP_DAYS, OutboxLog, StoredReply, given_up_item
 from pegasus.storage.record_log import RecordLog, Report
 from pegasus.storage.reply_queries import ReplyQueries, ReplyQuery
-from pegasus.storage.volume import Disk, Volume
-from pegasus.storage.whole_files import answer_whole_file
+from pegasus.storage.volume import Volume
 
 FLUSH_AFTER = 0.05
 """Seconds that notes wait for a write to go along with."""

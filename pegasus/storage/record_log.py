@@ -39,8 +39,9 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, Type
 
 import attrs
 
+from pegasus.storage.disk import Disk
 from pegasus.storage.messages import StorageError
-from pegasus.storage.volume import Disk, Span, Volume
+from pegasus.storage.volume import Span, Volume
 from pegasus.wire import BadLine, Line, from_wire, scan_lines
 
 SMALL = 1 << 20

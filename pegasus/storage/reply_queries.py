@@ -10,6 +10,7 @@ from typing import TypeAlias
 import attrs
 
 from pegasus.messages import Address, OutboundMessage
+from pegasus.storage.disk import Disk
 from pegasus.storage.messages import (
     LastSeq,
     NextReplies,
@@ -23,7 +24,7 @@ from pegasus.storage.messages import (
 )
 from pegasus.storage.outbox import GONE, OutboxLog, StoredReply
 from pegasus.storage.record_log import Report
-from pegasus.storage.volume import Disk, Volume
+from pegasus.storage.volume import Volume
 from pegasus.wire import decode_object, from_wire
 
 REPLIES_AT_ONCE = 100

@@ -1,4 +1,4 @@
-"""All-or-nothing changes to the files below one folder, and the thread that does them.
+"""All-or-nothing changes to the files below one folder.
 
 `Volume` builds on the operations of a disk (`files`): appending, replacing and archiving files, reading, repair, and
 errors that tell people what to do. Data is *durable* when a power failure cannot undo it: the bytes of a file after the file
@@ -37,19 +37,11 @@ import errno
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar, TypeVarTuple
-
-from outcome import Outcome
-from trio import lowlevel
+from typing import NamedTuple, TypeAlias
 
 from pegasus.formatting import format_time
-from pegasus.storage.files import Files, OsFiles
+from pegasus.storage.files import Files
 from pegasus.storage.messages import StorageError
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 Appends: TypeAlias = Sequence[tuple[str, bytes]]
 """Pairs of a path and the bytes to be appended to that file."""
@@ -429,55 +421,3 @@ def _chunks(parts: Iterable[bytes]) -> Iterator[bytes]:
             waiting, size = [], 0
     if waiting:
         yield b"".join(waiting)
-
-
-# ------------------------------------------------------------------ the thread
-
-
-class Disk(Protocol):
-    """A volume in another thread, so that Trio's event loop does not block. The journal reaches it only through this.
-
-    >>> size = await disk.run(Volume.rewrite, path, parts)
-    """
-
-    async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
-        """Return `work(volume, *args)`, or raise what it raises (usually StorageError).
-
-        Only one call at a time: the journal is the only caller. Work is neither interrupted nor left out when the caller
-        is cancelled; cancellation takes effect at its next checkpoint. The journal changes its state in memory around such
-        a call, and could not tell otherwise what has happened on the disk.
-        """
-
-
-class FileDisk:
-    """The files below the folder `root`, in a worker thread.
-
-    >>> disk = FileDisk("/home/me/.pegasus/data")
-    >>> content = await disk.run(Volume.read, "main/current.jsonl")
-    """
-
-    def __init__(self, root: str | Path, files: Files | None = None) -> None:
-        """Prepare. files: the files below `root`, if they are not `OsFiles`."""
-        self._volume = Volume(OsFiles(root) if files is None else files, str(root))
-
-    async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
-        """Do the work in a thread; see `Disk`."""
-        return await run_in_thread(work, self._volume, *args)
-
-
-async def run_in_thread(work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return `work(*args)`, or raise what it raises. For short work that happens often: a cancel has no effect on it.
-
-    `trio.to_thread` would do the same, with a limit and a copied context that nobody needs: it takes half as long again
-    for a small append, and every accepted message waits for one.
-
-    >>> hits = await run_in_thread(index.find, "tea", 5)
-    """
-    task, token = lowlevel.current_task(), lowlevel.current_trio_token()
-
-    def deliver(result: Outcome[T]) -> None:
-        token.run_sync_soon(lowlevel.reschedule, task, result)
-
-    lowlevel.start_thread_soon(partial(work, *args), deliver, "pegasus-disk")
-    result: T = await lowlevel.wait_task_rescheduled(lambda _: lowlevel.Abort.FAILED)
-    return result

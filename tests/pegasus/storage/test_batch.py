@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.storage.batch import Batch
+from pegasus.storage.disk import Batch
 
 
 def pieces(*requests):

@@ -11,9 +11,10 @@ import pytest
 import trio
 
 from pegasus.storage import files as files_module
+from pegasus.storage.disk import FileDisk
 from pegasus.storage.files import OsFiles
 from pegasus.storage.messages import Commit, StorageError
-from pegasus.storage.volume import FileDisk, Span, Volume
+from pegasus.storage.volume import Span, Volume
 from pegasus.testing.memory_disk import MemoryDisk
 
 from .conftest import run_journal

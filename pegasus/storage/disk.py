@@ -1,0 +1,187 @@
+"""The disk as the journal uses it: a thread for the work, batches of appends, and messages about whole files.
+
+The disk's work blocks, and a sync takes milliseconds. So the `Volume` lives in a thread, and is reached by `Disk.run` only.
+
+A *batch* is the appends of many requests as few steps, without changing an order that counts. A *step* is appends to different
+files that are synced together. It is durable before the next step is begun (`Volume.append_steps`). The appends of a request that
+must be in order are in different steps. Where the order does not matter, as with the logs of different tasks, they are in one: a
+disk syncs many files at once in about the time of one.
+
+Messages about a whole file are rare, and each ends a round of the journal's loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar, TypeVarTuple
+
+import attrs
+from outcome import Outcome
+from trio import lowlevel
+
+from pegasus.storage.files import Files, OsFiles
+from pegasus.storage.messages import (
+    Archive,
+    ArchiveName,
+    ReadFile,
+    ReadFiles,
+    RemoveOldFiles,
+    ReplaceFile,
+    StorageError,
+    WholeFile,
+)
+from pegasus.storage.volume import Volume
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+# ------------------------------------------------------------------ the thread
+
+
+class Disk(Protocol):
+    """A volume in another thread, so that Trio's event loop does not block. The journal reaches it only through this.
+
+    >>> size = await disk.run(Volume.rewrite, path, parts)
+    """
+
+    async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
+        """Return `work(volume, *args)`, or raise what it raises (usually StorageError).
+
+        Only one call at a time: the journal is the only caller. Work is neither interrupted nor left out when the caller
+        is cancelled; cancellation takes effect at its next checkpoint. The journal changes its state in memory around such
+        a call, and could not tell otherwise what has happened on the disk.
+        """
+
+
+class FileDisk:
+    """The files below the folder `root`, in a worker thread.
+
+    >>> disk = FileDisk("/home/me/.pegasus/data")
+    >>> content = await disk.run(Volume.read, "main/current.jsonl")
+    """
+
+    def __init__(self, root: str | Path, files: Files | None = None) -> None:
+        """Prepare. files: the files below `root`, if they are not `OsFiles`."""
+        self._volume = Volume(OsFiles(root) if files is None else files, str(root))
+
+    async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:
+        """Do the work in a thread; see `Disk`."""
+        return await run_in_thread(work, self._volume, *args)
+
+
+async def run_in_thread(work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Return `work(*args)`, or raise what it raises. For short work that happens often: a cancel has no effect on it.
+
+    `trio.to_thread` would do the same, with a limit and a copied context that nobody needs: it takes half as long again
+    for a small append, and every accepted message waits for one.
+
+    >>> hits = await run_in_thread(index.find, "tea", 5)
+    """
+    task, token = lowlevel.current_task(), lowlevel.current_trio_token()
+
+    def deliver(result: Outcome[T]) -> None:
+        token.run_sync_soon(lowlevel.reschedule, task, result)
+
+    lowlevel.start_thread_soon(partial(work, *args), deliver, "pegasus-disk")
+    result: T = await lowlevel.wait_task_rescheduled(lambda _: lowlevel.Abort.FAILED)
+    return result
+
+
+# ------------------------------------------------------------------ batches
+
+
+@attrs.define(eq=False, repr=False)
+class Batch:
+    """Appends of many requests, in as few pieces as their order allows: usually one for each file.
+
+    The order is kept within a file and within a request. A request that comes back to a file that one of its earlier
+    appends has passed gets a new piece for it.
+
+    >>> batch = Batch()
+    >>> batch.add([("x", b"1"), ("y", b"2")])
+    >>> batch.add([("x", b"3")], together=[("v", b"4"), ("w", b"5")])
+    >>> batch.steps()
+    [[('x', b'13')], [('y', b'2')], [('v', b'4'), ('w', b'5')]]
+    """
+
+    _steps: list[dict[str, list[bytes]]] = attrs.field(factory=list, init=False)
+    """For each step, the parts of the bytes of each of its files."""
+    _latest: dict[str, int] = attrs.field(factory=dict, init=False)
+    """Index of the last step with a piece of each file."""
+    _open: int = attrs.field(default=-1, init=False)
+    """Index of the last step that takes more files, -1 if there is none."""
+
+    def add(self, appends: Iterable[tuple[str, bytes]], together: Iterable[tuple[str, bytes]] = ()) -> None:
+        """Add the appends of one request: those in order, and behind them those whose order does not matter."""
+        reached, before = -1, ""
+        for path, data in appends:
+            index = self._latest.get(path, -1)
+            if index < reached or (index == reached and path != before):
+                index = self._begin(path)
+            self._steps[index][path].append(data)
+            reached, before = index, path
+        for path, data in together:
+            if self._latest.get(path, -1) <= reached:
+                self._join(path, reached)
+            self._steps[self._latest[path]][path].append(data)
+
+    def _begin(self, path: str) -> int:
+        """Begin a step with a file, and return its index."""
+        self._latest[path] = len(self._steps)
+        self._steps.append({path: []})
+        return self._latest[path]
+
+    def _join(self, path: str, reached: int) -> None:
+        """Give a file a piece in a step behind the one that was reached, which other files may join."""
+        if self._open <= reached:
+            self._open = self._begin(path)
+        else:
+            self._latest[path] = self._open
+            self._steps[self._open][path] = []
+
+    def steps(self) -> list[list[tuple[str, bytes]]]:
+        """Return the appends to be made, step by step."""
+        return [[(path, b"".join(data)) for path, data in step.items()] for step in self._steps]
+
+
+# ------------------------------------------------------------------ whole files
+
+
+async def answer_whole_file(
+    message: WholeFile, disk: Disk, flush: Callable[[], Awaitable[StorageError | None]]
+) -> None:
+    """Do what the message asks for, and answer it. Its paths are valid. Raises StorageError.
+
+    flush: writes the notes, and returns the error if the disk refuses. Archiving first flushes them: a session that was archived
+    cannot show any more what is done.
+    """
+    match message:
+        case ReadFile(reply, path):
+            reply.send(await disk.run(Volume.read, path))
+        case ReadFiles(reply, paths):
+            reply.send(await disk.run(_read_each, paths))
+        case ReplaceFile(reply, path, content):
+            await disk.run(Volume.replace, path, content)
+            reply.send(None)
+        case RemoveOldFiles(reply, path, since, before, most):
+            reply.send(await disk.run(Volume.remove_old, path, since, before, most))
+        case Archive(reply, path, content, at, name, prefix):
+            if (error := await flush()) is not None:
+                raise error
+            reply.send(await disk.run(Volume.archive, path, content, at, name, prefix))
+        case ArchiveName(reply, path, at, prefix):
+            reply.send(await disk.run(Volume.archive_name, path, at, prefix))
+
+
+def _read_each(volume: Volume, paths: Sequence[str]) -> tuple[bytes | StorageError, ...]:
+    """Return the content of each file, or the error in its place, so that one bad file does not hide the others."""
+    contents: list[bytes | StorageError] = []
+    for path in paths:
+        try:
+            contents.append(volume.read(path))
+        except StorageError as error:
+            contents.append(error)
+    return tuple(contents)
