@@ -9,7 +9,8 @@ State of `inbox/inbox.jsonl`, whose records are
     {"type":"ids","packed":"…"}                                       after a rewrite; base64 of pairs (digest of an id, n) of 8 bytes
     {"type":"addresses","known":[["web","c1"], …]}                    the newest last; behind the messages that are kept
 
-"lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an item of an owner with another rank than 0. A message may
+"lane" is absent if it is "main", "rank" if it is 0. "owner" is true for an owner's item with another rank than 0 (see `_is_owners`).
+A message may
 have "discards", a list of the numbers of items that need no more work from then on: `/stop all` has put it in their place.
 
 A sender that did not get its answer sends the message again. So ids are remembered long after their messages are done,
@@ -76,7 +77,7 @@ class MessageRecord:
     rank: float = 0
     """The priority. Another version may have written any number."""
     owner: bool = False
-    """The item is an owner's, whatever its priority is."""
+    """The item is marked as an owner's."""
     discards: tuple[int, ...] = ()
     """Items that need no more work from here on."""
 
@@ -180,37 +181,23 @@ class InboxLog(RecordLog[QueuedItem]):
             return Accepted(self._ids[digest], duplicate=True)
         if digest in self.staged:
             return Accepted(self.staged[digest].value.n, duplicate=True)
-        channel, is_owners = message.channel, owner or not priority
-        sender, address = sender or channel.sender, channel.address
+        is_owners = _is_owners(priority, marked=owner)
         staged = [
             each.value for each in self.staged.values() if (each.value.lane, each.value.is_owners) == (lane, is_owners)
         ]
         if (waiting := self.queue.sizes[lane, is_owners] + len(staged)) >= self._max_waiting:
             return Overloaded(waiting)
         if most:
+            sender = sender or message.channel.sender
             items = chain(self.queue.of(lane), staged)
             if (waiting := sum(item.sender == sender and item.is_owners == is_owners for item in items)) >= most:
                 return Overloaded(waiting, of_sender=True)
-        n = self._last_n + len(self.staged) + 1
-        line = _message_line(n, at, lane, priority, message, owner=owner and priority > 0)
-        kept = message if len(line) <= KEPT_LINE else None
-        item = QueuedItem(
-            n,
-            lane,
-            priority,
-            address,
-            digest,
-            Span(0, len(line)),
-            kept,
-            is_owners=is_owners,
-            sender=sender,
-        )
-        self.staged[digest] = Staged(item, line)
+        n = self._stage(digest, message, lane, at, priority, is_owners=is_owners, sender=sender)
         return Accepted(n, duplicate=False)
 
     def discard(self, request: Discard, at: int) -> int | None:
         """Stage what `Discard` asks for and return its answer. at: wall clock, ms. The dropped items wait until it is written."""
-        report, channel = request.report, request.report.channel
+        report, channel, priority = request.report, request.report.channel, request.report_priority
         digest = _digest(channel, report.id)
         if digest in self._ids or digest in self.staged:
             return None
@@ -219,13 +206,40 @@ class InboxLog(RecordLog[QueuedItem]):
         numbers = self.queue.discardable(channel.address, request.before, request.priority, senders)
         if not numbers:
             return 0
-        n, priority = self._last_n + len(self.staged) + 1, request.report_priority
         message = attrs.evolve(report, metadata={**report.metadata, "discarded": len(numbers)})
-        line = _message_line(n, at, MAIN, priority, message, owner=request.owner and priority > 0, discards=numbers)
-        item = QueuedItem(n, MAIN, priority, channel.address, digest, Span(0, len(line)), message)
-        item.is_owners, item.sender, item.discards = request.owner, channel.sender, tuple(numbers)
-        self.staged[digest] = Staged(item, line)
+        is_owners = _is_owners(priority, marked=request.owner)
+        self._stage(digest, message, MAIN, at, priority, is_owners=is_owners, discards=numbers)
         return len(numbers)
+
+    def _stage(
+        self,
+        digest: int,
+        message: InboundMessage,
+        lane: str,
+        at: int,
+        priority: int,
+        *,
+        is_owners: bool,
+        sender: str = "",
+        discards: Sequence[int] = (),
+    ) -> int:
+        """Stage a new item, and return its number. sender: "" = whoever the channel names."""
+        n = self._last_n + len(self.staged) + 1
+        line = _message_line(n, at, lane, priority, message, is_owners=is_owners, discards=discards)
+        item = QueuedItem(
+            n,
+            lane,
+            priority,
+            message.channel.address,
+            digest,
+            Span(0, len(line)),
+            message if len(line) <= KEPT_LINE else None,
+            is_owners=is_owners,
+            sender=sender or message.channel.sender,
+            discards=tuple(discards),
+        )
+        self.staged[digest] = Staged(item, line)
+        return n
 
     def begin(self) -> None:
         """Note the last number that was given, so that the file is not empty.
@@ -284,10 +298,8 @@ class InboxLog(RecordLog[QueuedItem]):
         self._directory.saw(channel.address)
         if not self.queue.is_waiting(n):
             priority = int(min(max(0, record.rank), MAX_PRIORITY))
-            is_owners, sender = record.owner or not priority, channel.sender
-            item = QueuedItem(
-                n, record.lane, priority, channel.address, digest, span, is_owners=is_owners, sender=sender
-            )
+            item = QueuedItem(n, record.lane, priority, channel.address, digest, span, sender=channel.sender)
+            item.is_owners = _is_owners(priority, marked=record.owner)
             self.queue.add(item)
         for discarded in record.discards:
             self.queue.remove(discarded)
@@ -364,6 +376,11 @@ def _digest(channel: ChannelInfo, id: str) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "big")
 
 
+def _is_owners(priority: int, *, marked: bool) -> bool:
+    """Return whether an item is an owner's: it has the priority of what owners write, or is marked as theirs, as a report may be."""
+    return marked or not priority
+
+
 def _message_line(
     n: int,
     at: int,
@@ -371,7 +388,7 @@ def _message_line(
     priority: int,
     message: InboundMessage,
     *,
-    owner: bool = False,
+    is_owners: bool,
     discards: Sequence[int] = (),
 ) -> bytes:
     """Return the record of an accepted message. Default values are left out, as most messages have them."""
@@ -380,7 +397,7 @@ def _message_line(
         record["lane"] = lane
     if priority:
         record["rank"] = priority
-    if owner:
+    if is_owners and priority:
         record["owner"] = True
     if discards:
         record["discards"] = list(discards)
