@@ -61,18 +61,11 @@ from pegasus.storage.inbox_messages import (
     Accepted,
     Discard,
     Done,
-    ItemDone,
-    Newer,
-    NextChat,
-    NextItem,
-    Take,
     Waiting,
 )
 from pegasus.storage.item_queue import MAIN, ItemQueries, ItemQuery
 from pegasus.storage.messages import (
     Acknowledge,
-    Archive,
-    ArchiveName,
     Commit,
     Connected,
     Disconnected,
@@ -81,10 +74,7 @@ from pegasus.storage.messages import (
     Lease,
     LeaseLost,
     NextReplies,
-    ReadFile,
     ReadFiles,
-    RemoveOldFiles,
-    ReplaceFile,
     StorageError,
     TakeLease,
     WholeFile,
@@ -107,6 +97,8 @@ NOTICE_PRIORITY = 2
 Request: TypeAlias = Accept | Discard | Commit
 Query: TypeAlias = Waiting | ReplyQuery | KnownAddresses
 """Queries that are answered at once."""
+Immediate: TypeAlias = Done | Acknowledge | Connected | Disconnected | TakeLease
+"""Messages that take effect in memory as soon as they are taken from the mailbox."""
 
 _OWN_FILES = (InboxLog.path, OutboxLog.path)
 """Files that only the journal itself may append to; a request for them is refused."""
@@ -252,33 +244,20 @@ class _Journal:
         """
         work, size = _Round(), 0
         while True:
-            match message:
-                case Accept() | Discard() | Commit():
-                    work.requests.append(message)
-                    size += _size_of(message)
-                case _ if isinstance(message, Query):
-                    work.queries.append(message)
-                case TakeLease(reply, path):
-                    self._leases[path] = self._leases.get(path, 0) + 1
-                    reply.send(Lease(path, self._leases[path]))
-                case ReadFile() | ReadFiles() | ReplaceFile() | RemoveOldFiles() | Archive() | ArchiveName():
-                    work.whole_file = message
-                    return work
-                case NextItem() | NextChat() | Newer() | Take() | ItemDone():
-                    work.item_queries.append(message)
-                case NextReplies():
-                    work.reply_queries.append(message)
-                case Done(n):
-                    self._inbox.done(n)
-                    self._items.has_changed = True
-                case Acknowledge(address, seq):
-                    self._outbox.acknowledge(address, seq)
-                case Connected(type, channel_id):
-                    self._inbox.connected(type, channel_id)
-                case Disconnected(type, channel_id):
-                    self._directory.disconnected(type, channel_id)
-                case None:
-                    pass
+            if isinstance(message, Request):
+                work.requests.append(message)
+                size += _size_of(message)
+            elif isinstance(message, Query):
+                work.queries.append(message)
+            elif isinstance(message, ItemQuery):
+                work.item_queries.append(message)
+            elif isinstance(message, NextReplies):
+                work.reply_queries.append(message)
+            elif isinstance(message, WholeFile):
+                work.whole_file = message
+                return work
+            elif message is not None:
+                self._apply(message)
             # The rest waits in the mailbox and is the next batch.
             if size > BATCH_BYTES:
                 return work
@@ -286,6 +265,22 @@ class _Journal:
                 message = self._mailbox.receive_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
                 return work
+
+    def _apply(self, message: Immediate) -> None:
+        """Let a message take effect that needs no write before."""
+        match message:
+            case Done(n):
+                self._inbox.done(n)
+                self._items.has_changed = True
+            case Acknowledge(address, seq):
+                self._outbox.acknowledge(address, seq)
+            case Connected(type, channel_id):
+                self._inbox.connected(type, channel_id)
+            case Disconnected(type, channel_id):
+                self._directory.disconnected(type, channel_id)
+            case TakeLease(reply, path):
+                self._leases[path] = self._leases.get(path, 0) + 1
+                reply.send(Lease(path, self._leases[path]))
 
     async def _answer(self, query: Query) -> None:
         """Answer a query. One of several parts whose disk cannot be read fails as a whole."""
@@ -344,17 +339,20 @@ class _Journal:
         A batch in which nothing changes (duplicates, keys that are known) needs no write and is answered at once. That is
         safe, since what a duplicate repeats is on disk: staged changes never survive the batch that they belong to.
         """
-        inbox, outbox = self._inbox, self._outbox
-        batch = Batch()
-        answers = [(request, self._stage(request, batch)) for request in requests]
-        steps = batch.steps()
+        inbox, outbox, batch = self._inbox, self._outbox, Batch()
+        answers = [(request, self._stage(request)) for request in requests]
         if begins := bool(outbox.staged) and not inbox.size:
             inbox.begin()
-        if has_inbox := bool(inbox.staged or begins or (with_notes and inbox.notes)):
-            steps.insert(0, [(inbox.path, inbox.unwritten())])
-        if has_outbox := bool(outbox.staged or (with_notes and outbox.notes)):
-            steps.append([(outbox.path, outbox.unwritten())])
-        if steps:
+        accepted = inbox.unwritten() if inbox.staged or begins or with_notes else b""
+        posted = outbox.unwritten() if outbox.staged or with_notes else b""
+        if accepted:
+            batch.add([(inbox.path, accepted)])
+        for request, answer in answers:
+            if isinstance(request, Commit) and not isinstance(answer, Exception):
+                batch.add(request.appends, request.together)
+        if posted:
+            batch.add([(outbox.path, posted)])
+        if steps := batch.steps():
             try:
                 offsets = await self._disk.run(Volume.append_steps, steps)
             except StorageError as error:
@@ -362,10 +360,10 @@ class _Journal:
                 self._refusal = str(error)
                 return error
             self._refusal = ""
-            if has_inbox:
+            if accepted:
                 inbox.written(offsets[0])
                 self._items.has_changed = True
-            if has_outbox:
+            if posted:
                 self._replies.add(outbox.written(offsets[-1]))
             self._may_rewrite = inbox.size > inbox.rewrite_above or outbox.size > outbox.rewrite_above
         for request, answer in answers:
@@ -381,7 +379,7 @@ class _Journal:
         self._inbox.drop_staged()
         self._outbox.drop_staged()
 
-    def _stage(self, request: Request, batch: Batch) -> object:
+    def _stage(self, request: Request) -> object:
         """Return the answer to be given after the write, or an error. With an error nothing of the request is staged."""
         outbox = self._outbox
         staged_replies = len(outbox.staged)
@@ -400,9 +398,7 @@ class _Journal:
                 return self._inbox.discard(request, self._clock())
             check_paths(path for path, _ in (*request.appends, *request.together))
             self._check_lease(request.lease)
-            results = [outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts]
-            batch.add(request.appends, request.together)
-            return tuple(results)
+            return tuple([outbox.post(post, resolve(self._directory, post), self._clock()) for post in request.posts])
         except (TypeError, ValueError) as error:
             outbox.drop_staged(keep=staged_replies)
             return ValueError(f"cannot be written: {error}")
