@@ -43,11 +43,15 @@ itself within a bounded time, and may not raise."""
 
 
 @attrs.frozen(eq=False, repr=False)
-class WaitingDraft:
-    """Draft that waits in a queue."""
+class QueuedFrame:
+    """A frame that waits in a queue."""
 
-    channel_id: str
-    frame: str
+    frame: Entry
+    size: int = 0
+    """Bytes that count for the bound, or a little more. Drafts, and answers that are not known yet, count as nothing; they are few."""
+    is_answer: bool = False
+    draft_of: str | None = None
+    """ChannelId of the conversation that it is the draft of; None if it is none."""
 
 
 class SendQueue:
@@ -70,14 +74,14 @@ class SendQueue:
         """Set by `close`."""
         self._max_frames = max_frames
         self._max_bytes = max_bytes
-        self._entries: deque[tuple[Entry | WaitingDraft, bool]] = deque()
-        """Each entry, and whether it is an answer."""
-        self._drafts: dict[str, WaitingDraft] = {}
+        self._entries: deque[QueuedFrame] = deque()
+        """What waits, oldest first."""
+        self._drafts: dict[str, QueuedFrame] = {}
         """The drafts among the entries, by channelId."""
         self._states: dict[str, str] = {}
         """The newest frame about each task, by its id, behind the entries."""
         self._bytes = 0
-        """Bytes of the frames that wait, or a little more. Answers that are not known yet count as nothing; they are few."""
+        """Bytes of the entries."""
         self._answers = 0
         """Answers that wait."""
         self._changed = trio.lowlevel.ParkingLot()
@@ -99,8 +103,9 @@ class SendQueue:
     def put(self, entry: Entry, *, is_answer: bool = False) -> None:
         """Queue a frame whatever waits already: the welcome, or the last error before a close."""
         if self.closing is None:
-            self._entries.append((entry, is_answer))
-            self._bytes += _size(entry)
+            size = len(entry) * (1 if entry.isascii() else 4) if isinstance(entry, str) else 0
+            self._entries.append(QueuedFrame(entry, size, is_answer))
+            self._bytes += size
             self._answers += is_answer
             self._changed.unpark_all()
 
@@ -118,9 +123,9 @@ class SendQueue:
         if self.closing is not None or (is_full and not is_withdrawal):
             return
         if waiting is not None:
-            self._entries.remove((waiting, False))  # a reply may stand between the two: the new one comes behind it
-        draft = self._drafts[channel_id] = WaitingDraft(channel_id, frame)
-        self._entries.append((draft, False))
+            self._entries.remove(waiting)  # a reply may stand between the two: the new one comes behind it
+        draft = self._drafts[channel_id] = QueuedFrame(frame, draft_of=channel_id)
+        self._entries.append(draft)
         self._changed.unpark_all()
 
     def push_state(self, task_id: str, frame: str) -> None:
@@ -166,34 +171,22 @@ class SendQueue:
         """
         while not self._entries:
             if self._states:
-                return self._pop_states()
+                return self._take_states()
             if self.closing is not None:
                 return []
             await self._changed.park()
-        entry = self._pop()
-        frames = [entry if isinstance(entry, str) else await entry()]
-        while self._entries and isinstance(self._entries[0][0], str | WaitingDraft):
-            frames.append(str(self._pop()))
-        return frames + self._pop_states() if self._states and not self._entries else frames
+        frames: list[str] = []
+        while self._entries and (not frames or isinstance(self._entries[0].frame, str)):
+            entry = self._entries.popleft()
+            self._bytes -= entry.size
+            self._answers -= entry.is_answer
+            if entry.draft_of is not None:
+                del self._drafts[entry.draft_of]
+            self._changed.unpark_all()
+            frames.append(entry.frame if isinstance(entry.frame, str) else await entry.frame())
+        return frames + self._take_states() if self._states and not self._entries else frames
 
-    def _pop(self) -> Entry:
-        entry, is_answer = self._entries.popleft()
-        if isinstance(entry, WaitingDraft):
-            del self._drafts[entry.channel_id]
-            return entry.frame
-        self._bytes -= _size(entry)
-        self._answers -= is_answer
-        self._changed.unpark_all()
-        return entry
-
-    def _pop_states(self) -> list[str]:
+    def _take_states(self) -> list[str]:
         frames = list(self._states.values())
         self._states.clear()
         return frames
-
-
-def _size(entry: Entry) -> int:
-    """Return the size of a frame in bytes, or a little more; 0 for one that is not known yet."""
-    if not isinstance(entry, str):
-        return 0
-    return len(entry) if entry.isascii() else 4 * len(entry)
