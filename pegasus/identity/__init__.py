@@ -1,8 +1,7 @@
 """Identity: the persona of the agent, the system prompt made from it, and the way it changes.
 
 `persona` loads it from a file and checks it. `prompt` and `lean` turn it into the system prompts of the Main Agent and of tasks, for
-large and for small models; `profiles` has all variants, and `workspace_files` adds what the owner wrote into the workspace,
-of which `text_record` keeps a record outside of it.
+large and for small models, and `workspace_files` adds what the owner wrote into the workspace.
 `evolution` lets the agent propose changes, which take effect only when an owner has accepted them, and only at the next start, so that
 the prompt stays the same within a run; it also shows persona and proposals. `proposals` is the pure state behind that.
 """
@@ -18,8 +17,7 @@ from pegasus.identity.evolution import (
 )
 from pegasus.identity.lean import SMALL_WINDOW, lean_task_prompt
 from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, persona_of_settings
-from pegasus.identity.profiles import MainPrompts
-from pegasus.identity.prompt import SILENCE, ChannelNote, main_prompt, task_prompt
+from pegasus.identity.prompt import SILENCE, ChannelNote, MainPrompts, main_prompt, task_prompt
 from pegasus.identity.proposals import ProposalRefused
 from pegasus.identity.workspace_files import (
     ABOUT_OWNER,

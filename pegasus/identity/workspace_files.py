@@ -11,8 +11,14 @@ conversation anew once and finds it in its cache again afterwards. Within the wo
 What counts is the text of the owner. Commands may write in the workspace too, and a model that was talked into something could so give
 itself orders for ever. So the files are looked at whenever a program begins or ends that can write there (`running_program`). What
 has changed meanwhile may be the program's work: the text before stays in force until an owner has accepted exactly the new one. What
-changes while no such program runs is the owner's, and counts at once. The texts in force are kept in a file outside of the workspace
-(`pegasus.identity.text_record`), so that a crash while a program runs changes nothing of it.
+changes while no such program runs is the owner's, and counts at once.
+
+The texts in force are kept in a record outside of the workspace (`TextRecord`), in the home, where commands cannot reach it:
+
+    {"texts":{"AGENTS.md":"Write tests first."},"doubted":{"SOUL.md":"…"},"programsRan":true}
+
+It is written before the first program runs that could change the files, and again when all have ended. So it says after a crash which
+text was the owner's, and whether anybody else could write since.
 
 The files are bounded, because they are part of every model call. They are read as a task may have left them: only regular files, no
 links (one could lead to a secret outside of the workspace), opening one never waits as it would for a pipe, and invalid bytes and
@@ -34,9 +40,9 @@ import attrs
 import trio
 
 from pegasus.formatting import cut_text
-from pegasus.host import HomeError
-from pegasus.identity.text_record import TextRecord, read_record, write_record
+from pegasus.host import HomeError, write_private
 from pegasus.observe import get_logger
+from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wire
 
 WORKSPACE_FILES: Final = ("IDENTITY.md", "SOUL.md", "USER.md", "AGENTS.md")
 """Names of the files, in their order in the prompt: who the agent is, its character, its user, its rules of work."""
@@ -81,6 +87,38 @@ class OwnerFile(NamedTuple):
     """It has a second name, through which it can be changed by whoever may write there."""
     is_whole: bool = True
     """The text is all of the file, but for blanks at its ends."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class TextRecord:
+    """The texts of an owner: `TextRecord({"AGENTS.md": "Write tests first."})`."""
+
+    texts: Mapping[str, str]
+    """Texts in force, by the name of the file."""
+    doubted: Mapping[str, str] = attrs.field(factory=dict)
+    """Texts that were found and that nobody has accepted."""
+    programs_ran: bool = False
+    """Programs that can write in the workspace were running when this was written, or may have begun since."""
+
+
+NOTHING_KNOWN = TextRecord({}, programs_ran=True)
+"""The record in place of one that cannot be read: every file is doubted."""
+
+
+def read_record(path: Path) -> TextRecord | None:
+    """Return the record, None if there is none yet. One that cannot be read makes every file doubted, and is logged."""
+    try:
+        return from_wire(decode_object(path.read_bytes()), TextRecord)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, WireError) as error:
+        _log.warning("the record of the owner's texts cannot be read", file=str(path), error=str(error))
+        return NOTHING_KNOWN
+
+
+def write_record(path: Path, record: TextRecord) -> None:
+    """Replace the record; it is on disk then. Raises HomeError."""
+    write_private(path, encode_json(to_wire(record)) + "\n")
 
 
 @attrs.define(eq=False, repr=False)
