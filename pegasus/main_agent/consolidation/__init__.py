@@ -2,7 +2,7 @@
 
 The older messages leave the session. A model says in an entry of the history what mattered of them, and what every chat should know
 from now on (MEMORY.md). `Consolidator` is handed in once for the process; `WindowKeeper` watches one session. Both are
-in `keeper`, the question to the model and its answer in `question`, the cut and the excerpt without a model in `window`.
+in `keeper`, with the cut and the excerpt without a model; the question to the model and its answer are in `question`.
 docs/consolidation.md describes it.
 """
 

@@ -21,7 +21,7 @@ next start, and until then nothing else is consolidated in this session.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -36,11 +36,14 @@ from pegasus.main_agent.compaction import (
     Compactor,
     OpenItems,
     SessionSummary,
+    cut_middle,
+    first_running,
+    format_minute,
     opening_entry,
     previous_summary,
+    read_events,
 )
 from pegasus.main_agent.consolidation.question import ModelNotes, NoNotes, ask_for_notes
-from pegasus.main_agent.consolidation.window import count_messages, excerpt_of, plan_window
 from pegasus.main_agent.pending_notes import (
     PendingNotes,
     done_entry,
@@ -81,6 +84,13 @@ LONGEST_TRANSCRIPT: Final = 24_000
 """Tokens of the transcript in any window: an answer is wanted within half a minute."""
 MOST_LINES: Final = 40
 """Lines of an update that could not be written, which the history keeps."""
+
+EXCERPT: Final = 300
+"""Characters of a message in an excerpt."""
+LONGEST_EXCERPT: Final = 4_000
+"""Characters of an excerpt; the newest messages stay."""
+_KINDS: Final = frozenset({"message", "reply", "task report"})
+"""Kinds of events that are messages: what people and tasks said, and what was replied."""
 
 
 def notes_disk(workspace: str) -> Disk:
@@ -313,3 +323,46 @@ def _recap(before: str, text: str) -> str:
     """Return the recap of the conversation so far; of a long one the newest part."""
     recap = f"{before}\n\n{text}".strip()
     return recap if len(recap) <= LONGEST_RECAP else f"…{recap[1 - LONGEST_RECAP :]}"
+
+
+# ------------------------------------------------------------------ the window: which messages leave it, and what code says of them
+
+
+def count_messages(entries: Sequence[Entry]) -> int:
+    """Return how many messages these entries hold: what people and tasks said, and what was replied."""
+    return sum(event.kind in _KINDS for _, event in read_events(entries))
+
+
+def plan_window(entries: Sequence[Entry], unfinished: Collection[int], window: int) -> CompactionPlan | None:
+    """Return the plan that leaves at most half of the window, but at least the newest item; None if nothing is to be done.
+
+    unfinished: numbers of queue items whose entries stay, with all behind them. Half of the window leaves, so that the next
+    consolidation comes only after as many messages again. The cut is before the user entry of an item.
+    """
+    if not window or count_messages(entries) <= window:
+        return None
+    limit, cut, kept = first_running(entries, unfinished), 0, 0
+    starts = [index for index, entry in enumerate(entries) if entry.item is not None and index <= limit]
+    for start, end in zip(reversed(starts), [len(entries), *reversed(starts)], strict=False):
+        kept += count_messages(entries[start:end])
+        if cut and kept > max(1, window // 2):
+            break
+        cut = start
+    plan = CompactionPlan(entries[:cut], entries[cut:])
+    return plan if count_messages(plan.summarised) else None
+
+
+def excerpt_of(entries: Sequence[Entry]) -> str:
+    """Return the beginnings of the messages, the newest ones if there is no room for all. It is what stays without a model."""
+    lines: list[str] = []
+    room = LONGEST_EXCERPT
+    events = [event for _, event in read_events(entries) if event.kind in _KINDS]
+    for event in reversed(events):
+        who = {"reply": "the agent", "task report": f"task {event.task_id}"}.get(event.kind) or event.label or "they"
+        line = f"- [{format_minute(event.ts)}] {who}: {cut_middle(' '.join(event.text.split()), EXCERPT)}"
+        room -= len(line) + 1
+        if room < 0:
+            lines.append(f"- ({len(events) - len(lines)} earlier messages are in the archive only)")
+            break
+        lines.append(line)
+    return "\n".join(reversed(lines))
