@@ -22,9 +22,9 @@ The way of a message through the files, from the queue to the reply:
     replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
 
 Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `history` (what was said, for a chat window),
-`session_files` (names of the files of a session) and `session_list` (all sessions, for people), `chat_commands` (texts of /help and
-others), `status`, `task_status` and `skill_command` (/status, /tasks, /skills), `toolset` (prompt and tools for each kind of model),
-and `services` (what the composition root hands in).
+`session_files` (names of the files of a session) and `session_list` (all sessions, for people), `chat_commands` (texts of /help,
+/skills and others), `status` and `task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of model), and `services`
+(what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
@@ -43,6 +43,7 @@ from pegasus.main_agent.archives import (
     page_of,
 )
 from pegasus.main_agent.chat_commands import (
+    SKILLS,
     AgentStatus,
     EndedWork,
     GetStatus,
@@ -51,6 +52,7 @@ from pegasus.main_agent.chat_commands import (
     Withdraw,
     describe_commands,
     persona_answer,
+    skills_answer,
 )
 from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.chats import chat_agents
@@ -72,7 +74,6 @@ from pegasus.main_agent.session_list import (
     list_sessions,
     session_json,
 )
-from pegasus.main_agent.skill_command import SKILLS, skills_answer
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
 from pegasus.main_agent.status import StatusFacts, doing_text, gather_status, model_text, status_json

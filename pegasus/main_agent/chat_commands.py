@@ -1,12 +1,12 @@
 """Chat commands: the texts that are answered without asking a model, and the messages by which programs ask for the same.
 
 The actor carries out /stop, /new, /status and /help itself, with the texts made here. Other commands are answered by functions that
-the composition root hands in; `persona_answer` is one of them. So a command works also while the model, its provider or the network
-is down, which is when people need /stop and /status most.
+the composition root hands in, such as `persona_answer` and `skills_answer`. So a command works also while the model, its provider or
+the network is down, which is when people need /stop and /status most.
 
-The functions here format facts and decide nothing, except who may see /persona. They are pure, apart from `persona_answer`, so the
-actor collects all facts first and calls them last. The texts are plain, without markup, since every kind of channel shows them, and
-have one fact per line, since people read them on a phone.
+The functions here format facts and decide nothing, except who may see /persona and accept a skill. They are pure, apart from these
+two, so the actor collects all facts first and calls them last. The texts are plain, without markup, since every kind of channel shows
+them, and have one fact per line, since people read them on a phone.
 
 Programs in the same process, such as the control plane, use the actor's mailbox. What people write never comes through the mailbox:
 the agent takes it from the journal, so that nothing is lost with a mailbox.
@@ -35,13 +35,15 @@ from pegasus.identity import (
     persona_view,
 )
 from pegasus.intake import CONTROL_COMMANDS, describe_unknown, find_unknown
-from pegasus.messages import Address, ChannelInfo
-from pegasus.policy import is_owner
-from pegasus.skills import Skill
+from pegasus.messages import Address, ChannelInfo, InboundMessage
+from pegasus.policy import is_owner, sender_of
+from pegasus.skills import NotAcceptable, Skill, SkillCatalog, format_accepted, format_help, format_proposed
 from pegasus.storage import StorageError
 
 PERSONA: Final = "/persona"
 """Command that shows the persona and decides about proposals to change it."""
+SKILLS: Final = "/skills"
+"""Command that lists skills, and accepts one of the workspace."""
 
 _HELP: Final = {
     "/stop": "end what I am working on right now, and say what was ended; /stop all also discards the messages that wait here",
@@ -51,7 +53,7 @@ _HELP: Final = {
     "/usage": "what my model calls have used, and what is left of the budgets",
     "/model": "which model thinks; my owner can choose another: /model provider/name, /model default",
     "/speech": "how the model speaks; my owner can choose: /speech auto, monologue or direct",
-    "/skills": "the skills there are; my owner can accept one of the workspace: /skills accept NAME",
+    SKILLS: "the skills there are; my owner can accept one of the workspace: /skills accept NAME",
     "/approve": "which of my calls wait for my owner's yes; /approve ID [always] allows one, /approve ID NAME=VALUE answers a server",
     "/deny": "for my owner: /deny ID and a reason refuses a call that waits",
     PERSONA: "who I am, and what I propose to change about that (for my owner to accept or reject)",
@@ -72,6 +74,7 @@ NEW_IS_THE_OWNERS: Final = (
 )
 """Answer to a guest's /new where all channels share one session."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
+_SKILLS_USAGE: Final = f"{SKILLS}, or {SKILLS} accept NAME, where NAME is the folder of a skill in the workspace."
 _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
 
 
@@ -232,7 +235,7 @@ def stop_text(
     return "\n".join(lines)
 
 
-# ------------------------------------------------------------------ /persona
+# ------------------------------------------------------------------ /persona, /skills
 
 
 async def persona_answer(
@@ -260,3 +263,32 @@ async def persona_answer(
     except (ProposalRefused, PersonaError, StorageError) as error:
         return f"{PERSONA} did not work: {error}"
     return _PERSONA_USAGE
+
+
+async def skills_answer(
+    catalog: SkillCatalog, owners: Collection[str], clock: Callable[[], int], message: InboundMessage
+) -> str:
+    """Return the answer to /skills: a line for each skill, or what an owner has accepted.
+
+    owners: setting `agent.owners`; others see the skills that people may call, and accept nothing. clock: returns the wall clock, ms.
+    Never raises. Cancelled: the acceptance is on disk or not, and /skills shows which.
+    """
+    is_by_owner = sender_of(message, owners).is_owner
+    match message.text.split()[1:]:
+        case []:
+            await catalog.refresh()
+            lines = [format_help(catalog.all()) or "There are no skills."]
+            if is_by_owner:
+                lines += [
+                    format_proposed(each.name, each.problem, was_accepted=each.was_accepted)
+                    for each in catalog.proposed()
+                ]
+            return "\n".join(lines)
+        case ["accept", name]:
+            if not is_by_owner:
+                return "Only my owner can accept a skill."
+            try:
+                return format_accepted(await catalog.accept(name, clock()))
+            except (NotAcceptable, OSError) as error:
+                return f"{SKILLS} did not work: {error}"
+    return _SKILLS_USAGE
