@@ -33,6 +33,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Final
 
@@ -470,9 +471,10 @@ class _MainAgent:
     # ------------------------------------------------------------------ observers and typing signs
 
     def _publish_message(self, item: Item) -> None:
-        """Send a finished message to the observers. Internal items are left out: the task system has emitted an event for each."""
-        if self._publish is not None and not item.message.is_internal:
-            self._publish(item.message)
+        """Send a finished message to the observers, with what followed it up to the next message that had joined the turn."""
+        if self._publish is not None:
+            entries = self._session.of_item(item.n)
+            self._publish(item.message, takewhile(lambda entry: entry.item in (None, item.n), entries))
 
     def _show_typing(self, item: Item, *, active: bool) -> None:
         """Show or end the typing sign of an item's chat.

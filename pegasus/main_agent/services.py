@@ -6,7 +6,7 @@ All of it are finished objects. Some depend on the settings, which a reload may 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 import attrs
 
 from actors import ActorError, Ref
-from pegasus.conversation import new_fence
-from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.conversation import Entry, new_fence, to_json
+from pegasus.events import BusMessage, Emit, Event, EventMaker, EventType
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.compaction import Compactor
@@ -24,7 +24,7 @@ from pegasus.main_agent.consolidation import Consolidator
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.media import AttachmentReader
-from pegasus.messages import Address, InboundMessage, Metadata
+from pegasus.messages import Address, InboundMessage, Json, Metadata
 from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import AgentSettings, InForce, Settings
 from pegasus.tools import ToolContext, base_context
@@ -39,8 +39,8 @@ CommandAnswers: TypeAlias = Mapping[str, Callable[[InboundMessage], Awaitable[st
 """By command ("/usage"), the function that answers it. It may raise StorageError, whose text is then the answer."""
 
 
-PublishMessage: TypeAlias = Callable[[InboundMessage], None]
-"""Makes a message known to observers. Never waits, never fails."""
+PublishMessage: TypeAlias = Callable[[InboundMessage, Iterable[Entry]], None]
+"""Makes a message, and the tool calls among the entries that followed it, known to observers. Never waits, never fails."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -114,26 +114,50 @@ class AgentServices:
 
 
 def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:
-    """Return a function that emits MESSAGE_RECEIVED for a message, and does nothing while the bus does not run or has no room.
+    """Return a function that emits MESSAGE_RECEIVED for a message, and events for the tool calls that were made for it.
 
-    The event is marked as handled by the Main Agent, so the task system makes no task of it. It is emitted after the `Done` of the
-    message, so an observer may see a message twice after a crash at that moment, or not at all: the bus is for observation, and the
-    journal alone holds the truth about messages.
+    It does nothing while the bus does not run or has no room.
+
+    Internal messages have no event here: the task system and the schedule have emitted one for each. Their tool calls have.
+
+    The event of a message is marked as handled by the Main Agent, so the task system makes no task of it. All are emitted after the
+    `Done` of the message, so an observer may see them twice after a crash at that moment, or not at all: the bus is for observation,
+    and the journal alone holds the truth about messages.
 
     clock: returns the wall clock, ms. random: source of the ids of events.
     """
     events = EventMaker(clock, random)
 
-    def publish(message: InboundMessage) -> None:
+    def publish(message: InboundMessage, entries: Iterable[Entry]) -> None:
         if not bus.alive:
             return
-        channel = message.channel
-        event = events.create(
-            EventType.MESSAGE_RECEIVED,
-            str(channel.address),
-            {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"},
-        )
-        with suppress(ActorError):
-            bus.tell_nowait(Emit((event,)))
+        received = None
+        if not message.is_internal:
+            channel = message.channel
+            received = events.create(
+                EventType.MESSAGE_RECEIVED,
+                str(channel.address),
+                {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"},
+            )
+        emitted = (*((received,) if received else ()), *_call_events(events, entries, received))
+        if emitted:
+            with suppress(ActorError):
+                bus.tell_nowait(Emit(emitted))
 
     return publish
+
+
+def _call_events(events: EventMaker, entries: Iterable[Entry], cause: Event | None) -> Iterator[Event]:
+    """Make the events of tool calls and their results, in the form that those of tasks have. cause: event of the message."""
+    requested: dict[str, tuple[str, Event]] = {}
+    for entry in entries:
+        for call in entry.calls:
+            payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
+            event = events.create(EventType.TOOL_CALL_REQUESTED, "main-agent", payload, cause=cause, at=entry.ts)
+            requested[call.id] = call.name, event
+            yield event
+        if entry.call_id in requested:
+            name, request = requested[entry.call_id]
+            type = EventType.TOOL_CALL_FAILED if entry.failed else EventType.TOOL_CALL_COMPLETED
+            result: dict[str, Json] = {"toolName": name, "newMessages": [to_json(entry)]}
+            yield events.create(type, "main-agent", result, cause=request, at=entry.ts)

@@ -385,12 +385,14 @@ class _JobKeeper:
         """
         problem = await (self._submit(job, due) if job.kind == "task" else self._accept(job, due))
         if not problem:
-            fired = {"jobId": job.id, "text": job.prompt, "handledBy": "schedule"}
-            with suppress(ActorError):  # observers may miss it
-                self._services.bus.tell_nowait(
-                    Emit((self._events.create(EventType.SCHEDULE_FIRED, "schedule", fired),))
-                )
+            fired: dict[str, Json] = {"jobId": job.id, "text": job.prompt, "handledBy": "schedule"}
+            self._publish(EventType.SCHEDULE_FIRED, fired)
         return problem
+
+    def _publish(self, type: EventType, payload: dict[str, Json]) -> None:
+        """Emit an event. Observers may miss it."""
+        with suppress(ActorError):
+            self._services.bus.tell_nowait(Emit((self._events.create(type, "schedule", payload),)))
 
     async def _accept(self, job: Job, due: int) -> str:
         """Put a run into the inbox, unless the one before still waits there."""
@@ -442,6 +444,8 @@ class _JobKeeper:
                 await services.journal.ask(Accept, item, "main", Priority.TASK, True, "heartbeat", 1)
             except (StorageError, ActorError) as error:
                 _log.warning("left out a heartbeat", error=str(error))
+            else:
+                self._publish(EventType.HEARTBEAT, {"text": text, "handledBy": "schedule"})
 
 
 class TooMuch(Exception):

@@ -514,13 +514,13 @@ class Observer:
         async for message in inbox:
             self.events += message.events
 
-    async def subscribe(self, world):
+    async def subscribe(self, world, *types):
         ref = await world.root.start_child(Child("observer", self.run))
         bus = world.root.ref("tasks/bus")
         assert await wait_until_running(bus)
         status = await bus.ask(GetBusStatus)
         assert status.subscribers == ("tasks/recent", "tasks/agent")  # the Main Agent is told, it does not listen
-        await bus.ask(Subscribe, ref, frozenset({EventType.MESSAGE_RECEIVED}))
+        await bus.ask(Subscribe, ref, frozenset(types or {EventType.MESSAGE_RECEIVED}))
 
 
 async def test_what_people_say_is_on_the_bus_and_no_task_is_made_of_it(autojump_clock):
@@ -544,6 +544,60 @@ async def test_what_people_say_is_on_the_bus_and_no_task_is_made_of_it(autojump_
         "replyTo": "thread:1",
     }
     assert len(observer.events) == 3  # and the one that made the task
+
+
+async def test_the_calls_of_the_main_agent_are_on_the_bus(autojump_clock):
+    """Behind the message that they were made for, each with its result; also those of a turn about a task's result."""
+    observer = Observer()
+    spawned = call("spawn_subagent", "s", description="d", input="x")
+    model = ScriptedModel(
+        [
+            say("", call("current_time", "t"), call("no_such_tool", "u"), spawned),
+            say("", reply("wait")),
+            say("", reply("done")),
+        ]
+    )
+    requested, completed, failed = (
+        EventType.TOOL_CALL_REQUESTED,
+        EventType.TOOL_CALL_COMPLETED,
+        EventType.TOOL_CALL_FAILED,
+    )
+    async with open_world(model, task_model=ScriptedModel(["found"])) as world:
+        await observer.subscribe(world, EventType.MESSAGE_RECEIVED, requested, completed, failed)
+        await world.say("what time is it?")
+        await trio.sleep(60)
+        await world.idle()
+    _, *events = (
+        event for event in observer.events if event.source in ("main-agent", "cli:main")
+    )  # the first began the task
+    assert [(event.type, event.payload.get("toolName")) for event in events] == [
+        (EventType.MESSAGE_RECEIVED, None),
+        *((requested, name) for name in ("current_time", "no_such_tool", "spawn_subagent")),
+        *((completed, "current_time"), (failed, "no_such_tool"), (completed, "spawn_subagent")),
+        *((requested, "reply"), (completed, "reply")),
+        *((requested, "reply"), (completed, "reply")),
+    ]
+    message, time, *_ = events
+    assert time.parent_id == message.id
+    assert events[4].parent_id == time.id
+    assert events[4].payload["newMessages"][0]["toolCallId"] == "t"
+    assert "There is" not in str(events[4].payload)
+    assert events[-2].payload["params"]["text"] == "done"
+    assert {event.task_id for event in events} == {None}
+
+
+async def test_a_call_is_on_the_bus_once_where_messages_have_joined_one_turn(autojump_clock):
+    observer = Observer()
+    model = ScriptedModel([After(10.0, say("", call("current_time", "t"))), say("", reply("both"))])
+    async with open_world(model) as world:
+        await observer.subscribe(world, EventType.MESSAGE_RECEIVED, EventType.TOOL_CALL_COMPLETED)
+        await world.say("one")
+        await trio.sleep(1)
+        await world.say("two")
+        await trio.sleep(60)
+        await world.idle()
+    called = [event.payload.get("toolName") for event in observer.events if event.type is EventType.TOOL_CALL_COMPLETED]
+    assert called == ["current_time", "reply"]
 
 
 async def test_a_message_is_an_event_when_its_turn_is_over(autojump_clock):

@@ -114,20 +114,26 @@ async def test_a_job_may_be_a_task_whose_result_is_told(autojump_clock):
         assert "the site is up" in (await world.next_reply()).text
 
 
+@asynccontextmanager
+async def observed(world, event_type):
+    """Yield the list of the events of a type that the bus publishes meanwhile, which is complete at the end of the block."""
+    bus, seen = world.root.ref("tasks/bus"), []
+
+    async def listen(inbox):
+        await bus.ask(Subscribe, inbox.ref, frozenset({event_type}), True)
+        seen.extend([event async for message in inbox for event in message.events])
+
+    await world.root.start_child(Child("listener", listen))
+    yield seen
+    await world.idle()
+    await world.root.stop_child("listener")
+
+
 async def test_a_run_is_published_on_the_bus_and_makes_no_second_task(autojump_clock):
     async with running() as (world, jobs):
-        bus, seen = world.root.ref("tasks/bus"), []
-
-        async def listen(inbox):
-            await bus.ask(Subscribe, inbox.ref, frozenset({EventType.SCHEDULE_FIRED}), True)
-            seen.extend([event async for message in inbox for event in message.events])
-
-        listener = await world.root.start_child(Child("listener", listen))
-        job = await add(jobs, every=60)
-        await world.next_reply()
-        await world.idle()
-        await world.root.stop_child("listener")
-        del listener
+        async with observed(world, EventType.SCHEDULE_FIRED) as seen:
+            job = await add(jobs, every=60)
+            await world.next_reply()
         [event] = seen
         assert event.payload["jobId"] == job.id
         assert world.disk.content("tasks/index.jsonl") == b""
@@ -388,11 +394,12 @@ async def test_the_heartbeat_asks_a_model_only_if_there_is_something_to_look_aft
     settings = Settings(schedule=ScheduleSettings(heartbeat=1800.0, active_hours=""))
     (tmp_path / HEARTBEAT_FILE).write_text("# Heartbeat\n")
     async with running(model, files=files, settings=settings) as (world, _):
-        await trio.sleep(3700)
-        assert model.requests == []
-        (tmp_path / HEARTBEAT_FILE).write_text("# Heartbeat\n- Is the backup there?\n")
-        await trio.sleep(1800)
-        await world.idle()
+        async with observed(world, EventType.HEARTBEAT) as seen:
+            await trio.sleep(3700)
+            assert model.requests == []
+            (tmp_path / HEARTBEAT_FILE).write_text("# Heartbeat\n- Is the backup there?\n")
+            await trio.sleep(1800)
+        assert [event.payload["text"] for event in seen] == ["# Heartbeat\n- Is the backup there?"]
         assert "Is the backup there?" in texts_of(model.requests[-1])[-1]
         assert world.channels["cli"].texts == []
 

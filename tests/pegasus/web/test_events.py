@@ -8,6 +8,7 @@ from hashlib import sha256
 import pytest
 import trio
 
+from actors import Child
 from pegasus.events import Event, EventType
 from pegasus.messages import ApprovalNotice
 from pegasus.settings import HookSettings
@@ -205,6 +206,24 @@ async def test_a_delivery_becomes_a_message_with_the_rights_of_a_guest():
         [(message, _)] = there.journal.accepted
         assert (message.text, message.channel.type, message.channel.channel_id) == ("pegasus is red", "telegram", "123")
         assert message.metadata["role"] == "guest"
+
+
+async def test_a_delivery_is_published_on_the_bus():
+    body = b'{"state": "red"}'
+    async with world(hooks={"ci": HookSettings(secret=SECRET, template="it is {{state}}", channel="web:1")}) as there:
+        published = []
+
+        async def bus(inbox):
+            published.extend([event async for message in inbox for event in message.events])
+
+        await there.supervisor.start_child(Child("bus", bus))
+        async with there.client() as client:
+            headers = {"X-Pegasus-Signature": signed(body)}
+            answer = (await client.post("/hooks/ci", content=body, headers=headers)).json()
+        await there.supervisor.stop_child("bus")
+    [event] = published
+    assert (event.type, event.source) == (EventType.WEBHOOK_TRIGGERED, "hooks/ci")
+    assert event.payload == {"hook": "ci", "text": "it is red", "handledBy": "http", **answer}
 
 
 @pytest.mark.parametrize(
