@@ -7,29 +7,39 @@ any language connects to it as a bridge. docs/channels.md shows both ways of add
 * `adapter`: the messages to an adapter, and the base class of an adapter inside the process.
 * `switchboard`: routes each reply to the adapter of its channel type.
 * `taken_replies`: which replies the readers within the process have taken, where several read one conversation.
-* `service`: the base class of the adapters of chat services: a queue for each conversation, outages, limits, refusals, parking.
-  `outgoing_chat` has the queue, `attempts` the calls that must not be repeated, `outages` its pauses, `refusals` what a service may
-  say, `delivery_log` what a service has taken, `message_intake` its messages until they are on disk, `in_a_row` the end of what
-  would repeat for ever.
-* `service_context`: what the adapters of chat services are given. `service_http`: HTTP to a service.
-* `webhooks`: the agreement with the HTTP server about requests that a service makes.
-* `telegram`, `slack`, `sms`: the adapters of Telegram, of Slack, and of SMS by Twilio.
-* `splitting`, `blocks`, `plain_text`: Markdown in pieces that fit into a message, in a service's markup, and as plain text.
 
-`make_adapter` (in `making`) is the way to an adapter by its settings. It imports the service's code when it is needed, since most
-daemons need none.
+Adapters of chat services:
+
+* `service_adapter`: their base class, which keeps order, and handles outages, limits, refusals and parking.
+* `service_contract`: what they are given, what a service may refuse, and requests that it makes.
+* `outgoing_chats`: the way out, with a queue for each conversation. `message_intake`: the way in, until messages are on disk.
+* `call_pacing`: when a call may be made, and again. `attempts`: the calls that must not be repeated.
+* `delivery_log`: what a service has taken. `service_http`: HTTP to a service.
+* `splitting`, `blocks`, `plain_text`: Markdown in pieces that fit into a message, in a service's markup, and as plain text.
+* `telegram`, `slack`, `sms`: the adapters of Telegram, of Slack, and of SMS by Twilio.
+
+`make_adapter` is the way to one of them by its settings. It imports the service's code when it is needed, since most daemons need
+none.
 """
 
 from __future__ import annotations
 
 from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply, ReplyRefused
-from pegasus.channels.making import make_adapter
-from pegasus.channels.refusals import CredentialsRefused, NotKept, RateLimited, ServiceDown
-from pegasus.channels.service import ServiceAdapter
-from pegasus.channels.service_context import ChannelState, ServiceContext
+from pegasus.channels.service_adapter import ServiceAdapter
+from pegasus.channels.service_contract import (
+    ChannelState,
+    CredentialsRefused,
+    NotKept,
+    RateLimited,
+    ServiceContext,
+    ServiceDown,
+    WebhookAnswer,
+    WebhookReceiver,
+    WebhookRequest,
+)
 from pegasus.channels.switchboard import SwitchboardMessage, run_switchboard
 from pegasus.channels.taken_replies import TakenReplies
-from pegasus.channels.webhooks import WebhookAnswer, WebhookReceiver, WebhookRequest
+from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
 
 __all__ = [
     "Adapter",
@@ -52,3 +62,25 @@ __all__ = [
     "make_adapter",
     "run_switchboard",
 ]
+
+
+def make_adapter(type: str, settings: ChannelSettings, context: ServiceContext) -> ServiceAdapter | None:
+    """Return the adapter of a channel type that is enabled, None where none is wanted or exists.
+
+    Example: `make_adapter("telegram", settings.channels["telegram"], context)`.
+    """
+    if not settings.enabled:
+        return None
+    if isinstance(settings, TelegramSettings):
+        from pegasus.channels.telegram import TelegramAdapter
+
+        return TelegramAdapter(settings, context)
+    if isinstance(settings, SlackSettings):
+        from pegasus.channels.slack import SlackAdapter
+
+        return SlackAdapter(settings, context)
+    if isinstance(settings, SmsSettings):
+        from pegasus.channels.sms import SmsAdapter
+
+        return SmsAdapter(settings, context)
+    return None

@@ -120,9 +120,9 @@ class Adapter:
             message = _skip_old_drafts(message, inbox)
             match message:
                 case DeliverReply(reply):
-                    if reply.seq > self._last(reply) + 1:
+                    if reply.seq > self.last_delivered(reply.channel.channel_id) + 1:
                         await self._catch_up(journal)
-                    await self._take(reply, journal)
+                    await self.take(reply, journal)
                 case Typing():
                     await self.show_typing(message)
                 case Progress():
@@ -135,15 +135,15 @@ class Adapter:
     async def _catch_up(self, journal: Ref[JournalMessage]) -> None:
         """Deliver everything that was not acknowledged. To ask for replies after a number acknowledges that number."""
         while missed := await journal.ask(Unacknowledged, self.type, None, tuple(self._delivered.items())):
-            fresh = [reply for reply in missed if reply.seq > self._last(reply)]
+            fresh = [reply for reply in missed if reply.seq > self.last_delivered(reply.channel.channel_id)]
             if not fresh:
                 return
             for reply in fresh:
-                await self._take(reply, journal)
+                await self.take(reply, journal)
 
-    async def _take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
+    async def take(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:
         """Deliver a reply, unless that was done before, and acknowledge it."""
-        if reply.seq <= self._last(reply):
+        if reply.seq <= self.last_delivered(reply.channel.channel_id):
             return
         try:
             await self.deliver(await self._load(reply, journal))
@@ -162,8 +162,9 @@ class Adapter:
         """Report a reply that is refused for good, and acknowledge it."""
         await report_undelivered(journal, reply, reason)
 
-    def _last(self, reply: OutboundMessage) -> int:
-        return self._delivered.get(reply.channel.channel_id, 0)
+    def last_delivered(self, channel_id: str) -> int:
+        """Return the number of the last reply that was delivered to a conversation, 0 if none was."""
+        return self._delivered.get(channel_id, 0)
 
 
 def _skip_old_drafts(message: AdapterMessage, inbox: Inbox[AdapterMessage]) -> AdapterMessage:

@@ -23,8 +23,9 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, TypeAlias
 
+from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
-from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
 from pegasus.messages import OutboundMessage
 from pegasus.observe import get_logger
 

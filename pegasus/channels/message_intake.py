@@ -1,14 +1,26 @@
-"""`MessageIntake`: the way in for messages of a service, which are given again until they are on disk."""
+"""The way in from a service: messages, which are given again until they are on disk, and an end of what would go on for ever.
+
+Two programs that answer each other never end: another bot in a chat; or a service that refuses each reply, of which the agent is told,
+which then says something about it there, which is refused as well. `RepeatLimit` ends that.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+import trio
+
 from actors import ActorError, Answer
-from pegasus.channels.refusals import NotKept
-from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.service_contract import NotKept, ServiceContext
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage, TooManyMessages
 from pegasus.messages import InboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage import Accepted, Commit, Overloaded, Post, StorageError
+
+COUNTED_FOR: Final = 3600.0
+"""Seconds after which a count begins anew."""
+MOST_COUNTED: Final = 1_000
+"""Conversations that are counted. The one that was counted the longest time ago is forgotten first."""
 
 _log = get_logger("channels")
 
@@ -75,3 +87,34 @@ class MessageIntake:
 def _key(message: InboundMessage) -> tuple[str, str]:
     """Return what tells a message from all others of the channel type."""
     return message.channel.channel_id, message.id
+
+
+class RepeatLimit:
+    """Counter of events in each conversation, until something else happens there, or an hour is over.
+
+    Example::
+
+        bots = RepeatLimit(5)
+        bots.count("-1001")     # True five times, then False
+        bots.reset("-1001")     # a person has written
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: dict[str, tuple[int, float]] = {}
+        """By channelId: the count, and Trio's clock at the first event."""
+
+    def count(self, channel_id: str) -> bool:
+        """Count an event; return whether it is one of the first `most`."""
+        now = trio.current_time()
+        count, since = self._counts.pop(channel_id, (0, now))
+        if now - since > COUNTED_FOR:
+            count, since = 0, now
+        self._counts[channel_id] = (count + 1, since)
+        while len(self._counts) > MOST_COUNTED:
+            del self._counts[next(iter(self._counts))]
+        return count < self._most
+
+    def reset(self, channel_id: str) -> None:
+        """Begin anew for this conversation."""
+        self._counts.pop(channel_id, None)

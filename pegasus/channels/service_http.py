@@ -24,7 +24,7 @@ import httpx2
 import trio
 
 from pegasus import __version__
-from pegasus.channels.refusals import ServiceDown
+from pegasus.channels.service_contract import ServiceDown
 from pegasus.loopback import is_loopback
 
 TIMEOUT: Final = 30.0

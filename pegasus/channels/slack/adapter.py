@@ -28,9 +28,17 @@ from urllib.parse import urlsplit
 
 import trio
 
-from pegasus.channels.refusals import CredentialsRefused, NotKept, RateLimited, ReplyRefused, ServiceDown
-from pegasus.channels.service import ServiceAdapter
-from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.adapter import ReplyRefused
+from pegasus.channels.service_adapter import ServiceAdapter
+from pegasus.channels.service_contract import (
+    CredentialsRefused,
+    NotKept,
+    RateLimited,
+    ServiceContext,
+    ServiceDown,
+    WebhookAnswer,
+    WebhookRequest,
+)
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.buttons import (
     ALLOW,
@@ -48,7 +56,6 @@ from pegasus.channels.slack.sending import LONGEST_TEXT, SlackSender, rendered_l
 from pegasus.channels.slack.socket_mode import Connect, Delivery, SocketMode, connect_stream
 from pegasus.channels.slack.webhook import read_webhook
 from pegasus.channels.splitting import split_markdown
-from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
 from pegasus.loopback import is_loopback
 from pegasus.messages import ApprovalNotice, ChannelInfo, Media, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger

@@ -24,7 +24,7 @@ from urllib.parse import urlencode, urlsplit
 
 import httpx2
 
-from pegasus.channels.refusals import CredentialsRefused, RateLimited, ServiceDown
+from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
 from pegasus.channels.service_http import HttpReply, ServiceHttp, open_service_http, request
 from pegasus.formatting import truncate
 from pegasus.wire import decode_object, encode_json

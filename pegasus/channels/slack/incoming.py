@@ -25,8 +25,8 @@ from typing import Final
 
 import trio
 
-from pegasus.channels.refusals import NotKept, RateLimited, ServiceDown
-from pegasus.channels.service import ServiceAdapter
+from pegasus.channels.service_adapter import ServiceAdapter
+from pegasus.channels.service_contract import NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.markup import find_mentions, read_mrkdwn, strip_mention
 from pegasus.channels.slack.names import SlackNames

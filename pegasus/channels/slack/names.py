@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import trio
 
-from pegasus.channels.refusals import RateLimited, ServiceDown
+from pegasus.channels.service_contract import RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 
 KEPT: Final = 3600.0

@@ -27,10 +27,10 @@ from functools import partial
 from secrets import token_hex
 from typing import Any, Final
 
+from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.attempts import SendAttempts, undone_unless_sent
 from pegasus.channels.delivery_log import UNSURE, DeliveryLog
-from pegasus.channels.refusals import ReplyRefused
-from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.service_contract import ServiceContext
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.buttons import APPROVAL, PAIRING, approval_blocks, pairing_blocks
 from pegasus.channels.slack.markup import render_mrkdwn

@@ -25,7 +25,7 @@ import attrs
 import trio
 from trio_websocket import ConnectionClosed
 
-from pegasus.channels.refusals import CredentialsRefused, NotKept, RateLimited, ServiceDown
+from pegasus.channels.service_contract import CredentialsRefused, NotKept, RateLimited, ServiceDown
 from pegasus.channels.slack.api import SlackApi
 from pegasus.channels.slack.reading import conversation_of
 from pegasus.observe import get_logger

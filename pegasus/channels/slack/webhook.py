@@ -15,8 +15,8 @@ import hmac
 from typing import Final
 from urllib.parse import parse_qs
 
+from pegasus.channels.service_contract import WebhookAnswer, WebhookRequest
 from pegasus.channels.slack.socket_mode import Delivery
-from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
 from pegasus.wire import decode_object
 
 REPLAY_WINDOW: Final = 300.0

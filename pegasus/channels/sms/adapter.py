@@ -30,13 +30,12 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.channels.adapter import AdapterMessage
+from pegasus.channels.adapter import AdapterMessage, ReplyRefused
 from pegasus.channels.attempts import SendAttempts
-from pegasus.channels.outages import OutagePauses
+from pegasus.channels.call_pacing import OutagePauses
 from pegasus.channels.plain_text import to_plain_text
-from pegasus.channels.refusals import NotKept, ReplyRefused, ServiceDown
-from pegasus.channels.service import ServiceAdapter
-from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.service_adapter import ServiceAdapter
+from pegasus.channels.service_contract import NotKept, ServiceContext, ServiceDown, WebhookAnswer, WebhookRequest
 from pegasus.channels.sms.alphabet import to_cheaper_text
 from pegasus.channels.sms.api import FileRefused, SentSms, TwilioApi
 from pegasus.channels.sms.file_links import (
@@ -50,7 +49,6 @@ from pegasus.channels.sms.file_links import (
 from pegasus.channels.sms.inbound import TYPE, NoSms, RemoteFile, Sms, parse_form, read_sms, sms_of_json
 from pegasus.channels.sms.signature import is_signed, signed_address
 from pegasus.channels.splitting import split_markdown, utf16_length
-from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
 from pegasus.messages import Media, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.settings import SmsSettings

@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import attrs
 import httpx2
 
-from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.adapter import ReplyRefused
+from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
 from pegasus.channels.service_http import ServiceHttp, open_service_http, request
 from pegasus.channels.sms.inbound import RemoteFile
 from pegasus.formatting import truncate

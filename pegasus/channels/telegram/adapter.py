@@ -31,14 +31,20 @@ from typing import Any, Final
 import attrs
 import trio
 
-from pegasus.channels.refusals import NotKept, RateLimited, ReplyRefused, ServiceDown
-from pegasus.channels.service import DRAFT_PAUSE, ServiceAdapter
-from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.adapter import ReplyRefused
+from pegasus.channels.service_adapter import DRAFT_PAUSE, ServiceAdapter
+from pegasus.channels.service_contract import (
+    NotKept,
+    RateLimited,
+    ServiceContext,
+    ServiceDown,
+    WebhookAnswer,
+    WebhookRequest,
+)
 from pegasus.channels.telegram.api import MOST_FILE_BYTES, BotApi
 from pegasus.channels.telegram.buttons import ButtonDesk, buttons_of
 from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, pieces_of
 from pegasus.channels.telegram.updates import ALLOWED, TYPE, BotName, Click, FileRef, Heard, Move, read_update
-from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
 from pegasus.formatting import truncate
 from pegasus.messages import ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final
 
-from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
+from pegasus.channels.adapter import ReplyRefused
+from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
 from pegasus.channels.service_http import GATEWAY_TIMEOUT, TIMEOUT, ServiceHttp, open_service_http, request
 from pegasus.formatting import truncate
 from pegasus.messages import Json

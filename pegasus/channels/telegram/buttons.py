@@ -13,9 +13,9 @@ from typing import Final
 
 import attrs
 
+from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.delivery_log import DeliveryLog
-from pegasus.channels.refusals import ReplyRefused
-from pegasus.channels.service_context import ServiceContext
+from pegasus.channels.service_contract import ServiceContext
 from pegasus.channels.telegram.api import BotApi
 from pegasus.channels.telegram.markup import escape_html
 from pegasus.channels.telegram.sending import Buttons, TelegramSender, TextMessage

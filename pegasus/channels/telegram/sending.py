@@ -24,9 +24,9 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.attempts import SendAttempts, undone_unless_sent
 from pegasus.channels.delivery_log import UNSURE, DeliveryLog
-from pegasus.channels.refusals import ReplyRefused
 from pegasus.channels.telegram.api import BotApi, FormatRefused, GroupMoved
 from pegasus.channels.telegram.markup import plain_text, split_for_telegram
 from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage

@@ -259,10 +259,10 @@ class _Channel(FakeChannel):
             self.refused.append(reply)
         return unwanted
 
-    async def _take(self, reply, journal):
+    async def take(self, reply, journal):
         before = len(self.replies)
         try:
-            await super()._take(reply, journal)
+            await super().take(reply, journal)
         finally:
             for new in self.replies[before:]:
                 self._life.heard(new)

@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.channels import service
+from pegasus.channels import service_adapter
 from pegasus.messages import ChannelInfo, Media, Progress
 from pegasus.storage import Commit, Post, Waiting
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call
@@ -264,7 +264,7 @@ async def test_typing_is_shown_while_the_agent_thinks(play, autojump_clock):
 async def test_a_chat_that_has_blocked_the_bot_is_left_alone_and_the_agent_is_told(play, autojump_clock, monkeypatch):
     warnings = []
     log = SimpleNamespace(warning=lambda text, **fields: warnings.append(text), info=lambda *_, **__: None)
-    monkeypatch.setattr(service, "_log", log)
+    monkeypatch.setattr(service_adapter, "_log", log)
     async with play() as stage:
         stage.telegram.blocked.add(FRIEND)
         await say(stage, "to a friend", FRIEND)

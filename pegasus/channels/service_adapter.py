@@ -1,19 +1,19 @@
 """`ServiceAdapter`: the base class of the adapters of chat services (Telegram, Slack, SMS).
 
 `Adapter` delivers one reply after the other for the whole channel type. A service has thousands of conversations, some of which are
-slow, full or blocked, so here each conversation has a queue and a task of its own:
+slow, full or blocked, so here each conversation has a queue and a task of its own (`outgoing_chats`):
 
 * **Order within a conversation.** A reply is sent when the service has taken all of the one before it, however often that was tried.
 * **Nobody waits for another conversation**, neither for its rate limit nor for its refusal. Calls of all conversations share
-  MOST_CALLS places.
+  some places (`call_pacing`).
 * **Nothing lost, hardly anything twice.** What the service has taken is on disk (`DeliveryLog`) before the next piece is sent, and a
   reply is acknowledged when all its pieces are. A crash repeats at most the piece whose acknowledgement was not recorded; what each
   service does about that one is in its `send`. All conversations share the writes.
-* **Bounded memory.** A queue holds MOST_QUEUED replies. The others wait in the journal's outbox and are read when there is room.
+* **Bounded memory.** A queue holds some replies. The others wait in the journal's outbox and are read when there is room.
 
-What a service says instead of yes has one of four kinds (`refusals`), each handled here:
+What a service says instead of yes has one of four kinds (`service_contract`), each handled here:
 
-    ServiceDown          tried again for ever, with growing pauses (`outages`)
+    ServiceDown          tried again for ever, with growing pauses (`call_pacing`)
     RateLimited          tried again after the time that the service names
     ReplyRefused         this recipient never gets it: logged, reported to the agent, and the next reply follows
     CredentialsRefused   the channel is parked: nothing more is tried until the settings are read again
@@ -37,44 +37,37 @@ A subclass implements `send`, `pieces` and `listen`, and may override `show_typi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import attrs
 import trio
 
 from actors import Inbox, Ref
-from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply
+from pegasus.channels.adapter import Adapter, AdapterMessage, CatchUp, DeliverReply, ReplyRefused
+from pegasus.channels.call_pacing import CallPacing, OutagePauses, Reachability
 from pegasus.channels.delivery_log import UNCONFIRMED, DeliveryLog
-from pegasus.channels.in_a_row import InARow
-from pegasus.channels.message_intake import MessageIntake
-from pegasus.channels.outages import OutagePauses, Reachability
-from pegasus.channels.outgoing_chat import OutgoingChat
-from pegasus.channels.refusals import CredentialsRefused, RateLimited, ReplyRefused, ServiceDown
-from pegasus.channels.service_context import ChannelState, ServiceContext
-from pegasus.channels.webhooks import WebhookAnswer, WebhookRequest
+from pegasus.channels.message_intake import MessageIntake, RepeatLimit
+from pegasus.channels.outgoing_chats import RETRY_DELAY, SIGN_TIMEOUT, OutgoingChats
+from pegasus.channels.service_contract import (
+    ChannelState,
+    CredentialsRefused,
+    RateLimited,
+    ServiceContext,
+    ServiceDown,
+    WebhookAnswer,
+    WebhookRequest,
+)
 from pegasus.formatting import first_cause
 from pegasus.intake import PAIRING
 from pegasus.messages import ApprovalNotice, InboundMessage, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, StorageError, Unacknowledged, UnacknowledgedChannels
+from pegasus.storage import JournalMessage, StorageError
 
-T = TypeVar("T")
-
-MOST_CALLS: Final = 16
-"""Calls that deliver at the same time. Others wait for a place, in the order in which they came."""
-MOST_QUEUED: Final = 50
-"""Replies of one conversation that are held in memory."""
 DRAFT_PAUSE: Final = 1.0
 """Seconds between two states of a draft."""
-SIGN_TIMEOUT: Final = 10.0
-"""Seconds that showing a draft or a typing sign may take. It is not tried again."""
-STOP_GRACE: Final = 2.0
-"""Seconds that calls under way may take when the adapter is stopped."""
-RETRY_DELAY: Final = 2.0
-"""Seconds until the journal is asked again, after an error of the disk."""
 NOT_CONFIRMED: Final = (
     "it was sent twice and the service never confirmed it, so it may be there already; do not repeat it unasked"
 )
@@ -106,18 +99,15 @@ class ServiceAdapter(Adapter):
         self.state = ChannelState(type, "connecting")
         """For `status`, the tree and the log."""
         self.reachability = Reachability(context.random, self._reach_changed)
-        """Shared by all calls that deliver."""
+        """Whether the service answers. A subclass makes its own calls by it, which are tried again through outages."""
+        self.pacing = CallPacing(self.reachability)
+        """Makes the calls that deliver."""
         self._pauses = OutagePauses(context.random)
         """Pauses of `listen`."""
-        self._conversations: dict[str, OutgoingChat] = {}
-        """By channelId."""
-        self._calls = trio.CapacityLimiter(MOST_CALLS)
-        self._quiet_until = 0.0
-        """Trio's clock until which the service wants no call at all."""
         self._intake = MessageIntake(context)
-        self._refusals = InARow(MOST_REPORTS)
+        self._refusals = RepeatLimit(MOST_REPORTS)
         """Replies refused, by conversation."""
-        self._bots = InARow(BOT_MESSAGES)
+        self._bots = RepeatLimit(BOT_MESSAGES)
         """Messages of bots, by conversation."""
         self._parked: trio.CancelScope | None = None
         """Ends the actor of a parked adapter."""
@@ -195,44 +185,34 @@ class ServiceAdapter(Adapter):
         try:
             await self._work(inbox, journal)
         except* CredentialsRefused as group:
-            self._park(str(first_cause(group)))
-        self._conversations.clear()
+            self._set_state(attrs.evolve(self.state, state="parked", reason=str(first_cause(group))))
         with trio.CancelScope() as self._parked:
             async for _ in inbox:  # only a parked adapter comes here with a mailbox that is open
                 pass
 
-    def _park(self, reason: str) -> None:
-        self._set_state(attrs.evolve(self.state, state="parked", reason=reason))
-
     async def _work(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """Listen and deliver until stopped."""
-        self._conversations.clear()  # of a run before, whose tasks have ended
-        self._calls = trio.CapacityLimiter(MOST_CALLS)
+        self.pacing.begin()
         await self.log.load(journal)
         async with self.connection(), trio.open_nursery() as nursery:
+            chats = OutgoingChats(self, journal, nursery)
             nursery.start_soon(self.log.write_all)
             nursery.start_soon(self._listen)
-            await self._catch_up_all(journal, nursery)
+            await chats.catch_up()
             async for message in inbox:
                 match message:
                     case DeliverReply(reply):
-                        self._queue(reply, journal, nursery)
+                        chats.add(reply)
                     case CatchUp():
-                        await self._catch_up_all(journal, nursery)
+                        await chats.catch_up()
                     case Typing() | Progress():
-                        self._show_sign(message, journal, nursery)
+                        chats.show(message)
                     case ApprovalNotice():
                         nursery.start_soon(self._show_answer, message)
                     case _:  # states of tasks are not shown in chats
                         pass
-            await self._finish_calls()
+            await self.pacing.finish()
             nursery.cancel_scope.cancel()
-
-    async def _finish_calls(self) -> None:
-        """Wait until calls under way have ended, so that a stop repeats nothing at the next start. The places are new at each run."""
-        with trio.move_on_after(STOP_GRACE):
-            for _ in range(MOST_CALLS):
-                await self._calls.acquire_on_behalf_of(object())
 
     async def _listen(self) -> None:
         while True:
@@ -244,90 +224,12 @@ class ServiceAdapter(Adapter):
             except RateLimited as limit:
                 await trio.sleep(limit.seconds)
 
-    # ---------------------------------------------------------------- queues
-
-    async def _catch_up_all(self, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
-        """Wake every conversation that has replies in the journal."""
-        while True:
+    async def _show_answer(self, notice: ApprovalNotice) -> None:
+        with trio.move_on_after(SIGN_TIMEOUT):
             try:
-                channel_ids = await journal.ask(UnacknowledgedChannels, self.type)
-                break
-            except StorageError:
-                await trio.sleep(RETRY_DELAY)
-        for channel_id in channel_ids:
-            conversation = self._conversation(channel_id, journal, nursery)
-            conversation.is_behind = True
-            conversation.woken.set()
-
-    def _conversation(self, channel_id: str, journal: Ref[JournalMessage], nursery: trio.Nursery) -> OutgoingChat:
-        """Return the conversation; start its task if there is none."""
-        found = self._conversations.get(channel_id)
-        if found is None:
-            found = self._conversations[channel_id] = OutgoingChat(channel_id)
-            nursery.start_soon(self._serve_conversation, found, journal)
-        return found
-
-    def _queue(self, reply: OutboundMessage, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
-        """Put a reply into its queue, unless it is there or was delivered. One that does not fit is read from the journal later."""
-        conversation = self._conversation(reply.channel.channel_id, journal, nursery)
-        last = conversation.waiting[-1].seq if conversation.waiting else self._last(reply)
-        if reply.seq <= last:
-            return
-        conversation.draft = None  # it was a state of this reply
-        if conversation.is_behind or reply.seq != last + 1 or len(conversation.waiting) >= MOST_QUEUED:
-            conversation.is_behind = True
-        else:
-            conversation.waiting.append(reply)
-        conversation.woken.set()
-
-    def _show_sign(self, sign: Typing | Progress, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
-        """Note a sign, which its conversation shows when there is nothing to send."""
-        if isinstance(sign, Typing) and (not self.typing_pause or not sign.active):
-            if known := self._conversations.get(sign.channel.channel_id):
-                known.typing = None
-            return
-        conversation = self._conversation(sign.channel.channel_id, journal, nursery)
-        conversation.note_sign(sign)
-        conversation.woken.set()
-
-    async def _serve_conversation(self, conversation: OutgoingChat, journal: Ref[JournalMessage]) -> None:
-        """Send and show what there is to one conversation; end when there is nothing."""
-        while True:
-            conversation.woken = trio.Event()
-            if conversation.waiting:
-                await self._take(conversation.waiting[0], journal)
-                conversation.waiting.popleft()
-            elif conversation.is_behind:
-                await self._read_waiting(conversation, journal)
-            elif (due := conversation.sign_due()) is None:
-                # Limits outlive what they were told for.
-                due = max(conversation.quiet_until, conversation.next_draft)
-                if due <= trio.current_time():
-                    del self._conversations[conversation.channel_id]
-                    return
-                await _wait(conversation.woken, due)
-            elif max(due, self._quiet_until) <= trio.current_time():
-                await self._show_next(conversation)
-            else:
-                await _wait(conversation.woken, max(due, self._quiet_until))
-
-    async def _read_waiting(self, conversation: OutgoingChat, journal: Ref[JournalMessage]) -> None:
-        """Read the next replies of a conversation from the journal. What was delivered before is acknowledged by that."""
-        channel_id = conversation.channel_id
-        await self.log.written()
-        conversation.is_behind = False
-        delivered = self._delivered.get(channel_id)
-        after = ((channel_id, delivered),) if delivered else ()
-        try:
-            missed = await journal.ask(Unacknowledged, self.type, channel_id, after, MOST_QUEUED)
-        except StorageError as error:
-            _log.error("replies cannot be read", channel=self.type, error=str(error))
-            conversation.is_behind = True
-            await trio.sleep(RETRY_DELAY)
-            return
-        fresh = [reply for reply in missed if reply.seq > (delivered or 0)]
-        conversation.waiting.extend(fresh)
-        conversation.is_behind |= len(missed) >= MOST_QUEUED
+                await self.show_approval(notice)
+            except (ServiceDown, ReplyRefused, RateLimited) as error:
+                _log.debug("the answer to an approval was not shown", channel=self.type, reason=str(error))
 
     # ---------------------------------------------------------------- one reply
 
@@ -378,7 +280,7 @@ class ServiceAdapter(Adapter):
         if not self.log.is_delivered(reply):
             pieces = self.pieces(reply)
             for number in range(len(self.log.ids_of(reply)), len(pieces)):
-                await self.call(reply.channel.channel_id, partial(self._send_piece, reply, pieces, number))
+                await self.pacing.call(reply.channel.channel_id, partial(self._send_piece, reply, pieces, number))
         if UNCONFIRMED in self.log.ids_of(reply):
             raise ReplyRefused(NOT_CONFIRMED)
 
@@ -386,63 +288,6 @@ class ServiceAdapter(Adapter):
         """Send a piece, and record that the service has taken it."""
         id = await self.send(reply, pieces[number], number)
         await self.log.add_piece(reply, part=number, of=len(pieces), id=id)
-
-    async def call(self, channel_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Return what a call about a conversation returns, tried again through outages and rate limits.
-
-        Raises ReplyRefused and CredentialsRefused.
-        """
-        while True:
-            await self._wait_until_allowed(channel_id)
-            try:
-                return await self.reachability.call(partial(self._in_turn, attempt))
-            except RateLimited as limit:
-                self._obey(channel_id, limit)
-
-    async def _in_turn(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        async with self._calls:
-            return await attempt()
-
-    def _obey(self, channel_id: str, limit: RateLimited) -> None:
-        until = trio.current_time() + limit.seconds
-        if limit.for_all:
-            self._quiet_until = max(self._quiet_until, until)
-        elif conversation := self._conversations.get(channel_id):
-            conversation.quiet_until = until
-
-    async def _wait_until_allowed(self, channel_id: str) -> None:
-        conversation = self._conversations.get(channel_id)
-        while True:
-            until = max(self._quiet_until, conversation.quiet_until if conversation else 0.0)
-            if until <= trio.current_time():
-                return
-            await trio.sleep_until(until)
-
-    # ---------------------------------------------------------------- signs
-
-    async def _show_next(self, conversation: OutgoingChat) -> None:
-        """Show a draft or the typing sign, once. What fails is left out: it is not worth holding up a reply."""
-        sign = conversation.take_sign(self.draft_pause(conversation.channel_id), self.typing_pause)
-        try:
-            with trio.move_on_after(SIGN_TIMEOUT):
-                if isinstance(sign, Progress):
-                    await self.show_draft(sign)
-                elif sign is not None:
-                    await self.show_typing(sign)
-        except RateLimited as limit:
-            self._obey(conversation.channel_id, limit)
-        except ReplyRefused as error:
-            conversation.typing = None
-            _log.debug("a sign was refused", channel=self.type, reason=str(error))
-        except ServiceDown as error:
-            _log.debug("a sign was not shown", channel=self.type, reason=str(error))
-
-    async def _show_answer(self, notice: ApprovalNotice) -> None:
-        with trio.move_on_after(SIGN_TIMEOUT):
-            try:
-                await self.show_approval(notice)
-            except (ServiceDown, ReplyRefused, RateLimited) as error:
-                _log.debug("the answer to an approval was not shown", channel=self.type, reason=str(error))
 
     # ---------------------------------------------------------------- state
 
@@ -461,8 +306,3 @@ class ServiceAdapter(Adapter):
             _log.warning("the service is out of reach", channel=self.type, reason=state.reason)
         else:
             _log.info("the service is connected", channel=self.type, name=state.name)
-
-
-async def _wait(event: trio.Event, until: float) -> None:
-    with trio.move_on_at(until):
-        await event.wait()

@@ -1,22 +1,31 @@
-"""Outages of a service: how long to wait between attempts, and who makes the next one.
+"""Pacing of the calls to a service: how many at the same time, how long to wait between attempts, and who makes the next one.
 
-A service that is out of reach is tried for ever: at most 10 s apart in the first minute, then with pauses that grow to a minute.
-While it is out of reach, one call at a time finds out whether it is back, so that a thousand conversations do not all knock at
+**Places.** Calls that deliver share MOST_CALLS places. Each is taken for one attempt, so that nobody waits for the pauses of others.
+
+**Rate limits.** A service names the seconds for which it wants no call, about one conversation or at all.
+
+**Outages.** A service that is out of reach is tried for ever: at most 10 s apart in the first minute, then with pauses that grow to a
+minute. While it is out of reach, one call at a time finds out whether it is back, so that a thousand conversations do not all knock at
 the same time. That call changes each time, because a message that the service always fails at must not stand for the service.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
 import trio
 
-from pegasus.channels.refusals import ServiceDown
+from pegasus.channels.service_contract import RateLimited, ServiceDown
 
 T = TypeVar("T")
 
+MOST_CALLS: Final = 16
+"""Calls that deliver at the same time. Others wait for a place, in the order in which they came."""
+STOP_GRACE: Final = 2.0
+"""Seconds that calls under way may take when the adapter is stopped."""
 FIRST_PAUSE: Final = 0.5
 """Seconds after the first failure; doubled after each further one."""
 SOON: Final = 10.0
@@ -130,3 +139,59 @@ class Reachability:
             self._on_change("")
             self._is_back.set()
             self._is_back = trio.Event()
+
+
+class CallPacing:
+    """Makes the calls that deliver, each when it is allowed.
+
+    Example: `id = await pacing.call(channel_id, partial(api.send, text))`.
+    """
+
+    def __init__(self, reachability: Reachability) -> None:
+        self._reachability = reachability
+        self._places = trio.CapacityLimiter(MOST_CALLS)
+        self._all_quiet_until = 0.0
+        """Trio's clock until which the service wants no call at all."""
+        self._quiet_until: dict[str, float] = {}
+        """By channelId, Trio's clock until which it wants no call about a conversation."""
+
+    async def call(self, channel_id: str, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return what a call about a conversation returns, tried again through outages and rate limits.
+
+        Raises what else `attempt` raises: ReplyRefused and CredentialsRefused.
+        """
+        while True:
+            if (due := self.allowed_at(channel_id)) > trio.current_time():
+                await trio.sleep_until(due)
+                continue  # another limit may be in force by then
+            try:
+                return await self._reachability.call(partial(self._attempt, attempt))
+            except RateLimited as limit:
+                self.obey(channel_id, limit)
+
+    async def _attempt(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        async with self._places:
+            return await attempt()
+
+    def allowed_at(self, channel_id: str) -> float:
+        """Return Trio's clock from which on a call about a conversation is allowed."""
+        return max(self._all_quiet_until, self._quiet_until.get(channel_id, 0.0))
+
+    def obey(self, channel_id: str, limit: RateLimited) -> None:
+        """Note a limit that the service has answered a call about a conversation with."""
+        now = trio.current_time()
+        if limit.for_all:
+            self._all_quiet_until = max(self._all_quiet_until, now + limit.seconds)
+        else:
+            self._quiet_until = {id: until for id, until in self._quiet_until.items() if until > now}
+            self._quiet_until[channel_id] = now + limit.seconds
+
+    def begin(self) -> None:
+        """Begin a run of the adapter: all places are free. Limits outlive a run."""
+        self._places = trio.CapacityLimiter(MOST_CALLS)
+
+    async def finish(self) -> None:
+        """Wait until calls under way have ended, so that a stop repeats nothing at the next start. No call begins behind it."""
+        with trio.move_on_after(STOP_GRACE):
+            for _ in range(MOST_CALLS):
+                await self._places.acquire_on_behalf_of(object())
