@@ -26,7 +26,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import quote
 
 import attrs
@@ -73,6 +73,47 @@ class Redactor:
             if form in text:
                 text = text.replace(form, self._mask)
         return redact_formats(text, self._mask)
+
+
+class SecretStore(Protocol):
+    """Secrets that are kept in files, as those of MCP servers are (`pegasus.mcp.StoredSecrets`)."""
+
+    def read(self) -> tuple[str, ...]:
+        """Return the secrets that are there now."""
+
+
+class KnownSecrets:
+    """The secrets of an installation as they are known at the moment. All who remove secrets from texts share one such object.
+
+    Example::
+
+        secrets = KnownSecrets([token], StoredSecrets(home.path / "mcp"))
+        secrets.add(secrets_of(settings))
+        secrets.redact(text)  # the text without any of them
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), store: SecretStore | None = None) -> None:
+        """Prepare. store: has further ones, which may change at any time."""
+        self._own = tuple(secrets)
+        self._store = store
+        self._known = self._own
+        """The secrets that `_redactor` knows."""
+        self._redactor = Redactor(self._known)
+
+    def all(self) -> tuple[str, ...]:
+        """Return the secrets that are known now."""
+        return self._own if self._store is None else (*self._own, *self._store.read())
+
+    def add(self, secrets: Iterable[str]) -> None:
+        """Take in further secrets. Those from before stay, since they may still be valid."""
+        self._own = tuple(dict.fromkeys((*self._own, *secrets)))
+
+    def redact(self, text: str) -> str:
+        """Return the text without the secrets of this moment, and without anything that has the format of one."""
+        known = self.all()
+        if known != self._known:
+            self._known, self._redactor = known, Redactor(known)
+        return self._redactor.apply(text)
 
 
 def _forms_of(secret: str) -> set[str]:

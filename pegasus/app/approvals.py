@@ -18,7 +18,7 @@ question wait and not a hundred.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
@@ -58,7 +58,7 @@ from pegasus.policy import (
     shown_arguments,
     shown_subject,
 )
-from pegasus.redaction import Redactor
+from pegasus.redaction import KnownSecrets
 from pegasus.settings import InForce, PolicySettings
 from pegasus.storage import Commit, JournalMessage, Post, StorageError, Unroutable
 from pegasus.tasks import (
@@ -110,8 +110,8 @@ class ApprovalDesk:
     """The settings [policy], for `owner_channel`."""
     adapters: InForce[Collection[Ref[AdapterMessage]]] = attrs.field(factory=lambda: InForce(()))
     """Adapters of chat services, which show answers."""
-    secrets: Callable[[], Iterable[str]] = tuple
-    """Returns the texts that no service of others may get; a reload may change them."""
+    secrets: KnownSecrets = attrs.field(factory=KnownSecrets)
+    """The texts that no service of others may get."""
     files: WorkspaceFiles | None = None
     """The owner's files that are part of the prompt."""
     shown_on: Collection[str] = ("cli", "web")
@@ -174,7 +174,7 @@ class ApprovalDesk:
             return
         notice = notice_of(approval)
         shown = sanitize_for_prompt(shown_subject(notice))
-        subject = Redactor(tuple(self.secrets())).apply(shown)  # the service behind the channel keeps what it is told
+        subject = self.secrets.redact(shown)  # the service behind the channel keeps what it is told
         text = question_text(notice, subject, task, self.clock())
         # Adapters with buttons put them below the text, and find the message again by this.
         metadata: Metadata = {"approval": approval.id}

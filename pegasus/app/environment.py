@@ -6,7 +6,7 @@ environment first, for the Main Agent and for the task system.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final, Protocol
@@ -34,6 +34,7 @@ from pegasus.models import (
     TraitStore,
     UsageTracker,
 )
+from pegasus.redaction import KnownSecrets
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.schedule import ScheduleMessage, ScheduleServices, schedule_keeper
 from pegasus.settings import InForce, SessionSettings, Settings, SettingsInForce
@@ -138,8 +139,8 @@ class Environment:
     """Returns the archives of a session."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers, whose tools the Main Agent and tasks have beside their own."""
-    secrets: Callable[[], Iterable[str]] = tuple
-    """Returns the texts that tool results must not show; a reload of the settings may change them."""
+    secrets: KnownSecrets = attrs.field(factory=KnownSecrets)
+    """The texts that tool results must not show. A reload of the settings may add some."""
     switch: ModelSwitch | None = None
     """Changes the default model at run time (`/model`); None: nothing can."""
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(1))

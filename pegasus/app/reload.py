@@ -32,7 +32,7 @@ from pegasus.mcp import TOKENS_FOLDER, StoredSecrets
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList, problems
 from pegasus.observe import configure_logging, forward_logging, get_logger
-from pegasus.redaction import secrets_in_environment
+from pegasus.redaction import KnownSecrets, secrets_in_environment
 from pegasus.sandbox import SandboxError
 from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, located, secrets_of
 from pegasus.storage import JournalMessage, ReplaceFile, StorageError
@@ -97,12 +97,15 @@ class Reloader:
         """Writes the chosen model to disk; known once the journal runs."""
         self._find_changed_files = find_changed_files
         self._home = home
-        self._own_secrets = (token, *secrets_in_environment(os.environ))
-        """The token, and secrets in the environment of the process, which stay the same."""
+        self.secrets = KnownSecrets(
+            (token, *secrets_in_environment(os.environ), *secrets_of(in_force.now)),
+            StoredSecrets(home.path / TOKENS_FOLDER),
+        )
+        """The texts that no log and no result may show: token, keys of settings and environment, tokens of MCP servers.
+
+        Keys of earlier settings stay among them. Some are used until the next start, others may still be valid.
+        """
         self._writes_log = writes_log
-        self._secrets = frozenset(secrets_of(in_force.now))
-        """Secrets of the settings in force and of those before. Some are used until the next start, others may still be valid."""
-        self._stored = StoredSecrets(home.path / TOKENS_FOLDER)
         self._requested = trio.Event()
         """Set by `request` and by a choice of a model; `run` waits for it. Several requests at once are one
         reload."""
@@ -175,7 +178,7 @@ class Reloader:
 
     async def _apply(self, new: Settings) -> TakenUp:
         files = await trio.to_thread.run_sync(self._check_in_use, new)
-        self._secrets |= frozenset(secrets_of(new))
+        self.secrets.add(secrets_of(new))
         self._dropped = ""
         taken_up = await self.in_force.replace(new, files)
         self._configure_logs()  # with the secrets of these settings
@@ -258,16 +261,12 @@ class Reloader:
         self._must_warm_up = True
         self._requested.set()
 
-    def secrets(self) -> tuple[str, ...]:
-        """Return the texts that no log and no result may show: token, keys of settings and environment, tokens of MCP servers."""
-        return (*self._own_secrets, *self._secrets, *self._stored())
-
     def _configure_logs(self) -> None:
         if not self._writes_log:
-            forward_logging(self.secrets())
+            forward_logging(self.secrets.all())
             return
         log = self.in_force.now.log
-        configure_logging(self._home.log, level=log.level, format=log.format, secrets=self.secrets())
+        configure_logging(self._home.log, level=log.level, format=log.format, secrets=self.secrets.all())
 
 
 def _names_default_model(settings: Settings) -> bool:

@@ -72,7 +72,7 @@ class TokenFile:
 class StoredSecrets:
     """The secrets in all files of a folder, for the mask of logs and results: a server may send a token back.
 
-    Example: `StoredSecrets(home.path / "mcp")()` returns ("eyJ0eXAi…",). A file is read again when it has changed.
+    Example: `StoredSecrets(home.path / "mcp").read()` returns ("eyJ0eXAi…",). A file is read again when it has changed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -80,7 +80,7 @@ class StoredSecrets:
         self._known: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
         """What each file held, and its state at that time, by its name."""
 
-    def __call__(self) -> tuple[str, ...]:
+    def read(self) -> tuple[str, ...]:
         """Return the secrets. Looks at the folder each time, which takes some microseconds; files are small."""
         try:
             with os.scandir(self._folder) as entries:
@@ -90,10 +90,10 @@ class StoredSecrets:
             found = {entry.name: entry.stat(follow_symlinks=False) for entry in files}
         except OSError:
             found = {}
-        self._known = {name: self._read(name, status) for name, status in found.items()}
+        self._known = {name: self._read_file(name, status) for name, status in found.items()}
         return tuple(secret for _, secrets in self._known.values() for secret in secrets)
 
-    def _read(self, name: str, status: os.stat_result) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _read_file(self, name: str, status: os.stat_result) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the state of a file and its secrets."""
         state = (status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._known.get(name)

@@ -73,6 +73,7 @@ from pegasus.models import (
     TraitStore,
     UsageTracker,
 )
+from pegasus.redaction import KnownSecrets
 from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN as BUILT_IN_SKILLS
 from pegasus.skills import SkillCatalog
@@ -352,7 +353,7 @@ def world_environment(
         ),
         make_tools=lambda memory: (current_time(clock), *memory_tools(memory), *tools),
         archives=partial(DiskArchives, disk),
-        secrets=lambda: secrets,
+        secrets=KnownSecrets(secrets),
     )
     environment.may_work.set()
     return environment

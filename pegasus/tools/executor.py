@@ -39,7 +39,7 @@ from pegasus.formatting import describe_error, first_cause
 from pegasus.messages import Media, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
-from pegasus.redaction import Redactor
+from pegasus.redaction import KnownSecrets
 from pegasus.tools.base import NO_CONTEXT, Illustrated, Labelled, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.tools.gate import Gate
 from pegasus.tools.questions import AwaitsOwner
@@ -131,7 +131,7 @@ class ToolExecutor:
         *,
         timeout: float = DEFAULT_TIMEOUT,
         timeouts: Mapping[str, float] | None = None,
-        secrets: Callable[[], Iterable[str]] = tuple,
+        secrets: KnownSecrets | None = None,
         source: ToolSource | None = None,
         allows: Callable[[str], bool] = lambda name: True,
         gate: Gate | None = None,
@@ -139,9 +139,8 @@ class ToolExecutor:
         """Make an executor. Raises ValueError for two tools of one name: logs could not tell them apart.
 
         tools: in the order in which the model sees them. timeout: seconds for one call. timeouts: the same by
-        tool name. secrets: returns the texts that no result may show; asked at each call, since a
-        reload of the settings may bring new ones. source: further tools, which may change; a tool of `tools` wins over one of its
-        name. allows: whether a tool of the source may be used at all. gate: decides about each call; None: all may be made.
+        tool name. secrets: the texts that no result may show, beside what has the format of a secret. source: further
+        tools, which may change; a tool of `tools` wins over one of its name. allows: whether a tool of the source may be used at all. gate: decides about each call; None: all may be made.
         """
         self._tools: dict[str, Tool] = {}
         for tool in tools:
@@ -151,10 +150,7 @@ class ToolExecutor:
         """Names of tools that may be called again and again with the same arguments, since they wait for something."""
         self._timeout = timeout
         self._timeouts = timeouts or {}
-        self._secrets = secrets
-        self._known: tuple[str, ...] = ()
-        """The secrets that `_last_redactor` knows."""
-        self._last_redactor = Redactor()
+        self._secrets = secrets or KnownSecrets()
         self._source = source
         self._allows = allows
         self._gate = gate
@@ -216,7 +212,7 @@ class ToolExecutor:
         if outcome is None:
             timeout = self._timeouts.get(name, tool.timeout or self._timeout)
             outcome = await _run_prepared(tool, arguments, timeout, context)
-        content = cut_result(self._redactor().apply(outcome.content), context.max_result, tool.more)
+        content = cut_result(self._secrets.redact(outcome.content), context.max_result, tool.more)
         milliseconds = round((trio.current_time() - start) * 1000)
         # Without the arguments, which may hold what is private.
         _log.debug("tool call", tool=name, failed=outcome.failed, ms=milliseconds)
@@ -225,14 +221,7 @@ class ToolExecutor:
     async def refusal(self, tool: Tool, context: ToolContext) -> str:
         """Return why the gate does not let a call without arguments pass, "" if it does. For what the caller then does itself."""
         checked = await self._gate.check(tool, {}, context) if self._gate is not None else context
-        return self._redactor().apply(checked.why) if isinstance(checked, ToolOutcome) else ""
-
-    def _redactor(self) -> Redactor:
-        """Return what masks the secrets of this moment. It is made anew only when they have changed."""
-        known = tuple(self._secrets())
-        if known != self._known:
-            self._known, self._last_redactor = known, Redactor(known)
-        return self._last_redactor
+        return self._secrets.redact(checked.why) if isinstance(checked, ToolOutcome) else ""
 
 
 def cut_result(content: str, limit: int, more: str) -> str:

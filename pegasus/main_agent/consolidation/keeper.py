@@ -21,7 +21,7 @@ next start, and until then nothing else is consolidated in this session.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -68,7 +68,7 @@ from pegasus.messages import Address, ChannelInfo
 from pegasus.models import Label, LanguageModel, ModelError
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
-from pegasus.redaction import Redactor
+from pegasus.redaction import KnownSecrets
 from pegasus.settings import InForce, SessionSettings
 from pegasus.storage import Disk, FileDisk, GuardedFiles, StorageError
 
@@ -122,8 +122,8 @@ class Consolidator:
     """The settings [session]."""
     files: WorkspaceFiles | None = None
     """Holds MEMORY.md as it counts; None: there is none, and only the history is written."""
-    secrets: Callable[[], Iterable[str]] = tuple
-    """Returns texts that no file may show."""
+    secrets: KnownSecrets = attrs.field(factory=KnownSecrets)
+    """The texts that no file may show."""
     _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     """Held while notes are written."""
 
@@ -136,7 +136,7 @@ class Consolidator:
 
     def clean(self, text: str) -> str:
         """Return a text of the model, or of people, as it may be kept: without secrets, and without what imitates the program."""
-        return clean_text(Redactor(self.secrets()).apply(text)).strip()
+        return clean_text(self.secrets.redact(text)).strip()
 
     async def write(self, notes: PendingNotes, chat: str, *, again: bool) -> None:
         """Write notes to MEMORY.md and to the history. Raises StorageError; then it may be called again, with `again`.

@@ -14,32 +14,32 @@ TOKENS = {
 
 def test_secrets_are_found_wherever_they_stand(tmp_path):
     secrets = StoredSecrets(tmp_path / "mcp")
-    assert secrets() == ()
+    assert secrets.read() == ()
     client = {
         "client_id": "an-id-of-a-client",
         "client_secret": "the-client-secret",
         "token_endpoint": "https://x.example/token",
     }
     TokenFile(tmp_path / "mcp/a.json").write({"tokens": TOKENS, "client": client})
-    assert set(secrets()) == {"first-access-token", "the-refresh-token", "the-client-secret"}
+    assert set(secrets.read()) == {"first-access-token", "the-refresh-token", "the-client-secret"}
 
 
 def test_a_token_that_was_renewed_is_known_and_one_that_was_removed_is_not(tmp_path):
     secrets, file = StoredSecrets(tmp_path), TokenFile(tmp_path / "a.json")
     file.write({"tokens": TOKENS})
-    assert "first-access-token" in secrets()
+    assert "first-access-token" in secrets.read()
     file.write({"tokens": {**TOKENS, "access_token": "other-access-token"}})
-    assert "other-access-token" in secrets()
+    assert "other-access-token" in secrets.read()
     file.remove()
-    assert secrets() == ()
+    assert secrets.read() == ()
 
 
 def test_a_file_that_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
     secrets = StoredSecrets(tmp_path)
     TokenFile(tmp_path / "a.json").write({"tokens": TOKENS})
-    before = secrets()
+    before = secrets.read()
     monkeypatch.setattr(TokenFile, "read", lambda self: 1 / 0)
-    assert secrets() == before
+    assert secrets.read() == before
 
 
 def test_damaged_files_and_other_things_are_passed_over(tmp_path):
@@ -47,4 +47,4 @@ def test_damaged_files_and_other_things_are_passed_over(tmp_path):
     (tmp_path / "b.json").mkdir()
     os.mkfifo(tmp_path / "c.json")
     (tmp_path / "d.txt").write_text('{"access_token": "not-one-of-ours"}')
-    assert StoredSecrets(tmp_path)() == ()
+    assert StoredSecrets(tmp_path).read() == ()

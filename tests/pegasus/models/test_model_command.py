@@ -395,12 +395,12 @@ async def test_a_key_that_a_reload_brings_counts_as_a_secret_from_then_on_and_th
     file.write_text('[providers.cloud]\ntype = "openai"\napi_key = "sk-first-12345678"\n', "utf-8")
     file.chmod(0o600)
     made = reloader(tmp_path, attrs.evolve(SETTINGS, source=attrs.evolve(SETTINGS.source, file=file)))
-    assert "sk-first-12345678" not in made.secrets()
+    assert "sk-first-12345678" not in made.secrets.all()
     await made.reload()
-    assert {"token", "sk-first-12345678"} <= set(made.secrets())
+    assert {"token", "sk-first-12345678"} <= set(made.secrets.all())
     file.write_text(file.read_text("utf-8").replace("first", "second"), "utf-8")
     await made.reload()
-    assert {"sk-first-12345678", "sk-second-12345678"} <= set(made.secrets()), (
+    assert {"sk-first-12345678", "sk-second-12345678"} <= set(made.secrets.all()), (
         "a key that was replaced may still be valid"
     )
 

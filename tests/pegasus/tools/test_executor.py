@@ -7,6 +7,7 @@ import trio
 
 from pegasus.models.base import ToolSpec
 from pegasus.observe import configure_logging, stop_logging
+from pegasus.redaction import KnownSecrets
 from pegasus.tools import Tool, ToolContext, ToolError, ToolExecutor, cut_result, parameters
 
 
@@ -98,7 +99,7 @@ def executor_for(result, *secrets):
             raise result
         return result
 
-    return ToolExecutor([tool("a", run)], secrets=lambda: secrets)
+    return ToolExecutor([tool("a", run)], secrets=KnownSecrets(secrets))
 
 
 async def run_for_content(executor, **context):
@@ -113,14 +114,14 @@ async def test_a_known_secret_is_masked_in_results_and_errors(result):
 
 
 async def test_a_secret_that_a_reload_brings_is_masked_from_then_on():
-    secrets = []
+    secrets = KnownSecrets()
 
     async def run(arguments, context):
         return "sk-12345678"
 
-    executor = ToolExecutor([tool("a", run)], secrets=lambda: secrets)
+    executor = ToolExecutor([tool("a", run)], secrets=secrets)
     assert await run_for_content(executor) == '"sk-12345678"'
-    secrets.append("sk-12345678")
+    secrets.add(["sk-12345678"])
     assert await run_for_content(executor) == '"***"'
 
 
