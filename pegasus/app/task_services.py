@@ -1,10 +1,4 @@
-"""The services of the task system (`task_deps`), and what others see and decide of its tasks.
-
-The agent of the task system calls `observe` with the view of a task whenever it may have changed. `TaskSigns` makes of it the value
-that the channels carry, and sends each change to the switchboard, which brings it to the clients of the conversation. Nothing of this
-waits or is stored: a task is never slowed down by those who watch it, and a state that finds no room is lost. The next one, or the
-next welcome, shows the task as it is then. What a task has asked owners for is withdrawn when it is over.
-"""
+"""The services of the task system."""
 
 from __future__ import annotations
 
@@ -13,16 +7,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-import attrs
 import trio
 
 from actors import ActorError, Ref
 from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD, SharedServices
 from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
 from pegasus.events import BusMessage, EventMaker
-from pegasus.main_agent import TaskDelegation, task_progress
+from pegasus.main_agent import TaskDelegation, TaskProgressSender, task_progress
 from pegasus.messages import TaskProgress
-from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
+from pegasus.policy import ApprovalMessage, ListApprovals
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import (
@@ -31,8 +24,6 @@ from pegasus.tasks import (
     Reflector,
     TaskDeps,
     TaskLimits,
-    TaskState,
-    TaskView,
     Thinker,
     task_tools,
 )
@@ -52,19 +43,6 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
     environment, journal, task_agent = shared.environment, shared.journal, shared.task_agent
     in_force = environment.in_force
     approvals: Ref[ApprovalMessage] = find(APPROVALS)
-    signs = TaskSigns(find(SWITCHBOARD), environment.clock)
-
-    def observe(task: TaskView) -> None:
-        """Show a task to those who watch it. What it has waited for is withdrawn when it is over."""
-        signs.observe(task)
-        if task.is_over:
-            with suppress(ActorError):
-                approvals.tell_nowait(WithdrawApprovals(task.task_id))
-
-    async def awaited() -> frozenset[str]:
-        with suppress(ActorError):
-            return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
-        return frozenset()
 
     def make_toolbox(settings: Settings) -> ToolExecutor:
         kept = (save_attachment_tool(journal), *speak_tools(environment, settings))
@@ -98,10 +76,17 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         traits=environment.models.traits,
         memory=shared.memory,
         limits=in_force.follow(_task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
-        observe=observe,
-        awaited=awaited,
+        observe=TaskProgressSender(find(SWITCHBOARD), approvals, environment.clock).observe,
+        awaited=partial(_awaited_keys, approvals),
         before_resuming=partial(_commands_done, journal),
     )
+
+
+async def _awaited_keys(approvals: Ref[ApprovalMessage]) -> frozenset[str]:
+    """Return the keys of the calls that wait for an owner; none while the keeper does not run."""
+    with suppress(ActorError):
+        return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
+    return frozenset()
 
 
 async def _commands_done(journal: Ref[JournalMessage]) -> None:
@@ -128,41 +113,6 @@ def _task_limits(settings: Settings) -> TaskLimits:
 def _guest_active(settings: Settings) -> int:
     """Return how many tasks of guests may work at once. A slot and a model call are kept for owners, and a call for people."""
     return max(1, min(settings.tasks.max_active - 1, settings.models.max_concurrent_calls - 2))
-
-
-# ------------------------------------------------------------------ for people who watch
-
-
-class TaskSigns:
-    """Sends the changes of tasks to the switchboard, each once.
-
-    Example: `TaskDeps(observe=TaskSigns(switchboard, clock).observe, …)`.
-    """
-
-    def __init__(self, switchboard: Ref[TaskProgress], clock: Callable[[], int]) -> None:
-        """Prepare. clock: wall clock, ms."""
-        self._switchboard = switchboard
-        self._clock = clock
-        self._last: dict[str, TaskProgress] = {}
-        """The last state of each unfinished task, without the time that had passed."""
-
-    def observe(self, task: TaskView) -> None:
-        """Send the state of a task if it differs from the last one. Never waits, never fails."""
-        is_over, last = task.is_over, self._last.get(task.task_id)
-        if task.state is TaskState.COMPLETED and not is_over:
-            return  # its result is not on disk yet
-        if is_over and last is None:
-            return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
-        sign = task_progress(task, self._clock())
-        present = attrs.evolve(sign, elapsed_ms=0) if sign.elapsed_ms else sign
-        if last == present:
-            return
-        if is_over:
-            del self._last[task.task_id]
-        else:
-            self._last[task.task_id] = present
-        with suppress(ActorError):
-            self._switchboard.tell_nowait(sign)
 
 
 async def open_tasks(agent: Ref[AgentMessage], clock: Callable[[], int]) -> Sequence[TaskProgress]:

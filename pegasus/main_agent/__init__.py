@@ -77,7 +77,7 @@ from pegasus.main_agent.session_list import (
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.main_agent.speech import describe_speech
 from pegasus.main_agent.status import StatusFacts, doing_text, gather_status, model_text, status_json
-from pegasus.main_agent.task_status import TASKS, TaskCommand, task_line, task_name, task_progress
+from pegasus.main_agent.task_status import TASKS, TaskCommand, TaskProgressSender, task_line, task_name, task_progress
 from pegasus.main_agent.toolset import AgentToolset
 
 __all__ = [
@@ -117,6 +117,7 @@ __all__ = [
     "Stop",
     "TaskCommand",
     "TaskDelegation",
+    "TaskProgressSender",
     "Withdraw",
     "archive_prefix",
     "archive_tool",

@@ -1,7 +1,9 @@
 """The state of background tasks for people, and the command /tasks.
 
 One line about a task reads the same in the chat, in `pegasus status` and in the terminal's status line, because all of them are made
-of the same `TaskProgress`.
+of the same `TaskProgress`. `TaskProgressSender` shows each change to those who watch. Nothing of this waits or is stored: a task is
+never slowed down by people who watch it, and a state that finds no room is lost. The next one, or the next welcome, shows the task as
+it is then.
 
     /tasks              unfinished tasks, and those that ended within the last day
     /tasks show 3       state, work and result of task 3
@@ -15,6 +17,7 @@ bounded. A cancel that takes longer goes on behind the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -24,7 +27,7 @@ from actors import ActorError, Ref
 from pegasus.formatting import cut_text, format_duration, format_time, quote, truncate
 from pegasus.main_agent.queue_items import DEFAULT_CHANNEL
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
-from pegasus.policy import ROLE, Principal, Role, sender_of
+from pegasus.policy import ROLE, ApprovalMessage, Principal, Role, WithdrawApprovals, sender_of
 from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_APPROVAL,
@@ -84,6 +87,48 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
     )
 
 
+class TaskProgressSender:
+    """Sends the changes of tasks to the switchboard, each once, and withdraws what a task has asked owners for when it is over.
+
+    Example: `TaskDeps(observe=TaskProgressSender(switchboard, approvals, clock).observe, …)`.
+    """
+
+    def __init__(
+        self, switchboard: Ref[TaskProgress], approvals: Ref[ApprovalMessage], clock: Callable[[], int]
+    ) -> None:
+        """Prepare. approvals: keeps the calls that wait for an owner. clock: wall clock, ms."""
+        self._switchboard = switchboard
+        self._approvals = approvals
+        self._clock = clock
+        self._last: dict[str, TaskProgress] = {}
+        """The last state of each unfinished task, without the time that had passed."""
+
+    def observe(self, task: TaskView) -> None:
+        """Take the view of a task that may have changed. Never waits, never fails."""
+        self._send_change(task)
+        if task.is_over:
+            with suppress(ActorError):
+                self._approvals.tell_nowait(WithdrawApprovals(task.task_id))
+
+    def _send_change(self, task: TaskView) -> None:
+        """Send the state of a task if it differs from the last one."""
+        is_over, last = task.is_over, self._last.get(task.task_id)
+        if task.state is TaskState.COMPLETED and not is_over:
+            return  # its result is not on disk yet
+        if is_over and last is None:
+            return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
+        progress = task_progress(task, self._clock())
+        present = attrs.evolve(progress, elapsed_ms=0) if progress.elapsed_ms else progress
+        if last == present:
+            return
+        if is_over:
+            del self._last[task.task_id]
+        else:
+            self._last[task.task_id] = present
+        with suppress(ActorError):
+            self._switchboard.tell_nowait(progress)
+
+
 def task_name(number: int, task_id: str) -> str:
     """Return the name by which a person can call a task: its number, or its id while it has none."""
     return str(number) if number else task_id
@@ -115,20 +160,20 @@ def tasks_text(tasks: Sequence[TaskView], now: int) -> str:
 
 def _ended_line(task: TaskView, now: int) -> str:
     """Return a task that has ended: `2  completed 3.0 min ago: find papers`."""
-    sign = task_progress(task, now)
+    progress = task_progress(task, now)
     ago = format_duration(max(0, now - task.updated_at) / 1000)
     why = f" ({truncate(task.error, DESCRIPTION_LENGTH)})" if task.error else ""
-    return f"{task_name(task.number, task.task_id)}  {_WORDS[sign.state]}{why} {ago} ago: {sign.description}"
+    return f"{task_name(task.number, task.task_id)}  {_WORDS[progress.state]}{why} {ago} ago: {progress.description}"
 
 
 def task_text(task: TaskView, now: int) -> str:
     """Return the answer to /tasks show N: the state of a task, its work, and its question, result or error. now: wall clock, ms."""
-    sign = task_progress(task, now)
+    progress = task_progress(task, now)
     name = task_name(task.number, task.task_id)
-    lines = [f"Task {task_line(sign)}", f"Id: {task.task_id}, begun {format_time(task.created_at, local=True)}"]
+    lines = [f"Task {task_line(progress)}", f"Id: {task.task_id}, begun {format_time(task.created_at, local=True)}"]
     if task.is_over:
-        took = f" after {format_duration(sign.elapsed_ms / 1000)}" if sign.elapsed_ms else ""
-        lines = [f"Task {name}  {_WORDS[sign.state]}{took}: {sign.description}", *lines[1:]]
+        took = f" after {format_duration(progress.elapsed_ms / 1000)}" if progress.elapsed_ms else ""
+        lines = [f"Task {name}  {_WORDS[progress.state]}{took}: {progress.description}", *lines[1:]]
     for title, text in (
         ("Work", task.input_text),
         ("Question", task.question),

@@ -140,7 +140,8 @@ class ToolExecutor:
 
         tools: in the order in which the model sees them. timeout: seconds for one call. timeouts: the same by
         tool name. secrets: the texts that no result may show, beside what has the format of a secret. source: further
-        tools, which may change; a tool of `tools` wins over one of its name. allows: whether a tool of the source may be used at all. gate: decides about each call; None: all may be made.
+        tools, which may change; a tool of `tools` wins over one of its name. allows: whether a tool of the source may
+        be used at all. gate: decides about each call; None: all may be made.
         """
         self._tools: dict[str, Tool] = {}
         for tool in tools:

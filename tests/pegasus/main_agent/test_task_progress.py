@@ -3,7 +3,7 @@
 import attrs
 
 from actors import ActorError
-from pegasus.app.task_services import TaskSigns, task_progress
+from pegasus.main_agent import TaskProgressSender, task_progress
 from pegasus.messages import ChannelInfo
 from pegasus.tasks import TaskState, TaskView
 
@@ -25,13 +25,13 @@ VIEW = TaskView(
 
 class Switchboard:
     def __init__(self):
-        self.signs = []
+        self.sent = []
         self.is_full = False
 
-    def tell_nowait(self, sign):
+    def tell_nowait(self, progress):
         if self.is_full:
             raise ActorError("full", target="switchboard", message_type="TaskProgress")
-        self.signs.append(sign)
+        self.sent.append(progress)
 
 
 def moved(view=VIEW, **changes):
@@ -40,16 +40,16 @@ def moved(view=VIEW, **changes):
 
 def test_a_state_names_channel_number_tool_step_and_time():
     acting = moved(state=TaskState.ACTING, doing="shell_exec", iteration=2, started_at=2000, updated_at=2500)
-    sign = task_progress(acting, 10_000)
-    assert (sign.channel, sign.number, sign.state) == (CHANNEL, 3, "ACTING")
-    assert (sign.tool, sign.step, sign.elapsed_ms) == ("shell_exec", 2, 8000)
-    assert sign.description.startswith("find papers")
-    assert len(sign.description) == 80
+    progress = task_progress(acting, 10_000)
+    assert (progress.channel, progress.number, progress.state) == (CHANNEL, 3, "ACTING")
+    assert (progress.tool, progress.step, progress.elapsed_ms) == ("shell_exec", 2, 8000)
+    assert progress.description.startswith("find papers")
+    assert len(progress.description) == 80
 
 
 def test_the_step_counts_the_model_call_that_runs_and_thinking_is_no_tool():
-    sign = task_progress(moved(state=TaskState.REASONING, doing="thinking", iteration=1, started_at=2000), 2000)
-    assert (sign.step, sign.tool) == (2, "")
+    progress = task_progress(moved(state=TaskState.REASONING, doing="thinking", iteration=1, started_at=2000), 2000)
+    assert (progress.step, progress.tool) == (2, "")
 
 
 def test_a_task_that_waits_has_no_time_and_one_that_is_over_has_its_whole_time():
@@ -64,7 +64,7 @@ def test_a_task_that_nobody_on_a_channel_asked_for_belongs_to_the_terminal():
 
 def test_each_change_is_sent_once_and_the_end_once():
     board = Switchboard()
-    signs = TaskSigns(board, lambda: 5000)
+    sender = TaskProgressSender(board, Switchboard(), lambda: 5000)
     thinking = moved(state=TaskState.REASONING, doing="thinking", started_at=2000)
     done = moved(state=TaskState.COMPLETED, iteration=1, result="42", started_at=2000, updated_at=4000)
     for view in (
@@ -77,19 +77,19 @@ def test_each_change_is_sent_once_and_the_end_once():
         moved(done, doing="reflecting"),
         done,
     ):
-        signs.observe(view)
-    assert [sign.state for sign in board.signs] == ["IDLE", "REASONING", "COMPLETED"]
+        sender.observe(view)
+    assert [progress.state for progress in board.sent] == ["IDLE", "REASONING", "COMPLETED"]
 
 
 def test_a_task_that_goes_on_after_its_end_is_shown_again():
     board = Switchboard()
-    signs = TaskSigns(board, lambda: 5000)
+    sender = TaskProgressSender(board, Switchboard(), lambda: 5000)
     for state in (TaskState.REASONING, TaskState.FAILED, TaskState.REASONING, TaskState.FAILED):
-        signs.observe(moved(state=state))
-    assert [sign.state for sign in board.signs] == ["REASONING", "FAILED", "REASONING", "FAILED"]
+        sender.observe(moved(state=state))
+    assert [progress.state for progress in board.sent] == ["REASONING", "FAILED", "REASONING", "FAILED"]
 
 
 async def test_a_switchboard_without_room_costs_the_task_nothing():
     board = Switchboard()
     board.is_full = True
-    TaskSigns(board, lambda: 0).observe(VIEW)
+    TaskProgressSender(board, Switchboard(), lambda: 0).observe(VIEW)
