@@ -27,11 +27,10 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.app.params import bad_params_for, require_owner, require_text
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
-from pegasus.gateway import BadParams, Caller, Params
+from pegasus.gateway import BadParams, Caller, Params, bad_params_for, require_owner, require_text
 from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import task_name
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata

@@ -22,36 +22,49 @@ which it should.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
 import trio
 
-from actors import ActorDied, Child, GaveUp, Strategy, Supervisor, open_supervisor
-from pegasus.app.access_control import PairingMethods, TokenMethods
-from pegasus.app.chat_commands import CompletionMethod, chat_commands
-from pegasus.app.control import READ_METHODS, ControlPlane, MemoryMethods, PersonaMethods
+from actors import ActorDied, GaveUp, Strategy, Supervisor, open_supervisor
+from pegasus.app.channels import (
+    ServiceChannels,
+    gateway_child,
+    health_of,
+    http_child,
+    http_config,
+    make_gateway_config,
+    make_intake,
+    url_of,
+    withdraw_message,
+)
+from pegasus.app.chat_commands import ChatCommands
+from pegasus.app.control_plane import (
+    CompletionMethod,
+    ControlPlane,
+    CronMethods,
+    EventMethods,
+    MemoryMethods,
+    PairingMethods,
+    PersonaMethods,
+    SignInMethod,
+    TaskMethods,
+    TokenMethods,
+    ViewMethods,
+)
 from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
-from pegasus.app.http import SignInMethod, health_of, http_child, http_config, url_of, withdraw_message
 from pegasus.app.real_world import RealWorld, find_changed_files, look_at_world, make_environment, make_models
 from pegasus.app.reload import Reloader
-from pegasus.app.schedule import CronMethods
-from pegasus.app.service_channels import ServiceChannels, make_intake
-from pegasus.app.task_control import EventMethods, TaskMethods
-from pegasus.app.task_services import open_tasks
-from pegasus.app.tree import CHILD_BACKOFF, ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
-from pegasus.app.views import ViewMethods
+from pegasus.app.tree import ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.channels import ServiceAdapter
 from pegasus.formatting import first_cause
 from pegasus.gateway import (
-    GatewayConfig,
-    GatewayMessage,
     Listeners,
     Methods,
     connections_within,
     open_listeners,
-    run_gateway,
 )
 from pegasus.host import (
     Home,
@@ -70,13 +83,12 @@ from pegasus.host import (
     wall_clock,
 )
 from pegasus.identity import PersonaError
-from pegasus.intake import Intake
 from pegasus.main_agent import describe_commands
 from pegasus.models import OFFLINE, ModelConfigError, ModelService
 from pegasus.observe import get_logger, stop_logging
 from pegasus.policy import TokenBook
 from pegasus.sandbox import SandboxError
-from pegasus.settings import InForce, Settings
+from pegasus.settings import Settings, SettingsInForce
 from pegasus.storage import StorageError
 from pegasus.web import WebServices, WebSessions
 
@@ -148,7 +160,7 @@ async def _daemon(world: RealWorld) -> int:
     http = url_of("http", settings.http.host, http_listeners) if http_listeners else None
     notifier = Notifier.from_environment()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
-        in_force.when_changed(lambda _: setattr(signals, "grace", in_force.now.run.shutdown_grace), "run.")
+        in_force.when_changed(partial(_take_grace, signals, in_force), "run.")
         async with trio.open_nursery() as watch:
             async with (
                 open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY, name="pegasus") as root,
@@ -161,20 +173,24 @@ async def _daemon(world: RealWorld) -> int:
                 tokens = TokenBook()
                 await tokens.load(tree.journal, wall_clock)
                 intake = make_intake(tree.journal, in_force, environment.pairing)
-                channels = ServiceChannels(tree.services, intake, describe_commands(chat_commands(tree.services)))
+                commands = ChatCommands(tree.services).answers()
+                channels = ServiceChannels(tree.services, intake, describe_commands(commands))
                 adapters = channels.adapters
                 # A connection that cannot be accepted for lack of a descriptor would make the listener fail.
                 connections = connections_within(raise_descriptor_limit(), 2 if settings.http.enabled else 1)
                 gateway_config = in_force.follow(
-                    partial(_gateway_config, world, tokens, connections), "gateway.", "media.max_bytes", "agent.persona"
+                    partial(make_gateway_config, world.token, world.persona, tokens, connections),
+                    "gateway.",
+                    "media.max_bytes",
+                    "agent.persona",
                 )
                 sessions = WebSessions(gateway_config)
                 await sessions.load(tree.journal, wall_clock)
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
                 sign_in = SignInMethod(sessions if http else None, page)
-                methods = _methods(world, tree, models, reloader, tokens, adapters, sign_in)
+                methods = _methods(world, tree, models, reloader, tokens, commands, adapters, sign_in)
                 said = Listeners()
-                gateway = _gateway_child(tree, gateway_config, intake, listeners, methods, said)
+                gateway = gateway_child(tree, gateway_config, intake, listeners, methods, said)
                 web = WebServices(
                     config=in_force.follow(
                         lambda settings: http_config(settings.http, http_listeners, connections), "http."
@@ -215,6 +231,7 @@ def _methods(
     models: ModelService,
     reloader: Reloader,
     tokens: TokenBook,
+    commands: Collection[str],
     adapters: Mapping[str, ServiceAdapter],
     sign_in: SignInMethod,
 ) -> Methods:
@@ -242,9 +259,9 @@ def _methods(
         events=EventMethods(services.environment.recent, tasks),
         mcp=services.environment.mcp,
         sandbox=world.sandbox,
-        channels=lambda: [adapter.state for adapter in adapters.values()],
+        adapters=adapters,
     )
-    completions = CompletionMethod(chat_commands(services), services.main_agent.toolset.now.skills, models.choices)
+    completions = CompletionMethod(commands, services.main_agent.toolset.now.skills, models.choices)
     views = ViewMethods(
         tree.journal,
         world.home.data,
@@ -265,33 +282,9 @@ def _methods(
     }
 
 
-def _gateway_config(world: RealWorld, tokens: TokenBook, connections: int, settings: Settings) -> GatewayConfig:
-    """Return the gateway's behaviour. connections: how many it may have open."""
-    return GatewayConfig(
-        token=world.token,
-        tokens=tokens,
-        read_methods=READ_METHODS,
-        agent=world.persona.now.name,
-        origins=frozenset(settings.gateway.allowed_origins),
-        max_frame_bytes=settings.gateway.max_frame_bytes,
-        max_media_bytes=settings.media.max_bytes,
-        max_connections=connections,
-    )
-
-
-def _gateway_child(
-    tree: AgentTree,
-    config: InForce[GatewayConfig],
-    intake: Intake,
-    listeners: Sequence[trio.SocketListener],
-    methods: Methods,
-    said: Listeners,
-) -> Child[GatewayMessage]:
-    """Return the gateway as a child of the channels."""
-    unfinished = partial(open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
-    open_approvals = tree.services.approvals.open_notices
-    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners_within=said)
-    return Child("gateway", run, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
+def _take_grace(signals: Signals, in_force: SettingsInForce, _: frozenset[str]) -> None:
+    """Let a stop take as long as the settings say."""
+    signals.grace = in_force.now.run.shutdown_grace
 
 
 async def _kill_when_late(signals: Signals, root: Supervisor) -> None:

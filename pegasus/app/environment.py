@@ -1,7 +1,6 @@
 """The environment that a tree is built from: everything that comes from outside, such as the disk, the models and the clock.
 
-The models are protocols of what `pegasus.models` has, which tests and benches replace. `SharedServices` is what is built of an
-environment first, for the Main Agent and for the task system.
+The models are protocols of what `pegasus.models` has, which tests and benches replace.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ from pegasus.schedule import ScheduleMessage, ScheduleServices, schedule_keeper
 from pegasus.settings import InForce, SessionSettings, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN, SkillCatalog
 from pegasus.storage import Disk, JournalMessage
-from pegasus.tasks import AgentMessage, TaskTypes
-from pegasus.tools import Gate, Tool
+from pegasus.tools import Tool
 
 # The supervision tree in `tree` starts the actors under exactly these names.
 BUS, TASK_AGENT, TASK_LISTENER = "tasks/bus", "tasks/agent", "main-agent/notifications"
@@ -178,21 +176,3 @@ class Environment:
     def has_chats(self) -> bool:
         """Return whether each chat has a conversation of its own. A reload does not change it."""
         return self.settings.agent.scope == "chat"
-
-
-@attrs.frozen(eq=False, repr=False)
-class SharedServices:
-    """Services that the Main Agent and the task system are both built from."""
-
-    environment: Environment
-    """Everything from outside the tree."""
-    journal: Ref[JournalMessage]
-    """Writes what is kept."""
-    memory: Memory
-    """The memory of the agent."""
-    types: TaskTypes
-    """Types of tasks, built in and of the settings."""
-    task_agent: Ref[AgentMessage]
-    """The agent of the task system. It need not run yet."""
-    gate: Gate
-    """Decides about each tool call."""

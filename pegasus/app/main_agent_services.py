@@ -12,7 +12,7 @@ tools included: which chat a call belongs to comes with the call.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import partial
@@ -20,8 +20,8 @@ from typing import Final
 
 import attrs
 
-from pegasus.app.environment import ConversationModels, Environment, SharedServices
-from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
+from pegasus.app.environment import ConversationModels, Environment
+from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.identity import SHARED_FILES, WORKSPACE_FILES, ChannelNote, Evolution, MainPrompts
 from pegasus.main_agent import (
     GLOBAL,
@@ -34,7 +34,6 @@ from pegasus.main_agent import (
     Compactor,
     Consolidator,
     FileAccess,
-    OpenTask,
     SessionArchives,
     SkillInvoker,
     TaskDelegation,
@@ -58,13 +57,34 @@ LONGEST_NAME: Final = 64
 
 
 @attrs.frozen
+class MemoryIndex:
+    """The index of memory for a conversation, as long as the window of its model allows."""
+
+    memory: Memory
+    """The memory of the agent."""
+    model: LanguageModel
+    """The model of the conversation."""
+    models: ConversationModels
+    """Know its window."""
+
+    async def read(self) -> str:
+        """Return the index; "" if memory cannot be read."""
+        window = 0
+        with suppress(ModelError, ValueError):  # the model call that follows reports it
+            if isinstance(self.model, ModelClient):
+                await self.model.prepare()  # the window decides how much of the index there is room for
+            window = self.models.context_window("default")
+        return await read_or_nothing(partial(self.memory.index_message, window))
+
+
+@attrs.frozen
 class ConversationParts:
     """Parts of the services that each conversation has of its own."""
 
     model: LanguageModel
     """The model that the conversation has chosen."""
-    memory_index: Callable[[], Awaitable[str]]
-    """Returns the index of memory, as long as the window of that model allows."""
+    memory_index: MemoryIndex
+    """The index of memory for that model."""
     compactor: Compactor
     """Keeps the session within that window."""
 
@@ -79,7 +99,7 @@ def main_agent_services(
     """
     environment, task_agent = shared.environment, shared.task_agent
     in_force, models = environment.in_force, environment.models
-    parts = _conversation_parts(shared, partial(find_open_tasks, task_agent), models)
+    parts = _conversation_parts(shared, models)
 
     def make_toolset(settings: Settings) -> AgentToolset:
         own = (cron, persona_tool(evolution, environment.owners))
@@ -90,7 +110,7 @@ def main_agent_services(
         toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS),
         clock=environment.clock,
         config=in_force.follow(lambda settings: settings.agent, "agent."),
-        memory_index=parts.memory_index,
+        memory_index=parts.memory_index.read,
         model_for=partial(models.client, lane="conversation"),
         work=TaskDelegation(task_agent),
         compactor=parts.compactor,
@@ -107,42 +127,31 @@ def main_agent_services(
         reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
         make_fence=environment.make_fence,
     )
+    return attrs.evolve(services, for_chat=partial(_services_of_chat, shared, services))
 
-    def for_chat(chat: Address) -> AgentServices:
-        open_tasks = partial(find_open_tasks, task_agent, chat)
-        own = _conversation_parts(shared, open_tasks, models.for_chat(chat))
-        return attrs.evolve(
-            services, model=own.model, memory_index=own.memory_index, compactor=own.compactor, for_chat=None
-        )
 
-    # Added last, since it makes the services of a chat out of these.
-    return attrs.evolve(services, for_chat=for_chat)
+def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Address) -> AgentServices:
+    """Return the services for the agent of one chat. services: those that all chats have."""
+    own = _conversation_parts(shared, shared.environment.models.for_chat(chat), chat)
+    return attrs.evolve(
+        services, model=own.model, memory_index=own.memory_index.read, compactor=own.compactor, for_chat=None
+    )
 
 
 def _conversation_parts(
-    shared: SharedServices,
-    open_tasks: Callable[[], Awaitable[Sequence[OpenTask] | None]],
-    models: ConversationModels,
+    shared: SharedServices, models: ConversationModels, chat: Address | None = None
 ) -> ConversationParts:
-    """Return the parts of one conversation. open_tasks: returns the tasks of that conversation that are not done."""
+    """Return the parts of one conversation. chat: the chat that it belongs to; None: all chats have one."""
     model = models.client("default", "conversation")
-
-    async def memory_index() -> str:
-        window = 0
-        with suppress(ModelError, ValueError):  # the model call that follows reports it
-            if isinstance(model, ModelClient):
-                await model.prepare()  # the window decides how much of the index there is room for
-            window = models.context_window("default")
-        return await read_or_nothing(partial(shared.memory.index_message, window))
-
+    memory_index = MemoryIndex(shared.memory, model, models)
     compactor = Compactor(
         models.client("compact"),
         models.context_window,
         shared.environment.clock,
         models.measure,
         settings=shared.environment.session,
-        open_tasks=open_tasks,
-        memory_index=memory_index,
+        open_tasks=partial(find_open_tasks, shared.task_agent, chat),
+        memory_index=memory_index.read,
     )
     return ConversationParts(model, memory_index, compactor)
 
@@ -189,18 +198,12 @@ def _toolset(
         *memory_tools(shared.memory, partial(archive_prefix, settings.agent.scope)),
         current_time(environment.clock),
         *task_tools(task_agent),
-        *speak_tools(environment, settings),
+        *shared.speak_tools(settings),
         archive_tool(archives_of),
         *own,
     )
-    # An empty list means all tools. Patterns are those of shells: `memory_*`.
-    wanted = settings.agent.tools
-
-    def is_wanted(name: str) -> bool:
-        return not wanted or any(fnmatchcase(name, pattern) for pattern in wanted)
-
-    offered = filter(lambda tool: is_wanted(tool.name), found)
-    executor = tool_executor(environment, settings, shared.gate, offered, is_wanted)
+    is_wanted = partial(_matches, settings.agent.tools)
+    executor = shared.executor(settings, [tool for tool in found if is_wanted(tool.name)], is_wanted)
     callable_skills = environment.skills.all()
     prompts = MainPrompts(
         environment.persona.now,
@@ -213,6 +216,11 @@ def _toolset(
     )
     aliases, sends_files = frozenset({SPAWN_ALIAS}), is_wanted(SEND_FILE.name)
     return AgentToolset(prompts, executor, aliases=aliases, sends_files=sends_files, skills=invoker)
+
+
+def _matches(patterns: Collection[str], name: str) -> bool:
+    """Return whether a name matches one of these patterns of shells, such as `memory_*`. No pattern at all means all names."""
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _channel_notes(settings: Settings, known: Sequence[Address]) -> tuple[ChannelNote, ...]:

@@ -27,7 +27,7 @@ from pegasus.identity import (
     persona_at_start,
     persona_of_settings,
 )
-from pegasus.main_agent import FolderArchives, archive_prefix, notes_disk
+from pegasus.main_agent import FolderArchives, SessionFiles, archive_prefix, notes_disk
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, PriceList, UsageTracker
@@ -139,7 +139,7 @@ def make_environment(world: RealWorld, models: ModelService, reloader: Reloader)
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
         make_tools=make_tools,
-        archives=lambda files: FolderArchives(home.data / files.folder, files),
+        archives=partial(_archives_in, home),
         mcp=McpServers(
             settings.mcp.servers,
             files_context(home.workspace),
@@ -151,6 +151,11 @@ def make_environment(world: RealWorld, models: ModelService, reloader: Reloader)
         recent=RecentEvents(wall_clock()),
         switch=reloader,
     )
+
+
+def _archives_in(home: Home, files: SessionFiles) -> FolderArchives:
+    """Return the archives of a session of this home."""
+    return FolderArchives(home.data / files.folder, files)
 
 
 def _fence_of(token: str) -> str:

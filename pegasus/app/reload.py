@@ -120,8 +120,8 @@ class Reloader:
         self._configure_logs()
         follow_models(in_force, models)
         in_force.when_changed(self._drop_choice, DEFAULT_MODEL)
-        in_force.when_changed(lambda changed: self._warm_up_soon(), *MODEL_KEYS)
-        in_force.when_changed(lambda changed: self._configure_logs(), "log.")
+        in_force.when_changed(self._warm_up_soon, *MODEL_KEYS)
+        in_force.when_changed(self._configure_logs, "log.")
         if not _names_default_model(in_force.now):
             models.restore_choice(_read_choice(home, in_force.now.models.default))
 
@@ -257,11 +257,13 @@ class Reloader:
             choice = {"default": spec, "insteadOf": self.in_force.now.models.default}
             await self.journal.ask(ReplaceFile, CHOICE_FILE, encode_line(choice))
 
-    def _warm_up_soon(self) -> None:
+    def _warm_up_soon(self, _: frozenset[str] = frozenset()) -> None:
+        """Let `run` import the SDK of the model that is in force now."""
         self._must_warm_up = True
         self._requested.set()
 
-    def _configure_logs(self) -> None:
+    def _configure_logs(self, _: frozenset[str] = frozenset()) -> None:
+        """Let the log follow the settings in force, and mask all secrets that are known now."""
         if not self._writes_log:
             forward_logging(self.secrets.all())
             return

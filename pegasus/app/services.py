@@ -25,10 +25,10 @@ import attrs
 
 from actors import Ref
 from pegasus.app.approvals import ApprovalDesk
-from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SCHEDULE, TASK_AGENT, Environment, SharedServices
+from pegasus.app.environment import ADAPTER, APPROVALS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
 from pegasus.app.main_agent_services import main_agent_services
+from pegasus.app.shared_services import SharedServices, tool_gate
 from pegasus.app.task_services import task_deps
-from pegasus.app.tools import tool_gate
 from pegasus.channels import AdapterMessage
 from pegasus.identity import Evolution
 from pegasus.main_agent import AgentServices

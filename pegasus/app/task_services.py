@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -10,16 +10,14 @@ from typing import Any, Final
 import trio
 
 from actors import ActorError, Ref
-from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD, SharedServices
-from pegasus.app.tools import SPEECH_KEYS, speak_tools, tool_executor
+from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
+from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage, EventMaker
-from pegasus.main_agent import TaskDelegation, TaskProgressSender, task_progress
-from pegasus.messages import TaskProgress
+from pegasus.main_agent import TaskProgressSender
 from pegasus.policy import ApprovalMessage, ListApprovals
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import (
-    AgentMessage,
     LimitsChanged,
     Reflector,
     TaskDeps,
@@ -29,8 +27,6 @@ from pegasus.tasks import (
 )
 from pegasus.tools import ToolContext, ToolExecutor, base_context, save_attachment_tool
 
-ANSWER_TIMEOUT: Final = 5.0
-"""Seconds that the task system may take to list its tasks."""
 COMMANDS_WITHIN: Final = 10.0
 """Seconds that recovered tasks wait at a start for commands that were accepted before. A /stop waits for 5 s at most itself."""
 
@@ -45,9 +41,9 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
     approvals: Ref[ApprovalMessage] = find(APPROVALS)
 
     def make_toolbox(settings: Settings) -> ToolExecutor:
-        kept = (save_attachment_tool(journal), *speak_tools(environment, settings))
+        kept = (save_attachment_tool(journal), *shared.speak_tools(settings))
         tools = (*environment.make_tools(shared.memory), *task_tools(task_agent), *kept)
-        return tool_executor(environment, settings, shared.gate, tools)
+        return shared.executor(settings, tools)
 
     def make_context(settings: Settings) -> ToolContext:
         window = environment.models.context_window("subagent")
@@ -113,11 +109,3 @@ def _task_limits(settings: Settings) -> TaskLimits:
 def _guest_active(settings: Settings) -> int:
     """Return how many tasks of guests may work at once. A slot and a model call are kept for owners, and a call for people."""
     return max(1, min(settings.tasks.max_active - 1, settings.models.max_concurrent_calls - 2))
-
-
-async def open_tasks(agent: Ref[AgentMessage], clock: Callable[[], int]) -> Sequence[TaskProgress]:
-    """Return the present state of all unfinished tasks; () while the task system does not run or answer."""
-    with trio.move_on_after(ANSWER_TIMEOUT):
-        tasks = await TaskDelegation(agent).unfinished()
-        return [task_progress(task, clock()) for task in tasks or ()]
-    return ()

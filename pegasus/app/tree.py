@@ -18,6 +18,7 @@ only it holds.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -50,8 +51,7 @@ from actors import (
     supervisor,
 )
 from pegasus.app.approvals import ask_about_files
-from pegasus.app.changing_group import ChildChanged, run_changing_group
-from pegasus.app.chat_commands import chat_commands
+from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.environment import (
     APPROVALS,
     BUS,
@@ -189,7 +189,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
         chat_agents if scope == "chat" else main_agent,
         announce=root.ref(SWITCHBOARD),
         publish=message_publisher(root.ref(BUS), environment.clock, environment.random),
-        answers=chat_commands(services),
+        answers=ChatCommands(services).answers(),
     )
     return [
         Child(MAIN_AGENTS[scope].rpartition("/")[2], run, journal, services.main_agent, backoff=CHILD_BACKOFF),
@@ -330,6 +330,61 @@ class ChannelGroup:
 def _parkable(type: str, child: Child[Any]) -> Child[Any]:
     """Return a child below a supervisor of its own, which is not restarted: when it gives up, the child is parked."""
     return Child(type, supervisor([child], intensity=CHILD_INTENSITY), restart=Restart.TEMPORARY)
+
+
+# ------------------------------------------------------------------ groups whose children a reload changes
+
+
+@attrs.frozen(eq=False, repr=False)
+class ChildChanged:
+    """To the group: another child has this name now, or none has. The one that runs is stopped first."""
+
+    name: str
+    may_stop: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
+    """Awaited before that: returns when it may be stopped, in a bounded time."""
+
+
+async def run_changing_group(
+    inbox: Inbox[ChildChanged],
+    children: Callable[[], Sequence[Child[Any]]],
+    intensity: Intensity,
+    may_work: trio.Event | None = None,
+) -> None:
+    """Supervise the children that `children` returns. Changes of one child are carried out in the order in which they came.
+
+    may_work: the children are started when it is set, and the group is up at once; None: the group is up when they are.
+
+    Stopped: stops the children in reverse order.
+    """
+    if may_work is not None:
+        inbox.started()
+        await may_work.wait()
+    locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
+    async with open_supervisor(children(), intensity=intensity) as group, trio.open_nursery() as nursery:
+        inbox.started()
+        async for message in inbox:
+            nursery.start_soon(_renew, group, message, children, locks[message.name])
+        nursery.cancel_scope.cancel()
+
+
+async def _renew(
+    group: Supervisor, message: ChildChanged, children: Callable[[], Sequence[Child[Any]]], lock: trio.Lock
+) -> None:
+    """Stop the child of a name, and start the one that has it now."""
+    name = message.name
+    async with lock:
+        await message.may_stop()
+        with suppress(ActorError):  # there is none
+            await group.stop_child(name)
+        with suppress(ActorError):  # it was forgotten when it stopped
+            await group.delete_child(name)
+        child = next((child for child in children() if child.name == name), None)
+        if child is None:
+            return
+        try:
+            await group.start_child(child)
+        except ActorError as error:
+            _log.error("cannot be started with the new settings", actor=f"{group.path}/{name}", error=str(error))
 
 
 # ------------------------------------------------------------------ the log of the tree

@@ -7,7 +7,7 @@ docs/gateway.md describes the protocol for people who write a client.
 Read the files in this order; each uses only those before it:
 
     accepting     listening sockets and their connections, for the HTTP server too
-    config        the bounds, and the methods that a client may call
+    config        the bounds, the methods that a client may call, and reading their parameters
     send_queue    the bounded queue of one client
     requests      what a client may say, and what is done about it
     reply_feed    which reply goes to whom and when
@@ -31,7 +31,11 @@ from pegasus.gateway.config import (
     NotFound,
     Params,
     PushEvent,
+    bad_params_for,
     connections_within,
+    read_number,
+    require_owner,
+    require_text,
 )
 from pegasus.gateway.delivery import Behind, Listeners, Said
 from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_message
@@ -56,10 +60,14 @@ __all__ = [
     "Said",
     "ServeConnection",
     "accept_connections",
+    "bad_params_for",
     "check_media_size",
     "connections_within",
     "failures_logged",
     "open_listeners",
     "read_message",
+    "read_number",
+    "require_owner",
+    "require_text",
     "run_gateway",
 ]

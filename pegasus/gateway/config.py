@@ -1,6 +1,7 @@
 """Values that the daemon gives the gateway: its settings, and the methods that clients may call.
 
 The gateway knows no method itself. Each method gets the caller and the parameters of the call and returns a JSON object.
+`require_text` and its neighbours read single parameters; what they raise says what was found and what is allowed.
 
 Everything that a client can make the gateway hold is bounded here or next to the code that holds it: connections, bytes of a
 frame, frames that wait to be sent, time until the hello, time of one write. The bounds before the hello are the tightest,
@@ -12,11 +13,13 @@ descriptors of the same process. So `connections_within` leaves RESERVED_DESCRIP
 from __future__ import annotations
 
 import hmac
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 import attrs
 
+from pegasus.formatting import quote
 from pegasus.messages import ChannelInfo, Json
 from pegasus.policy import OWNER_GRANT, TokenBook, TokenGrant, is_owner
 from pegasus.protocol import ClientChannel
@@ -176,3 +179,46 @@ class Method(Protocol):
 
 Methods: TypeAlias = Mapping[str, Method]
 """The methods by the names that clients call them by."""
+
+
+# ------------------------------------------------------------------ reading the params of a call
+
+
+def require_text(params: Params, key: str, allowed: str = "a text") -> str:
+    """Return a text that is not empty. `allowed` completes the message of the BadParams that is raised otherwise."""
+    value = params.get(key)
+    if not isinstance(value, str) or not value:
+        raise BadParams(f"{key}: found {quote(value)}, allowed: {allowed}")
+    return value
+
+
+def read_number(params: Params, key: str, default: int) -> int:
+    """Return a whole number from 0, or `default` where the key is missing. Raises BadParams."""
+    value = params.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise BadParams(f"{key}: found {quote(value)}, allowed: a whole number from 0")
+    return value
+
+
+def require_owner(caller: Caller, owners: Iterable[str], what: str) -> None:
+    """Raise NotAllowed unless the caller is an owner.
+
+    owners: the setting `agent.owners`. what: what only an owner does, as in "schedules jobs".
+    """
+    if not caller.is_owner(owners):
+        raise NotAllowed(f"only an owner {what} (agent.owners of the settings)")
+
+
+@contextmanager
+def bad_params_for(*refusals: type[Exception], key: str = "") -> Iterator[None]:
+    """Turn errors of these types into BadParams within the block; one that says "there is no …" into NotFound.
+
+    key: the param that their texts are about.
+    """
+    try:
+        yield
+    except refusals as error:
+        kind = NotFound if str(error).lower().startswith("there is no ") else BadParams
+        raise kind(f"{key}: {error}" if key else str(error)) from None

@@ -36,8 +36,8 @@ from pegasus.app import (
     CHILD_BACKOFF,
     ROOT_INTENSITY,
     AgentTree,
+    ChatCommands,
     Environment,
-    chat_commands,
     make_intake,
     owner_channels,
     service_context,
@@ -414,7 +414,7 @@ async def open_world(
             channel.type: Child("fake", channel.run, tree.journal, backoff=CHILD_BACKOFF) for channel in channels
         }
         intake = make_intake(tree.journal, environment.in_force, environment.pairing)
-        context = service_context(tree.services, intake, describe_commands(chat_commands(tree.services)))
+        context = service_context(tree.services, intake, describe_commands(ChatCommands(tree.services).answers()))
         made = {adapter.type: adapter for adapter in services(context)}
         environment.pairing.owner_channels = owner_channels(settings.agent.owners, made)
         for adapter in made.values():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pegasus.app.chat_commands import chat_commands
+from pegasus.app import ChatCommands
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ModelService
 from pegasus.settings import InForce, ModelSettings, ProviderSettings, Settings
@@ -29,14 +29,14 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
             has_chats=False,
         )
         agent = SimpleNamespace(model=models.client("default", "conversation"), work=None)
-        answers = chat_commands(
+        answers = ChatCommands(
             SimpleNamespace(
                 environment=environment,
                 main_agent=agent,
                 evolution=None,
                 approvals=SimpleNamespace(answer_command=None),
             )
-        )
+        ).answers()
         text = await answers[command.split()[0]](InboundMessage(command, ChannelInfo("cli", "main"), "m1"))
         assert "ollama/test-model" in text
         assert "stand-in" not in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pegasus.app.chat_commands import CompletionMethod
+from pegasus.app.control_plane import CompletionMethod
 from pegasus.gateway import Caller
 from pegasus.main_agent import SkillInvoker
 from pegasus.skills import SkillCatalog

@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from actors import Child, open_supervisor
-from pegasus.app.control import MemoryMethods
-from pegasus.app.views import TAIL, ViewMethods
+from pegasus.app.control_plane import MemoryMethods, ViewMethods
+from pegasus.app.control_plane.views import TAIL
 from pegasus.gateway import BadParams, Caller, Conflict
 from pegasus.memory import MemoryRefused, Written
 from pegasus.messages import Address

@@ -11,9 +11,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.app import ApprovalDesk, ControlPlane, EventMethods, MemoryMethods, PersonaMethods, TaskMethods
-from pegasus.app.access_control import PairingMethods, TokenMethods
-from pegasus.app.control import READ_METHODS
-from pegasus.app.views import ViewMethods
+from pegasus.app.control_plane import READ_METHODS, PairingMethods, TokenMethods, ViewMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake

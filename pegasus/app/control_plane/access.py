@@ -1,6 +1,6 @@
-"""The control plane's methods about who may come in: tokens of clients, and people who have written and are not known yet.
+"""The control plane's methods about who may come in: tokens of clients, people who are not known yet, and browsers of the owner.
 
-`pegasus token …` and `pegasus pair …` call them while a daemon runs.
+`pegasus token …`, `pegasus pair …` and `pegasus open` call them while a daemon runs.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import attrs
+import trio
 
-from pegasus.app.params import bad_params_for, require_owner, require_text
-from pegasus.gateway import Caller, Method, NotAllowed, Params
+from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params, bad_params_for, require_owner, require_text
 from pegasus.intake import PairingBook, PairingRefused, access_view, add_token
 from pegasus.messages import Json
-from pegasus.policy import TokenBook, TokenRefused, tokens_view
+from pegasus.policy import CONTROL, TokenBook, TokenRefused, tokens_view
 from pegasus.settings import InForce
+from pegasus.web import WebSessions
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -97,7 +98,25 @@ class PairingMethods:
         return {"who": who}
 
 
+class SignInMethod:
+    """The method `http.link`: an address that signs a browser in, once. For `pegasus open`."""
+
+    def __init__(self, sessions: WebSessions | None, url: InForce[str]) -> None:
+        """Prepare. sessions: None if there is no HTTP server. url: address of the page."""
+        self._sessions = sessions
+        self._url = url
+
+    async def call(self, caller: Caller, params: Params) -> Json:
+        """Return `url`. Only the owner's own token may ask, since whoever opens the link has all rights."""
+        await trio.lowlevel.checkpoint()
+        if self._sessions is None:
+            raise BadParams("there is no web page: http.enabled is false")
+        if not (caller.grant.is_home and caller.grant.allows(CONTROL)):
+            raise NotAllowed("only the token of the home may open the page")
+        return {"url": f"{self._url.now}/login?code={self._sessions.make_code()}"}
+
+
 def _check_home(caller: Caller) -> None:
-    """Raise BadParams unless the client has shown the token of the home."""
+    """Raise NotAllowed unless the client has shown the token of the home."""
     if not caller.grant.is_home:
         raise NotAllowed("only the owner's token, which is in the home directory, may do this")

@@ -14,7 +14,7 @@ gateway bounds the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import attrs
 import trio
@@ -22,36 +22,22 @@ import trio
 from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
 from pegasus.app.approvals import ApprovalDesk
-from pegasus.app.params import bad_params_for, read_number, require_owner, require_text
-from pegasus.app.service_channels import channels_json, with_parked
-from pegasus.app.task_control import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
-from pegasus.channels import ChannelState
-from pegasus.formatting import quote
-from pegasus.gateway import BadParams, Caller, Conflict, Method, Params
-from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
+from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
+from pegasus.app.control_plane.work import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
+from pegasus.app.environment import ADAPTER
+from pegasus.channels import ServiceAdapter
+from pegasus.gateway import Caller, Method, Params
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
 from pegasus.mcp import McpServers, servers_json
-from pegasus.memory import NOTES, Author, Memory, MemoryRefused, files_view
-from pegasus.memory import view_of as change_view
 from pegasus.messages import Json
 from pegasus.models import ModelService
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, Waiting
-from pegasus.tools import found_json
-from pegasus.wire import camel
+from pegasus.wire import camel, to_wire
 
 SETTLING = 1.0
 """Seconds that a report waits for the search for a local model, so that a greeting names the model that will answer."""
-DEFAULT_CHANGES = 50
-"""Changes that `memory.log` returns when the caller names no limit."""
-MAX_CHANGES = 200
-"""Changes that `memory.log` returns at most. Each shows up to 4,000 characters, and an answer must fit into
-a frame."""
-DEFAULT_HITS = 8
-"""Passages that `memory.search` returns when the caller names no limit."""
-
-
 READ_METHODS = frozenset(
     {
         "status",
@@ -79,127 +65,6 @@ READ_METHODS = frozenset(
     }
 )
 """Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
-
-
-# ------------------------------------------------------------------ memory
-
-
-@attrs.frozen(eq=False, repr=False)
-class MemoryMethods:
-    """Memory: `memory.list`, `.show`, `.log`, `.write`, `.undo`, `.search`.
-
-    For example:
-
-        memory = MemoryMethods(services.memory)
-        await memory.log(caller, {"path": "facts/user.md", "limit": 10})
-    """
-
-    memory: Memory
-    """The agent's memory."""
-
-    async def list(self, caller: Caller, params: Params) -> Json:
-        """Return every file with path, summary, size, and whether it holds text from outside."""
-        return files_view(await self.memory.list())
-
-    async def show(self, caller: Caller, params: Params) -> Json:
-        """Return the whole of the file `path`."""
-        path = require_text(params, "path")
-        with bad_params_for(MemoryRefused, key="path"):
-            content = await (self.memory.read_notes() if path == NOTES else self.memory.read(path))
-            return {"path": path, "content": content}
-
-    async def log(self, caller: Caller, params: Params) -> Json:
-        """Return the latest changes, newest first: of the file `path` only, at most `limit`, with numbers below `before`."""
-        path = require_text(params, "path") if params.get("path") is not None else None
-        limit, before = read_number(params, "limit", DEFAULT_CHANGES), read_number(params, "before", 0)
-        changes = await self.memory.log(path, min(limit or DEFAULT_CHANGES, MAX_CHANGES), before or None)
-        return {"changes": [change_view(change) for change in changes]}
-
-    async def write(self, caller: Caller, params: Params) -> Json:
-        """Make the file `path` hold `content`; "" deletes it. Return its size.
-
-        `was` (a text): what the writer has read; refused if the file holds something else now, so that nobody's change is lost.
-        """
-        path, content, was = require_text(params, "path"), params.get("content"), params.get("was")
-        if not isinstance(content, str):
-            raise BadParams(f"content: found {quote(content, 40)}, allowed: a text")
-        with bad_params_for(MemoryRefused, key="path"):
-            if isinstance(was, str) and was != await self._read_or_nothing(path):
-                raise Conflict(f"was: {path} has been changed since it was read; read it again")
-            written = await self.memory.write(path, content, _user_of(caller))
-        return {"path": path, "size": written.size}
-
-    async def _read_or_nothing(self, path: str) -> str:
-        """Return the text of a file, "" if there is none."""
-        is_there = any(file.path == path for file in await self.memory.list())
-        return await self.memory.read(path) if is_there else ""
-
-    async def undo(self, caller: Caller, params: Params) -> Json:
-        """Undo the change `n`, and return the change that does it."""
-        n = read_number(params, "n", 0)
-        if not n:
-            raise BadParams(f"n: found {quote(params.get('n'))}, allowed: the number of a change, see memory.log")
-        with bad_params_for(MemoryRefused, key="n"):
-            return {"change": change_view(await self.memory.undo(n, _user_of(caller)))}
-
-    async def search(self, caller: Caller, params: Params) -> Json:
-        """Return passages that fit `query`, at most `limit`, `in` memory or archives, as the tool memory_search does."""
-        query, where = require_text(params, "query"), params.get("in") or ""
-        limit = read_number(params, "limit", DEFAULT_HITS) or DEFAULT_HITS
-        with bad_params_for(MemoryRefused):
-            return found_json(await self.memory.search(query, limit, str(where)))
-
-
-def _user_of(caller: Caller) -> Author:
-    """Return the caller as the author of a change."""
-    return Author("user", user=caller.user_id or "", channel=f"{caller.type}:{caller.channel_id or '*'}")
-
-
-# ------------------------------------------------------------------ persona
-
-
-@attrs.frozen(eq=False, repr=False)
-class PersonaMethods:
-    """The persona: `persona.list`, `persona.accept`, `persona.reject`.
-
-    Only owners may call them (`Caller.is_owner`).
-
-        persona = PersonaMethods(evolution, InForce(persona), owners=InForce(("telegram:42",)))
-        await persona.accept(caller, {"n": 3})
-    """
-
-    evolution: Evolution
-    """Proposals and decisions."""
-    persona: InForce[Persona]
-    """The persona of this run; accepted changes count from the next start or reload on."""
-    owners: InForce[Collection[str]]
-    """The setting `agent.owners`."""
-
-    async def list(self, caller: Caller, params: Params) -> Json:
-        """Return the persona and all proposals."""
-        require_owner(caller, self.owners.now, "may see and decide about the persona")
-        with bad_params_for(PersonaError):
-            return persona_view(await self.evolution.read_state(), self.persona.now)
-
-    async def accept(self, caller: Caller, params: Params) -> Json:
-        """Accept the proposal `n`."""
-        return await self._decide(caller, params, accept=True)
-
-    async def reject(self, caller: Caller, params: Params) -> Json:
-        """Reject the proposal `n`, or revert it if it was accepted."""
-        return await self._decide(caller, params, accept=False)
-
-    async def _decide(self, caller: Caller, params: Params, *, accept: bool) -> Json:
-        require_owner(caller, self.owners.now, "may see and decide about the persona")
-        n = params.get("n")
-        if not isinstance(n, int) or isinstance(n, bool):
-            raise BadParams(f"n: found {quote(n, 40)}, allowed: the number of a proposal")
-        with bad_params_for(ProposalRefused, PersonaError):
-            by = f"{caller.type}:{caller.channel_id or ''}"
-            return await self.evolution.decide_and_show(n, accept=accept, by=by)
-
-
-# ------------------------------------------------------------------ all methods
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -238,8 +103,8 @@ class ControlPlane:
     """MCP servers; none unless given."""
     sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
     """The walls around commands."""
-    channels: Callable[[], Iterable[ChannelState]] = tuple
-    """Returns the states of the adapters of services."""
+    adapters: Mapping[str, ServiceAdapter] = attrs.field(factory=dict)
+    """Adapters of services by channel type, which a reload may change."""
 
     def methods(self) -> dict[str, Method]:
         """Return all methods by the names that they have on the wire."""
@@ -294,7 +159,7 @@ class ControlPlane:
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
             **status_json(facts),
             "mcp": servers_json(self.mcp.states()),
-            "channels": channels_json(self.channels()),
+            "channels": [to_wire(adapter.state) for adapter in self.adapters.values()],
             "sandbox": {
                 "kind": self.sandbox.now.kind,
                 "walled": self.sandbox.now.is_walled,
@@ -329,7 +194,7 @@ class ControlPlane:
         It is a snapshot of what the supervisors know; no actor is asked, so it works while actors hang.
         """
         await trio.lowlevel.checkpoint()
-        return with_parked(actor_json(self.root.tree()), self.channels())
+        return _with_parked(actor_json(self.root.tree()), self.adapters.values())
 
     async def list_servers(self, caller: Caller, params: Params) -> Json:
         """Return the state of each MCP server."""
@@ -339,7 +204,7 @@ class ControlPlane:
     async def list_channels(self, caller: Caller, params: Params) -> Json:
         """Return the state of each adapter of a service."""
         await trio.lowlevel.checkpoint()
-        return {"channels": channels_json(self.channels())}
+        return {"channels": [to_wire(adapter.state) for adapter in self.adapters.values()]}
 
     async def stop(self, caller: Caller, params: Params) -> Json:
         """Do what /stop does, for all channels; return what was ended once it has ended.
@@ -369,3 +234,20 @@ def actor_json(info: ActorInfo) -> dict[str, Json]:
     if info.children:
         node["children"] = [actor_json(child) for child in info.children]
     return node
+
+
+def _with_parked(tree: dict[str, Json], adapters: Iterable[ServiceAdapter]) -> dict[str, Json]:
+    """Return the tree as JSON with the state "parked" and its reason at the adapters that are."""
+    states = [adapter.state for adapter in adapters]
+    reasons = {f"channels/{state.type}/{ADAPTER}": state.reason for state in states if state.state == "parked"}
+    return _with_reasons(tree, reasons) if reasons else tree
+
+
+def _with_reasons(node: dict[str, Json], reasons: Mapping[str, str]) -> dict[str, Json]:
+    """Return an actor as JSON, parked if there is a reason for its path, and all below it."""
+    children = node.get("children")
+    if isinstance(children, list):
+        below: list[Json] = [_with_reasons(child, reasons) for child in children if isinstance(child, dict)]
+        node = {**node, "children": below}
+    reason = reasons.get(str(node.get("path")))
+    return node if reason is None else {**node, "state": "parked", "reason": reason}

@@ -7,6 +7,7 @@
     config.show     the settings in force, secrets masked
     conversations.list  the conversations that are known
     log.tail        the last lines of the log
+    completions     commands, skills and models, for the menus of a chat
 
 They read files in threads, so a large session or log delays nobody, and what they return is bounded: a result must fit into a frame.
 """
@@ -14,7 +15,7 @@ They read files in threads, so a large session or log delays nobody, and what th
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,16 +24,17 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.app.params import read_number, require_text
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.formatting import quote
-from pegasus.gateway import BadParams, Caller, Method, NotFound, Params
+from pegasus.gateway import BadParams, Caller, Method, NotFound, Params, read_number, require_text
 from pegasus.main_agent import (
     LONGEST,
     PAGE_ROWS,
     Place,
     SessionPlace,
+    SkillInvoker,
     chat_of,
+    describe_commands,
     find_session,
     history_json,
     list_sessions,
@@ -204,6 +206,40 @@ class ViewMethods:
         start = read_number(params, "after", 0) if after is not None else None
         lines, end = await trio.to_thread.run_sync(partial(_tail, self.log_file, start), abandon_on_cancel=True)
         return {"lines": lines, "end": end}
+
+
+@attrs.frozen(eq=False, repr=False)
+class CompletionMethod:
+    """The method `completions`: what a person may type, for the menus of a chat.
+
+    A chat asks for it in the background when it connects and now and then later. So a command or a skill that this version of the
+    agent has is offered without the chat knowing it, and a skill that was just written is offered soon.
+
+        {"commands":[{"name":"/stop","description":"…"}],"skills":[{"name":"review","description":"…"}],"models":["anthropic/…"]}
+
+    For example:
+
+        method = CompletionMethod(answered={"/usage", "/model"}, skills=toolset.skills, models=service.choices)
+        await method.call(caller, {})
+    """
+
+    answered: Collection[str]
+    """Commands that the composition root answers, beside those of the Main Agent itself."""
+    skills: SkillInvoker | None
+    """Knows the skills; None where there are none."""
+    models: Callable[[], Sequence[str]]
+    """Returns the models that can be chosen with `/model`."""
+
+    async def call(self, caller: Caller, params: Params) -> Json:
+        """Return commands, skills that people may call, and models. The folders of skills are read again before."""
+        skills = await self.skills.by_people() if self.skills is not None else ()
+        return {
+            "commands": [
+                {"name": name, "description": text} for name, text in describe_commands(self.answered).items()
+            ],
+            "skills": [{"name": skill.name, "description": skill.description} for skill in skills],
+            "models": list(self.models()),
+        }
 
 
 def _shortened(text: str) -> str:

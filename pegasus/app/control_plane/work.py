@@ -1,21 +1,46 @@
-"""The control plane's methods about tasks, about events as they happen, and about the work of one conversation."""
+"""The control plane's methods about work: tasks, events as they happen, one conversation, and scheduled jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar, TypeVarTuple
 
 import attrs
 
 from actors import Ref, Reply
-from pegasus.app.params import bad_params_for, read_number, require_text
 from pegasus.conversation import to_json
 from pegasus.events import EventType, RecentEvents, event_json
 from pegasus.formatting import quote
-from pegasus.gateway import BadParams, Caller, EventStream, NotFound, Params, PushEvent
+from pegasus.gateway import (
+    BadParams,
+    Caller,
+    EventStream,
+    Method,
+    NotFound,
+    Params,
+    PushEvent,
+    bad_params_for,
+    read_number,
+    require_owner,
+    require_text,
+)
 from pegasus.host import wall_clock
 from pegasus.main_agent import task_progress
-from pegasus.messages import Address, Json
+from pegasus.messages import Address, ChannelInfo, Json
+from pegasus.policy import Principal, Role
+from pegasus.schedule import (
+    AddJob,
+    EnableJob,
+    ListJobs,
+    RemoveJob,
+    RunJob,
+    ScheduleError,
+    ScheduleMessage,
+    draft_job,
+    job_view,
+    jobs_view,
+)
+from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, LastSeq, Waiting
 from pegasus.tasks import (
     LATELY,
@@ -43,6 +68,8 @@ ANSWER_TIMEOUT = 5.0
 """Seconds an actor may take to report its state."""
 LISTED = 50
 """Newest tasks that `tasks.list` looks at for those that are not in memory."""
+JOB_TIMEOUT = 10.0
+"""Seconds that the keeper of jobs may take to answer."""
 MAX_EVENTS = 1000
 """Events that `tasks.log` returns at most."""
 
@@ -235,3 +262,69 @@ class ConversationMethod:
             "waiting": await self.journal.ask(Waiting, address, timeout=ANSWER_TIMEOUT),
             "seq": await self.journal.ask(LastSeq, address, timeout=ANSWER_TIMEOUT),
         }
+
+
+# ------------------------------------------------------------------ scheduled jobs
+
+
+@attrs.frozen(eq=False, repr=False)
+class CronMethods:
+    """The jobs, for owners.
+
+    cron = CronMethods(keeper, wall_clock, owners=InForce(("cli:*",)))
+    await cron.add(caller, {"schedule": {"cron": "0 9 * * 1-5"}, "prompt": "What is new?", "channel": "cli:main"})
+    """
+
+    keeper: Ref[ScheduleMessage]
+    """The actor that keeps the jobs."""
+    clock: Callable[[], int]
+    """Wall clock, ms."""
+    owners: InForce[Collection[str]]
+    """The setting `agent.owners`."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {
+            "cron.list": self.list,
+            "cron.add": self.add,
+            "cron.remove": self.remove,
+            "cron.pause": self.pause,
+            "cron.resume": self.resume,
+            "cron.run": self.run,
+        }
+
+    async def list(self, caller: Caller, params: Params) -> Json:
+        """Return all jobs, oldest first."""
+        return jobs_view(await self.keeper.ask(ListJobs, timeout=JOB_TIMEOUT), self.clock())
+
+    async def add(self, caller: Caller, params: Params) -> Json:
+        """Make a job and return it. The params are a job as in `draft_job`; the caller's own channel counts if none is named."""
+        require_owner(caller, self.owners.now, "schedules jobs")
+        origin = ChannelInfo(caller.type, caller.channel_id, caller.user_id) if caller.channel_id else None
+        principal = Principal(Role.OWNER, origin or ChannelInfo(caller.type, ""))
+        with bad_params_for(ScheduleError):
+            draft = draft_job(params, self.clock(), principal, origin)
+            return job_view(await self.keeper.ask(AddJob, draft, timeout=JOB_TIMEOUT), self.clock())
+
+    async def remove(self, caller: Caller, params: Params) -> Json:
+        """Delete the job `id`; return it."""
+        return await self._change(caller, params, RemoveJob)
+
+    async def pause(self, caller: Caller, params: Params) -> Json:
+        """Let the job `id` rest; return it."""
+        return await self._change(caller, params, EnableJob, False)
+
+    async def resume(self, caller: Caller, params: Params) -> Json:
+        """Let the job `id` go on with its next time; return it."""
+        return await self._change(caller, params, EnableJob, True)
+
+    async def run(self, caller: Caller, params: Params) -> Json:
+        """Run the job `id` now; return it when the run is on disk."""
+        return await self._change(caller, params, RunJob)
+
+    async def _change(self, caller: Caller, params: Params, make: Callable[..., ScheduleMessage], *args: bool) -> Json:
+        """Let the keeper change the job `id`, and return it. make: makes the message that asks for the change."""
+        require_owner(caller, self.owners.now, "schedules jobs")
+        id = require_text(params, "id", "the id of a job, as `pegasus cron list` shows it")
+        with bad_params_for(ScheduleError, key="id"):
+            return job_view(await self.keeper.ask(make, id, *args, timeout=JOB_TIMEOUT), self.clock())

@@ -1,0 +1,285 @@
+"""The servers and adapters below `channels` in the tree: the gateway, the HTTP server, and adapters of chat services.
+
+All of them are made from the settings here. `tree` starts them, and parks an adapter that crashes again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import trio
+
+from actors import ActorError, ActorInfo, Child, Ref, Supervisor
+from pegasus.app.control_plane import READ_METHODS
+from pegasus.app.environment import (
+    ADAPTER,
+    APPROVALS,
+    BUS,
+    GATEWAY,
+    SWITCHBOARD,
+    TASK_AGENT,
+    TASK_LISTENER,
+)
+from pegasus.app.services import Services
+from pegasus.app.tree import CHILD_BACKOFF, AgentTree, ChannelGroup
+from pegasus.channels import AdapterMessage, ServiceAdapter, ServiceContext, make_adapter
+from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods, run_gateway
+from pegasus.host import wall_clock
+from pegasus.identity import Persona
+from pegasus.intake import Access, GuestLimits, Intake, PairingBook, PairingRefused, SenderRates, rules_of
+from pegasus.main_agent import MainAgentMessage, TaskDelegation, Withdraw, task_progress
+from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
+from pegasus.policy import TokenBook
+from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings, SettingsInForce
+from pegasus.storage import JournalMessage, StorageError
+from pegasus.tasks import AgentMessage
+from pegasus.web import HttpConfig, WebServices, run_http
+
+PERMANENT: Final = (
+    "journal",
+    APPROVALS,
+    "tasks/persister",
+    BUS,
+    TASK_AGENT,
+    TASK_LISTENER,
+    SWITCHBOARD,
+    GATEWAY,
+)
+"""Actors without which the agent is not ready, beside the Main Agent."""
+_CHANNELS: Final = "channels/"
+ANSWER_TIMEOUT: Final = 5.0
+"""Seconds that the task system may take to list its tasks."""
+ACCESS_KEYS: Final = ("access", "allow_from", "groups")
+"""Keys of a channel's section that its adapter does not depend on: who may write is decided before."""
+
+
+# ------------------------------------------------------------------ adapters of services
+
+
+class ServiceChannels:
+    """The adapters that the settings enable. They follow the settings once `follow` was called.
+
+    An adapter is an object that outlives the restarts of its actor. It is the receiver of its service's webhooks, too. A reload puts
+    another object in its place if the settings of its type have changed, and restarts the actor of this type alone. What it has not
+    delivered waits in the outbox, where the next run finds it; what is under way has `STOP_GRACE` seconds to end.
+
+    Example::
+
+        channels = ServiceChannels(services, intake, describe_commands(answers))
+        group = await start_channels(tree, gateway, channels.children())
+        channels.follow(group)
+    """
+
+    def __init__(self, services: Services, intake: Intake, commands: Mapping[str, str]) -> None:
+        """Make the adapters. commands: chat commands with their meaning."""
+        self.adapters: dict[str, ServiceAdapter] = {}
+        """By channel type. The object stays the same."""
+        self._services = services
+        self._intake = intake
+        self._commands = commands
+        self._group: ChannelGroup | None = None
+        for type in services.environment.settings.channels:
+            self._make(type)
+        self._note_owners()
+
+    def children(self) -> dict[str, Child[AdapterMessage]]:
+        """Return the adapters as children of the channels."""
+        return {type: self._child(type) for type in self.adapters}
+
+    def follow(self, group: ChannelGroup) -> None:
+        """Carry out changes of the settings from now on. group: the running channels."""
+        self._group = group
+        in_force = self._services.environment.in_force
+        in_force.when_changed(self._change, "channels.", "http.public_url", "agent.owners")
+        in_force.after_replacement(self._take_up_parked)
+
+    def _take_up_parked(self) -> None:
+        """Try every parked channel again, with an adapter made from the settings in force."""
+        for type in [type for type, adapter in self.adapters.items() if adapter.state.state == "parked"]:
+            self._renew(type)
+
+    def _change(self, changed: frozenset[str]) -> None:
+        """Replace the adapters whose settings have changed, and add and remove some."""
+        for type in SERVICE_SECTIONS:
+            if "http.public_url" in changed or any(_is_of_adapter(key, type) for key in changed):
+                self._renew(type)
+        self._note_owners()
+
+    def _renew(self, type: str) -> None:
+        """Put an adapter made from the settings in force in the place of the one that is there, if any."""
+        there = self.adapters.pop(type, None)
+        self._make(type)
+        if self._group is not None and (there is not None or type in self.adapters):
+            self._group.change(type, self._child(type) if type in self.adapters else None)
+
+    def _make(self, type: str) -> None:
+        section = self._services.environment.settings.channels.get(type)
+        context = service_context(self._services, self._intake, self._commands)
+        if section is not None and (made := make_adapter(type, section, context)) is not None:
+            self.adapters[type] = made
+
+    def _child(self, type: str) -> Child[AdapterMessage]:
+        return Child(ADAPTER, self.adapters[type].run, self._services.journal, backoff=CHILD_BACKOFF)
+
+    def _note_owners(self) -> None:
+        environment = self._services.environment
+        environment.pairing.owner_channels = owner_channels(environment.owners.now, self.adapters)
+
+
+def owner_channels(owners: Iterable[str], adapters: Mapping[str, ServiceAdapter]) -> list[ChannelInfo]:
+    """Return the direct conversations with owners on services that have buttons."""
+    places = (entry.partition(":") for entry in owners)
+    return [
+        ChannelInfo(type, person, person)
+        for type, _, person in places
+        if person not in ("", "*") and type in adapters and adapters[type].has_buttons
+    ]
+
+
+def service_context(services: Services, intake: Intake, commands: Mapping[str, str]) -> ServiceContext:
+    """Return what the adapters of services are given. commands: chat commands with their meaning."""
+    environment = services.environment
+    settings = environment.settings
+    return ServiceContext(
+        intake=intake,
+        clock=environment.clock,
+        random=environment.random,
+        owners=environment.owners,
+        public_url=settings.http.public_url,
+        commands=commands,
+        decide=services.approvals.decide,
+        pair=partial(_approve_pairing, environment.pairing),
+    )
+
+
+def make_intake(journal: Ref[JournalMessage], in_force: SettingsInForce, pairing: PairingBook) -> Intake:
+    """Return the way in, which the gateway and all adapters share."""
+    return Intake(
+        journal,
+        in_force.follow(_access_of, "channels."),
+        in_force.follow(lambda settings: settings.agent.owners, "agent.owners"),
+        pairing,
+        SenderRates(in_force.follow(_guest_limits, "limits.")),
+    )
+
+
+def _access_of(settings: Settings) -> Access:
+    sections = settings.channels.items()
+    return Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
+
+
+def _guest_limits(settings: Settings) -> GuestLimits:
+    return GuestLimits(settings.limits.guest_messages_per_minute, settings.limits.guest_waiting)
+
+
+def _is_of_adapter(key: str, type: str) -> bool:
+    """Return whether the adapter of a channel type depends on a key."""
+    return key.startswith(f"channels.{type}.") and key.split(".")[2] not in ACCESS_KEYS
+
+
+async def _approve_pairing(book: PairingBook, code: str, by: str) -> str:
+    """Let in the person who has a code; return a sentence for the owner who has clicked."""
+    try:
+        return f"{await book.approve(code, by)} may write to me now."
+    except (PairingRefused, StorageError) as error:
+        return str(error)
+
+
+# ------------------------------------------------------------------ the gateway
+
+
+def make_gateway_config(
+    token: str, persona: InForce[Persona], tokens: TokenBook, connections: int, settings: Settings
+) -> GatewayConfig:
+    """Return the gateway's behaviour. token: that of the home. connections: how many it may have open."""
+    return GatewayConfig(
+        token=token,
+        tokens=tokens,
+        read_methods=READ_METHODS,
+        agent=persona.now.name,
+        origins=frozenset(settings.gateway.allowed_origins),
+        max_frame_bytes=settings.gateway.max_frame_bytes,
+        max_media_bytes=settings.media.max_bytes,
+        max_connections=connections,
+    )
+
+
+def gateway_child(
+    tree: AgentTree,
+    config: InForce[GatewayConfig],
+    intake: Intake,
+    listeners: Sequence[trio.SocketListener],
+    methods: Methods,
+    said: Listeners,
+) -> Child[GatewayMessage]:
+    """Return the gateway as a child of the channels."""
+    unfinished = partial(_open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
+    open_approvals = tree.services.approvals.open_notices
+    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners_within=said)
+    return Child("gateway", run, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
+
+
+async def _open_tasks(agent: Ref[AgentMessage], clock: Callable[[], int]) -> Sequence[TaskProgress]:
+    """Return the present state of all unfinished tasks; () while the task system does not run or answer."""
+    with trio.move_on_after(ANSWER_TIMEOUT):
+        tasks = await TaskDelegation(agent).unfinished()
+        return [task_progress(task, clock()) for task in tasks or ()]
+    return ()
+
+
+# ------------------------------------------------------------------ the HTTP server
+
+
+def http_config(settings: HttpSettings, listeners: Sequence[trio.SocketListener], connections: int) -> HttpConfig:
+    """Return the server's behaviour by the settings. connections: how many it may have open."""
+    return HttpConfig(
+        host=settings.host,
+        port=listeners[0].socket.getsockname()[1] if listeners else 0,
+        public_url=settings.public_url,
+        allowed_hosts=settings.allowed_hosts,
+        max_body_bytes=settings.max_body_bytes,
+        max_connections=connections,
+    )
+
+
+def http_child(services: WebServices, listeners: Sequence[trio.SocketListener]) -> Child[object]:
+    """Return the HTTP server as a child of the supervisor that parks it."""
+    return Child("server", run_http, services, listeners, backoff=CHILD_BACKOFF)
+
+
+def health_of(
+    root: Supervisor, main_agent: str, may_work: trio.Event, adapters: Iterable[ServiceAdapter]
+) -> Mapping[str, Json]:
+    """Return `ready`, the permanent actors that do not run in `down`, and the channels that are parked in `parked`.
+
+    The daemon is not ready before people can connect, nor while a permanent actor does not run. A parked channel makes no difference:
+    the rest runs on. main_agent: path of the Main Agent.
+    """
+    states = {info.path: info.state for info in _walk(root.tree())}
+    down = [path for path in (*PERMANENT, main_agent) if states.get(path) != "up"]
+    parked = [
+        path.removeprefix(_CHANNELS)
+        for path, state in states.items()
+        if path.startswith(_CHANNELS) and path.count("/") == 1 and state == "down" and path not in PERMANENT
+    ]
+    parked += [adapter.state.type for adapter in adapters if adapter.state.state == "parked"]
+    return {"ready": may_work.is_set() and not down, "down": list(down), "parked": [*sorted(set(parked))]}
+
+
+def _walk(info: ActorInfo) -> list[ActorInfo]:
+    return [info, *(below for child in info.children for below in _walk(child))]
+
+
+def withdraw_message(main_agent: Ref[MainAgentMessage], message: InboundMessage) -> None:
+    """Tell the Main Agent that the sender of a message has gone. An agent that is being restarted works on it all the same."""
+    with suppress(ActorError):
+        main_agent.tell_nowait(Withdraw(message.channel.address, message.id))
+
+
+def url_of(scheme: str, host: str, listeners: Sequence[trio.SocketListener]) -> str:
+    """Return the address that clients connect to, with the port that was chosen if the setting is 0."""
+    port = listeners[0].socket.getsockname()[1]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
