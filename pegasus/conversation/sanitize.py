@@ -36,12 +36,38 @@ _BLANK: Final = r"\s\u115f\u1160\u2800\u3164\uffa0"
 """Characters that show as a blank, whatever Unicode calls them."""
 _UNSEEN: Final = r"\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 """Characters that show as nothing and are in none of the stripped categories (Unicode: Default_Ignorable_Code_Point)."""
-_BRACKET: Final = re.compile(rf"(^|[\n\r])((?:(?![\n\r])[{_BLANK}{_UNSEEN}])*)([\[［﹇])([^\n\r]{{0,80}})")
+_BRACKETS: Final = "[［﹇⟦⁅⦋⟬【〔〖〘〚"
+"""Opening brackets that a reader could take for ours, which is the first one."""
+_BRACKET: Final = re.compile(
+    rf"(^|[\n\r])((?:(?![\n\r])[{_BLANK}{_UNSEEN}])*)([{re.escape(_BRACKETS)}])([^\n\r]{{0,80}})"
+)
 """A line that begins with a bracket, after blanks: line break, blanks, bracket, and the beginning of the rest."""
 _BLANKS: Final = re.compile(f"[{_BLANK}]+")
-_IMITATION: Final = re.compile(r"\[\s*(?:channel\s*:|task\s|reply\s|scheduled\s|note\s*\])", re.IGNORECASE)
-_LOOKALIKES: Final = str.maketrans("асеһӏрѕтукαεκρτոհӀоοօ", "acehlpstykaekptnhlooo")
-"""Letters of other alphabets that look like those of our words."""
+_IMITATION: Final = re.compile(
+    r"\[\s*(?:channe[l1i|]\s*:|task\s|rep[l1i|]y\s|schedu[l1i|]ed\s|n[o0]te\s*\])", re.IGNORECASE
+)
+_ALIKE: Final = {
+    "[": _BRACKETS[1:],
+    "]": "］﹈⟧⁆⦌⟭】〕〗〙〛",
+    ":": "꞉∶ː׃",
+    "a": "аαᴀꭺᎪ",
+    "c": "сϲϹᴄꮯᏟ",
+    "d": "ԁᴅᎠ",
+    "e": "еεᴇᎬ",
+    "h": "һհʜᎻ",
+    "k": "кκᴋᏦ",
+    "l": "ӏӀıʟᏞ",
+    "n": "ոɴ",
+    "o": "оοօᴏ",
+    "p": "рρᴘᏢ",
+    "r": "гʀᎡ",
+    "s": "ѕꜱᏚ",
+    "t": "тτᴛᎢ",
+    "u": "υսᴜ",
+    "y": "уγʏᎩ",
+}
+"""Characters that look like those of our words: letters of other alphabets, small capitals, brackets and colons."""
+_LOOKALIKES: Final = str.maketrans({other: plain for plain, others in _ALIKE.items() for other in others})
 _METADATA_LINE: Final = re.compile(r"\[channel: (.*?) \| id: (.*?)(?: \| thread: .*?)?(?: \| user: .*)?\]")
 
 
@@ -92,8 +118,12 @@ def _escape_bracket(found: re.Match[str]) -> str:
 
 
 def _plain_look(line: str) -> str:
-    """Return the line in the plain small letters that it looks like, with plain blanks and without marks."""
-    plain = _BLANKS.sub(" ", unicodedata.normalize("NFKD", line)).casefold().translate(_LOOKALIKES)
+    """Return the line in the plain small letters that it looks like, with plain blanks and without marks.
+
+    Look-alikes are replaced before, too: a compatible form may be another letter, as a lunate sigma becomes the usual one.
+    """
+    compatible = unicodedata.normalize("NFKD", line.translate(_LOOKALIKES))
+    plain = _BLANKS.sub(" ", compatible).casefold().translate(_LOOKALIKES)
     return "".join(character for character in plain if unicodedata.category(character)[0] != "M")
 
 
