@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -26,6 +26,9 @@ from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo
 from pegasus.policy import is_owner
 from pegasus.settings import InForce
+
+APPROVAL: Final = "approval"
+"""Key of a reply's metadata: id of the approval that it asks for. It is shown with buttons where a service has them."""
 
 
 @attrs.frozen

@@ -3,7 +3,7 @@
 * `adapter`: `SlackAdapter`, the actor. `sending`: texts, files, buttons, and drafts that become replies.
 * `socket_mode`, `webhook`: the two ways in which Slack delivers.
 * `incoming`: from a delivery to the agent; `reading` understands payloads.
-* `markup`: Markdown to mrkdwn and back. `buttons`: Block Kit.
+* `markup`: Markdown to mrkdwn and back. `buttons`: buttons below messages, and what happens when an owner presses one.
 * `api`: the Web API. `names`: people and conversations by name.
 """
 

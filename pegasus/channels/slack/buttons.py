@@ -1,23 +1,28 @@
-"""Buttons below a message: an approval to allow or deny, somebody to let in. In Slack's Block Kit.
+"""Buttons below messages: a yes or no to a tool call, and letting somebody in. Only owners may click.
 
-    approval_blocks("May task 3 run shell_exec? …", "a-7f3k")
+The text stands in blocks of Slack's Block Kit as well as in the message, since blocks replace it. What a button stands for is in its
+`value`. Who clicks is looked at with each click: people other than owners see the buttons, too.
 
-The text stands in blocks as well as in the message, since blocks replace it. What a button stands for is in its `value`; whether the
-person who has pressed it may decide is checked when the click comes.
+The message that asks for an approval is a fact of the delivery log until the answer is there, so the buttons disappear wherever the
+answer is given. The text of the question is in memory only: after a restart the answer stands alone.
 
 Source: https://docs.slack.dev/reference/block-kit/blocks
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from pegasus.messages import Json
+from pegasus.channels.delivery_log import DeliveryLog
+from pegasus.channels.service_contract import APPROVAL, RateLimited, ServiceContext, ServiceDown
+from pegasus.channels.slack.api import SlackApi, SlackRefused
+from pegasus.channels.slack.markup import escape_mrkdwn
+from pegasus.channels.slack.reading import TYPE, SlackClick
+from pegasus.intake import PAIRING
+from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
+from pegasus.observe import get_logger
+from pegasus.policy import end_text
 
-APPROVAL: Final = "approval"
-"""Key of a reply's metadata: id of the approval that it asks for."""
-PAIRING: Final = "pairing"
-"""Key of a reply's metadata: code of somebody who wants to be let in."""
 ALLOW: Final = "allow"
 ALWAYS: Final = "always"
 DENY: Final = "deny"
@@ -28,13 +33,89 @@ MOST_SECTIONS: Final = 40
 """Blocks of text; a message may have 50 blocks."""
 
 
-def approval_blocks(text: str, id: str) -> list[Json]:
+_log = get_logger("slack")
+
+
+class SlackButtons:
+    """Remembers messages with buttons, and handles clicks.
+
+    Example: `await SlackButtons(api, log, context).handle(click)`.
+    """
+
+    def __init__(self, api: SlackApi, log: DeliveryLog, context: ServiceContext) -> None:
+        self._api = api
+        self._log = log
+        self._context = context
+        self._questions: dict[str, str] = {}
+        """By the id of an approval, the text of the message that asks, as mrkdwn."""
+
+    async def remember(self, reply: OutboundMessage, text: str, channel: str, ts: str) -> None:
+        """Note where a message is if it asks for an approval. text: mrkdwn. Returns when that is on disk."""
+        if approval := str(reply.metadata.get(APPROVAL) or ""):
+            self._questions[approval] = text
+            await self._log.set_fact(_approval_key(approval), [channel, ts])
+
+    async def handle(self, click: SlackClick) -> None:
+        """Carry out a button for an owner, and show the answer in place of the buttons."""
+        if not self._context.is_owner(ChannelInfo(TYPE, click.channel, click.user)):
+            refusal = "Only my owner may decide about that."
+            await self._try_once("chat.postEphemeral", channel=click.channel, user=click.user, text=refusal)
+            return
+        by = f"{TYPE}:{click.channel} ({click.user})"
+        if click.action in (ALLOW, ALWAYS, DENY):
+            self._questions.pop(click.value, None)
+            await self._log.set_fact(_approval_key(click.value), None)  # so that it is not shown a second time
+            answer = await self._context.decide(click.value, click.action != DENY, click.action == ALWAYS, by)
+        elif click.action == PAIR:
+            answer = await self._context.pair(click.value, by)
+        else:
+            return
+        await self._replace(click.channel, click.ts, click.text, answer)
+
+    async def show(self, notice: ApprovalNotice) -> None:
+        """Show an answer that was given elsewhere on the message that asked."""
+        found = self._log.fact(_approval_key(notice.id))
+        if isinstance(found, list) and len(found) == 2:
+            await self._log.set_fact(_approval_key(notice.id), None)
+            await self._replace(str(found[0]), str(found[1]), self._questions.pop(notice.id, ""), end_text(notice))
+
+    async def _replace(self, channel: str, ts: str, text: str, answer: str) -> None:
+        """Put an answer below the text of a message, and take its buttons away. text: mrkdwn."""
+        whole = f"{text}\n\n{escape_mrkdwn(answer)}".strip()
+        await self._try_once("chat.update", channel=channel, ts=ts, text=whole, blocks=section_blocks(whole))
+
+    async def _try_once(self, method: str, **params: Any) -> None:
+        """Make a call that is not worth holding anything up for."""
+        try:
+            await self._api.call(method, **params)
+        except (SlackRefused, ServiceDown, RateLimited) as error:
+            _log.warning("an answer to a button is not shown", reason=str(error))
+
+
+def _approval_key(id: str) -> str:
+    """Return the key of the fact that has conversation and ts of the message that asks for an approval."""
+    return f"approval/{id}"
+
+
+# ------------------------------------------------------------------ blocks
+
+
+def blocks_of(reply: OutboundMessage, text: str) -> list[Json] | None:
+    """Return the blocks of a reply that has buttons, None for one without. text: mrkdwn."""
+    if approval := str(reply.metadata.get(APPROVAL) or ""):
+        return _approval_blocks(text, approval)
+    if code := str(reply.metadata.get(PAIRING) or ""):
+        return _pairing_blocks(text, code)
+    return None
+
+
+def _approval_blocks(text: str, id: str) -> list[Json]:
     """Return the blocks of a message that asks for an approval. text: mrkdwn."""
     buttons = [_button("Allow once", ALLOW, id, "primary"), _button("Always allow", ALWAYS, id)]
     return [*section_blocks(text), _actions(*buttons, _button("Deny", DENY, id, "danger"))]
 
 
-def pairing_blocks(text: str, code: str) -> list[Json]:
+def _pairing_blocks(text: str, code: str) -> list[Json]:
     """Return the blocks of a message that offers to let somebody in. text: mrkdwn."""
     return [*section_blocks(text), _actions(_button("Let in", PAIR, code, "primary"))]
 

@@ -31,6 +31,7 @@ from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.markup import find_mentions, read_mrkdwn, strip_mention
 from pegasus.channels.slack.names import SlackNames
 from pegasus.channels.slack.reading import (
+    TYPE,
     AssistantThread,
     SlackClick,
     SlackCommand,
@@ -43,8 +44,6 @@ from pegasus.channels.slack.socket_mode import Delivery
 from pegasus.intake import GROUP, MENTIONED, Denied, Unknown, is_attachment_label
 from pegasus.messages import ChannelInfo, InboundMessage, Json, Media, Metadata
 
-TYPE: Final = "slack"
-"""The channel type."""
 MOST_SEEN: Final = 2_000
 """Messages that are remembered as handled, so that a repeated one with a file is not read again."""
 MOST_FILE_BYTES: Final = 20 * 1024 * 1024

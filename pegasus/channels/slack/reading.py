@@ -17,6 +17,8 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
+TYPE: Final = "slack"
+"""The channel type."""
 _HEARD: Final = frozenset({"", "file_share", "me_message", "thread_broadcast", "bot_message"})
 """Subtypes of messages that somebody has written."""
 _ID: Final = re.compile(r"[A-Z0-9]{2,40}")

@@ -32,12 +32,12 @@ from pegasus.channels.attempts import SendAttempts, undone_unless_sent
 from pegasus.channels.delivery_log import UNSURE, DeliveryLog
 from pegasus.channels.service_contract import ServiceContext
 from pegasus.channels.slack.api import SlackApi, SlackRefused
-from pegasus.channels.slack.buttons import APPROVAL, PAIRING, approval_blocks, pairing_blocks
+from pegasus.channels.slack.buttons import blocks_of
 from pegasus.channels.slack.markup import render_mrkdwn
 from pegasus.channels.slack.names import SlackNames
 from pegasus.channels.slack.reading import is_ts
 from pegasus.channels.splitting import split_markdown
-from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage, Progress
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress
 from pegasus.observe import get_logger
 
 LONGEST_TEXT: Final = 40_000
@@ -94,7 +94,7 @@ class SlackSender:
         target: id of the conversation at Slack. A mark of an attempt before is used again, so that a search finds either message.
         """
         text, name, thread = render_mrkdwn(piece), reply.channel.channel_id, thread_of(reply.channel)
-        blocks = _blocks_of(reply, text)
+        blocks = blocks_of(reply, text)
         drafts = 0
         if not blocks and not number:
             if ts := await self._finish_draft(name, target, thread, text):
@@ -229,15 +229,6 @@ class SlackSender:
             except SlackRefused as error:  # somebody has deleted it
                 _log.info("a draft cannot be deleted", reason=str(error))
         await self._set_draft(name, "", "")
-
-
-def _blocks_of(reply: OutboundMessage, text: str) -> list[Json] | None:
-    """Return the blocks of a reply that has buttons. text: mrkdwn."""
-    if approval := str(reply.metadata.get(APPROVAL) or ""):
-        return approval_blocks(text, approval)
-    if code := str(reply.metadata.get(PAIRING) or ""):
-        return pairing_blocks(text, code)
-    return None
 
 
 def thread_of(channel: ChannelInfo) -> str | None:

@@ -1,9 +1,14 @@
-"""Requests of the Events API: the signature, and what a body delivers.
+"""Requests of the Events API: the signature, what a body delivers, and an answer in time.
 
     read_webhook(request, secret, now)    # Delivery("events_api", {…}), or the answer to something else
 
-Slack signs `v0:<timestamp>:<body>` with the app's signing secret. A request that is older than five minutes is refused, as somebody
-may have recorded it; within them, what comes twice is told apart by the ids in it.
+**Acknowledging late.** Slack wants an answer to a webhook within 3 seconds, and tries again after a failure: at once, after a minute,
+after five (https://docs.slack.dev/apis/events-api#errors). So a request is answered with 503 when its message is not on disk in time,
+but its work goes on (`_WebhookDelivery`). When Slack comes again, `SlackIncoming` knows the message, and the answer is 200. The place
+in the order of the conversation is taken when the request arrives, before any task is started.
+
+**Signatures.** Slack signs `v0:<timestamp>:<body>` with the app's signing secret. A request that is older than five minutes is
+refused, as somebody may have recorded it; within them, what comes twice is told apart by the ids in it.
 
 Source: https://docs.slack.dev/authentication/verifying-requests-from-slack
 """
@@ -12,17 +17,92 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 from urllib.parse import parse_qs
 
-from pegasus.channels.service_contract import WebhookAnswer, WebhookRequest
+import trio
+
+from pegasus.channels.service_contract import NotKept, WebhookAnswer, WebhookRequest
+from pegasus.channels.slack.incoming import SlackIncoming
 from pegasus.channels.slack.socket_mode import Delivery
+from pegasus.observe import get_logger
 from pegasus.wire import decode_object
 
+ANSWER_TIME: Final = 2.5
+"""Seconds until a webhook is answered, so that Slack has the answer within its 3. Then it is asked to come again."""
 REPLAY_WINDOW: Final = 300.0
 """Seconds that the clocks may differ."""
 MOST_FIELDS: Final = 100
 """Fields of a form; a slash command has about 15."""
+
+
+_log = get_logger("slack")
+
+
+class EventsApi:
+    """Answers the requests of Slack, and keeps the work for them going when they were answered.
+
+    Example::
+
+        async with events_api.open():
+            answer = await events_api.receive(request)
+    """
+
+    def __init__(self, incoming: SlackIncoming, secret: str, clock: Callable[[], int]) -> None:
+        """Prepare. secret: the app's signing secret. clock: wall clock, ms."""
+        self._incoming = incoming
+        self._secret = secret
+        self._clock = clock
+        self._background: trio.Nursery | None = None
+        """Runs the work; None while nothing is taken."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Take requests within the block. At its end they are refused (503), and the work under way is ended."""
+        async with trio.open_nursery() as nursery:
+            self._background = nursery
+            try:
+                yield
+            finally:
+                self._background = None
+                nursery.cancel_scope.cancel()
+
+    async def receive(self, request: WebhookRequest) -> WebhookAnswer:
+        """Answer a request; see `WebhookReceiver`."""
+        found = read_webhook(request, self._secret, self._clock() / 1000)
+        if isinstance(found, WebhookAnswer):
+            return found
+        if self._background is None:
+            return WebhookAnswer(503, b"not ready")
+        delivery = _WebhookDelivery(self._incoming, found)
+        self._background.start_soon(delivery.run)
+        with trio.move_on_after(ANSWER_TIME):
+            await delivery.end.wait()
+        return WebhookAnswer(200) if delivery.is_kept else WebhookAnswer(503, b"not on disk yet, come again")
+
+
+class _WebhookDelivery:
+    """A delivery that came by HTTP. It goes on when its request was answered."""
+
+    def __init__(self, incoming: SlackIncoming, delivery: Delivery) -> None:
+        self._work = incoming.enter(delivery)
+        """What handles it. Its place behind earlier deliveries is taken here."""
+        self.is_kept = False
+        """Its message is on disk, or will never be taken: Slack need not come again."""
+        self.end = trio.Event()
+        """Set when the work has ended, also by a failure."""
+
+    async def run(self) -> None:
+        """Handle the delivery. Raises nothing that is expected."""
+        try:
+            await self._work()
+            self.is_kept = True
+        except NotKept as error:
+            _log.warning("a delivery of Slack was not taken", reason=str(error))
+        finally:
+            self.end.set()
 
 
 def read_webhook(request: WebhookRequest, secret: str, now: float) -> Delivery | WebhookAnswer:
@@ -33,7 +113,7 @@ def read_webhook(request: WebhookRequest, secret: str, now: float) -> Delivery |
     """
     if request.method != "POST":
         return WebhookAnswer(405, b"POST only")
-    if not is_signed(request, secret, now):
+    if not _is_signed(request, secret, now):
         return WebhookAnswer(401, b"wrong signature")
     try:
         return _read_body(request)
@@ -41,7 +121,7 @@ def read_webhook(request: WebhookRequest, secret: str, now: float) -> Delivery |
         return WebhookAnswer(400, b"not a delivery of Slack")
 
 
-def is_signed(request: WebhookRequest, secret: str, now: float) -> bool:
+def _is_signed(request: WebhookRequest, secret: str, now: float) -> bool:
     """Return whether Slack has sent this within the last minutes."""
     timestamp = request.headers.get("x-slack-request-timestamp", "")
     if not (timestamp.isascii() and timestamp.isdecimal() and len(timestamp) < 16):

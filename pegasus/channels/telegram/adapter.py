@@ -23,8 +23,8 @@ from __future__ import annotations
 
 import hmac
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ from pegasus.channels.service_contract import (
     WebhookRequest,
 )
 from pegasus.channels.telegram.api import MOST_FILE_BYTES, BotApi
-from pegasus.channels.telegram.buttons import ButtonDesk, buttons_of
+from pegasus.channels.telegram.buttons import TelegramButtons, buttons_of
 from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, pieces_of
 from pegasus.channels.telegram.updates import ALLOWED, TYPE, BotName, Click, FileRef, Heard, Move, read_update
 from pegasus.formatting import truncate
@@ -95,14 +95,14 @@ class TelegramAdapter(ServiceAdapter):
         self.bot = BotName(0, "")
         """Who we are, known once `listen` has asked."""
         self.sender = TelegramSender(self.api, self.log)
-        self.buttons = ButtonDesk(self.api, self.sender, self.log, context)
+        self.buttons = TelegramButtons(self.api, self.sender, self.log, context)
         self._nursery: trio.Nursery | None = None
         """Runs what webhooks have brought; None while the actor does not run."""
         self._hearing: dict[int, trio.Event] = {}
         """Updates of webhooks that are being handled, by their number."""
 
     @asynccontextmanager
-    async def _open(self) -> Any:
+    async def connection(self) -> AsyncIterator[None]:
         """Open the connection pool and the place of webhooks. At the end webhooks are refused first, and then ended."""
         async with self.api, trio.open_nursery() as nursery:
             self._nursery = nursery
@@ -112,11 +112,6 @@ class TelegramAdapter(ServiceAdapter):
                 self._nursery = None
                 self._hearing.clear()
                 nursery.cancel_scope.cancel()
-
-    def connection(self) -> AbstractAsyncContextManager[object]:
-        """Open the connection pool for a run of the actor."""
-        opened: AbstractAsyncContextManager[object] = self._open()
-        return opened
 
     # ---------------------------------------------------------------- in
 

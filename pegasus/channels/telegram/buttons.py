@@ -15,7 +15,7 @@ import attrs
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.delivery_log import DeliveryLog
-from pegasus.channels.service_contract import ServiceContext
+from pegasus.channels.service_contract import APPROVAL, ServiceContext
 from pegasus.channels.telegram.api import BotApi
 from pegasus.channels.telegram.markup import escape_html
 from pegasus.channels.telegram.sending import Buttons, TelegramSender, TextMessage
@@ -24,8 +24,6 @@ from pegasus.formatting import truncate
 from pegasus.intake import PAIRING
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
 
-APPROVAL: Final = "approval"
-"""Key of the metadata of a message that asks for an approval; its value is the id."""
 LONGEST_TOAST: Final = 200
 """Characters of the answer to a click (https://core.telegram.org/bots/api#answercallbackquery)."""
 _NOT_YOURS: Final = "Only my owner may decide about that."
@@ -49,10 +47,10 @@ def buttons_of(reply: OutboundMessage) -> Buttons:
     return (("Let in", f"p:{code}"),) if isinstance(code, str) else ()
 
 
-class ButtonDesk:
+class TelegramButtons:
     """Remembers messages with buttons, and handles clicks.
 
-    Example: `await ButtonDesk(api, sender, log, context).handle(click)`.
+    Example: `await TelegramButtons(api, sender, log, context).handle(click)`.
     """
 
     def __init__(self, api: BotApi, sender: TelegramSender, log: DeliveryLog, context: ServiceContext) -> None:

@@ -28,7 +28,7 @@ async def ask(stage, **metadata):
         decisions.append((id, is_allowed, is_for_ever, by))
         return f"{id} is allowed: shell_exec will be run."
 
-    stage.adapter.context = attrs.evolve(stage.adapter.context, decide=decide)
+    stage.adapter.buttons._context = attrs.evolve(stage.adapter.context, decide=decide)
     await ready(stage)
     await post(stage, QUESTION, stage.dm, **(metadata or {"approval": "a-7f3k"}))
     await stage.until_posted(1)
