@@ -4,7 +4,8 @@ In: Twilio calls `POST /channels/sms/twilio` for each message. The answer comes 
 files of an MMS are fetched for FILES_WITHIN seconds at most before it, and go on being fetched behind it. What is still to be fetched
 is on disk, too, and is taken up again after a crash. A file that cannot be had is named in the message instead.
 
-Out: a reply as one or more messages of plain text, each of at most LONGEST characters. Files go out as links, pictures also as MMS.
+Out: a reply as one or more messages of plain text, each of at most 1,600 characters (`pieces`). Files go out as links, pictures also
+as MMS.
 
 **Once.** The Messages API cannot recognise a repeated call. So where the outcome of a call is not known (`attempts`), Twilio is asked
 first which messages the person was sent. One with this text that is newer than the last one on record counts as ours.
@@ -21,34 +22,33 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
-import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.channels.adapter import AdapterMessage, ReplyRefused
 from pegasus.channels.attempts import SendAttempts
 from pegasus.channels.call_pacing import OutagePauses
-from pegasus.channels.plain_text import to_plain_text
 from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, ServiceContext, ServiceDown, WebhookAnswer, WebhookRequest
-from pegasus.channels.sms.alphabet import to_cheaper_text
 from pegasus.channels.sms.api import FileRefused, SentSms, TwilioApi
-from pegasus.channels.sms.file_links import (
-    LINK_PATH,
-    MOST_PICTURE_BYTES,
-    SHOWN_TYPES,
-    FileLink,
-    find_file,
-    link_file,
+from pegasus.channels.sms.file_links import LINK_PATH, SHOWN_TYPES, find_file
+from pegasus.channels.sms.pieces import SmsPiece, pieces_of
+from pegasus.channels.sms.webhook import (
+    TYPE,
+    NoSms,
+    RemoteFile,
+    Sms,
+    is_signed_by_twilio,
+    parse_form,
+    read_sms,
+    signed_address,
+    sms_of_json,
 )
-from pegasus.channels.sms.inbound import TYPE, NoSms, RemoteFile, Sms, parse_form, read_sms, sms_of_json
-from pegasus.channels.sms.signature import is_signed, signed_address
-from pegasus.channels.splitting import split_markdown, utf16_length
 from pegasus.messages import Media, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.settings import SmsSettings
@@ -56,10 +56,6 @@ from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import encode_json
 
 WEBHOOK_PATH: Final = "/channels/sms/twilio"
-LONGEST: Final = 1600
-"""Characters of a message (https://www.twilio.com/docs/api/errors/21617)."""
-MOST_LINKS: Final = 10
-"""Files that an MMS may have."""
 FILES_WITHIN: Final = 2.0
 """Seconds that the answer to a webhook waits for files. Twilio gives up after 15."""
 FILES_FOR: Final = 120.0
@@ -74,15 +70,6 @@ NOTHING_TO_SAY: Final = b'<?xml version="1.0" encoding="UTF-8"?><Response></Resp
 """An answer in TwiML by which Twilio does nothing."""
 
 _log = get_logger("sms")
-
-
-@attrs.frozen(eq=False, repr=False)
-class SmsPiece:
-    """Text and files of one call."""
-
-    text: str
-    files: tuple[FileLink, ...] = ()
-    """Files whose links are in the text."""
 
 
 class SmsAdapter(ServiceAdapter):
@@ -104,12 +91,9 @@ class SmsAdapter(ServiceAdapter):
         self._journal = journal
         await super().run(inbox, journal)
 
-    def connection(self) -> AbstractAsyncContextManager[object]:
-        """Open the connection pool and the place where files are fetched, for a run of the actor."""
-        return self._connected()
-
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[None]:
+    async def connection(self) -> AsyncIterator[None]:
+        """Open the connection pool and the place where files are fetched, for a run of the actor."""
         async with self.api, trio.open_nursery() as nursery:
             self._fetching = nursery
             try:
@@ -138,7 +122,9 @@ class SmsAdapter(ServiceAdapter):
         except NoSms as error:
             form, problem = (), str(error)
         address = signed_address(self.context.public_url, request.url, request.path)
-        if not is_signed(self.settings.auth_token, address, form, request.headers.get("x-twilio-signature", "")):
+        if not is_signed_by_twilio(
+            self.settings.auth_token, address, form, request.headers.get("x-twilio-signature", "")
+        ):
             _log.warning("a webhook with a wrong signature was refused", address=address)
             return WebhookAnswer(401)
         try:
@@ -231,39 +217,20 @@ class SmsAdapter(ServiceAdapter):
 
     # ---------------------------------------------------------------- out
 
-    def pieces(self, reply: OutboundMessage) -> Sequence[Any]:
-        """Return the messages of a reply: its text in pieces, then a line for each file.
+    def pieces(self, reply: OutboundMessage) -> Sequence[SmsPiece]:
+        """Return the messages of a reply; see `pieces_of`."""
+        return pieces_of(reply, self.context.public_url, self.settings.auth_token)
 
-        A piece is as long as what is sent for it: plain text in UTF-16 code units, which may be longer or shorter than its Markdown.
-        Lines of files fill the last message up to LONGEST, and then begin another one.
-        """
-        rendered: dict[str, str] = {}
-
-        def measure(piece: str) -> int:
-            rendered[piece] = render(piece)
-            return utf16_length(rendered[piece])
-
-        texts = [rendered.get(piece) or render(piece) for piece in split_markdown(reply.text, LONGEST, measure)]
-        links = [link_file(file, self.context.public_url, self.settings.auth_token) for file in reply.files]
-        pieces = [SmsPiece(text) for text in texts if text]
-        for link in links:
-            last = pieces[-1] if pieces else SmsPiece("")
-            text = f"{last.text}\n{link.line}" if last.text else link.line
-            if pieces and len(last.files) < MOST_LINKS and utf16_length(text) <= LONGEST:
-                pieces[-1] = SmsPiece(text, (*last.files, link))
-            else:
-                pieces.append(SmsPiece(link.line, (link,)))
-        return pieces
-
-    async def send(self, reply: OutboundMessage, piece: Any, number: int) -> str:
+    async def send(self, reply: OutboundMessage, piece: SmsPiece, number: int) -> str:
         """Send a message, unless Twilio has it already; see `ServiceAdapter.send`."""
         to = reply.channel.channel_id
         found = await self._attempts.find(reply, number, partial(self._find_sent, to, piece.text))
         if found:
             return found
-        pictures = _pictures_of(piece)
         try:
-            return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text, pictures), SENT)
+            return await self._attempts.make(
+                reply, number, partial(self.api.send, to, piece.text, piece.pictures), SENT
+            )
         except FileRefused as error:
             _log.info("Twilio refuses the pictures; their links go out alone", reason=str(error))
             return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text), SENT)
@@ -285,21 +252,6 @@ class SmsAdapter(ServiceAdapter):
     def _is_recent(self, sent: SentSms) -> bool:
         created = sent.created
         return created is not None and self.context.clock() / 1000 - created.timestamp() < SENT_LATELY
-
-
-def render(markdown: str) -> str:
-    """Return a piece of a reply as the text of an SMS."""
-    return to_cheaper_text(to_plain_text(markdown))
-
-
-def _pictures_of(piece: SmsPiece) -> list[str]:
-    """Return the links of pictures that go with a message, as many as an MMS may have."""
-    pictures, size = [], 0
-    for link in piece.files:
-        if link.is_picture and size + link.file.size <= MOST_PICTURE_BYTES:
-            pictures.append(link.url)
-            size += link.file.size
-    return pictures
 
 
 def _pending(id: str) -> str:

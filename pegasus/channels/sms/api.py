@@ -22,7 +22,7 @@ import httpx2
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
 from pegasus.channels.service_http import ServiceHttp, open_service_http, request
-from pegasus.channels.sms.inbound import RemoteFile
+from pegasus.channels.sms.webhook import RemoteFile
 from pegasus.formatting import truncate
 from pegasus.loopback import is_loopback
 from pegasus.messages import Json

@@ -87,7 +87,7 @@ def _text_of(value: Json) -> str:
     return value if isinstance(value, str) else encode_json(value)
 
 
-def is_signed(hook: HookSettings, body: bytes, headers: Mapping[str, str]) -> bool:
+def _is_signed(hook: HookSettings, body: bytes, headers: Mapping[str, str]) -> bool:
     """Return whether one of the headers has the signature of the body."""
     expected = f"sha256={hmac.new(hook.secret.encode(), body, sha256).hexdigest()}"
     return any(
@@ -110,7 +110,7 @@ class HookRoutes:
             raise ApiError(404, "not_found", "there is no such hook")
         body = await request.body()
         headers = request.http.headers
-        if not is_signed(hook, body, headers):
+        if not _is_signed(hook, body, headers):
             raise ApiError(
                 401, "unauthorized", f"the signature is missing or wrong; allowed: {' or '.join(SIGNATURES)}"
             )

@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twilio.request_validator import RequestValidator
 
-from pegasus.channels.sms.inbound import NoSms, Sms, parse_form, read_sms, sms_of_json
-from pegasus.channels.sms.signature import is_signed, sign_request, signed_address
+from pegasus.channels.sms.webhook import (
+    NoSms,
+    Sms,
+    is_signed_by_twilio,
+    parse_form,
+    read_sms,
+    sign_request,
+    signed_address,
+    sms_of_json,
+)
 from pegasus.storage import Waiting
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.service_server import HANG_UP, ServiceResponse
@@ -183,17 +191,19 @@ def test_signatures_are_those_of_the_official_client(form, place, path):
     validator = RequestValidator("secret")
     signature = validator.compute_signature(url, dict(form))
     assert sign_request("secret", url, form) == signature
-    assert is_signed("secret", url, form, signature)
-    assert not is_signed("other", url, form, signature)
-    assert not is_signed("", url, form, sign_request("", url, form))
+    assert is_signed_by_twilio("secret", url, form, signature)
+    assert not is_signed_by_twilio("other", url, form, signature)
+    assert not is_signed_by_twilio("", url, form, sign_request("", url, form))
 
 
 def test_an_address_may_be_signed_with_or_without_its_port():
     for signed in ("https://a.example/p?x=1", "https://a.example:443/p?x=1"):
         for requested in ("https://a.example/p?x=1", "https://a.example:443/p?x=1"):
-            assert is_signed("secret", requested, [], sign_request("secret", signed, []))
-    assert not is_signed("secret", "https://a.example/p", [], sign_request("secret", "https://b.example/p", []))
-    assert not is_signed("secret", "https://a.example:port/p", [], "x")
+            assert is_signed_by_twilio("secret", requested, [], sign_request("secret", signed, []))
+    assert not is_signed_by_twilio(
+        "secret", "https://a.example/p", [], sign_request("secret", "https://b.example/p", [])
+    )
+    assert not is_signed_by_twilio("secret", "https://a.example:port/p", [], "x")
 
 
 def test_the_address_is_that_of_public_url_where_it_is_set():

@@ -6,7 +6,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.channels.sms.alphabet import count_parts, is_gsm, to_cheaper_text
+from pegasus.channels.sms.pieces import is_gsm, to_cheaper_text
 from pegasus.file_types import extension_of
 from pegasus.messages import ChannelInfo, OutboundMessage, StoredFile
 from pegasus.storage import ReplaceFile, keep_file
@@ -346,23 +346,6 @@ def test_nice_punctuation_is_made_plain_where_that_saves_parts():
     assert to_cheaper_text("It’s “done” – see below…") == 'It\'s "done" - see below...'
     assert to_cheaper_text("Größe: 5 €") == "Größe: 5 €"
     assert to_cheaper_text("“готово” – да") == "“готово” – да"
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("", 1),
-        ("x" * 160, 1),
-        ("x" * 161, 2),
-        ("x" * 307, 3),
-        ("€" * 80, 1),
-        ("€" * 81, 2),
-        ("я" * 70, 1),
-        ("😀" * 36, 2),
-    ],
-)
-def test_parts_are_counted_as_the_phone_network_counts_them(text, parts):
-    assert count_parts(text) == parts
 
 
 def test_the_alphabet_has_its_128_characters_but_the_escape():

@@ -1,14 +1,26 @@
-"""From the form of Twilio's webhook to a message for the agent (https://www.twilio.com/docs/messaging/guides/webhook-request)."""
+"""Requests of Twilio: the check that they come from there, and the message in their form.
+
+**Signatures** (https://www.twilio.com/docs/usage/security#validating-requests). Twilio signs the address that it requests, followed by
+each form parameter with its value, sorted by name, with HMAC-SHA1 and the auth token. The address may be signed with or without its
+port, so both forms are tried, as in Twilio's own clients.
+
+Behind a proxy the address that arrives is not the one that Twilio has requested. So where `http.public_url` is set, the path and
+query are taken from the request and the rest from there.
+
+**Messages** (https://www.twilio.com/docs/messaging/guides/webhook-request). A message is the same however often it comes: it has the
+same MessageSid.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+import hmac
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import attrs
 
-from pegasus.channels.sms.signature import Form
 from pegasus.formatting import truncate
 from pegasus.messages import ChannelInfo, InboundMessage, Json, Media
 
@@ -19,6 +31,59 @@ MOST_FILES: Final = 10
 LONGEST_ID: Final = 100
 HANDLED_BY_TWILIO: Final = ("STOP", "START", "HELP")
 """Values of OptOutType: Twilio has answered the person itself, and after STOP lets nothing through to them."""
+
+Form = Sequence[tuple[str, str]]
+"""Parameters of a form, in the order in which they came; a name may come twice."""
+
+
+def sign_request(auth_token: str, url: str, form: Form) -> str:
+    """Return the signature that Twilio gives a request: `sign_request(token, "https://…/twilio", [("From", "+15550100")])`."""
+    signed = url + "".join(name + value for name, value in sorted(set(form)))
+    digest = hmac.digest(auth_token.encode(), signed.encode("utf-8", "surrogatepass"), "sha1")
+    return base64.b64encode(digest).decode()
+
+
+def is_signed_by_twilio(auth_token: str, url: str, form: Form, signature: str) -> bool:
+    """Return whether Twilio has signed this request. An empty token or signature is never right."""
+    if not auth_token or not signature:
+        return False
+    given = signature.encode("utf-8", "surrogateescape")
+    return any(
+        hmac.compare_digest(sign_request(auth_token, address, form).encode(), given) for address in _addresses(url)
+    )
+
+
+def signed_address(public_url: str, requested: str, path: str) -> str:
+    """Return the address that Twilio has requested. requested: as it arrived here. path: of the request, without its query.
+
+    >>> signed_address("https://agent.example.com/", "http://127.0.0.1:7718/channels/sms/twilio?a=1", "/channels/sms/twilio")
+    'https://agent.example.com/channels/sms/twilio?a=1'
+    """
+    if not public_url:
+        return requested
+    _, mark, query = requested.partition("?")
+    return public_url.rstrip("/") + path + mark + query
+
+
+def _addresses(url: str) -> Iterator[str]:
+    """Yield the address as it is, without its port, and with the usual port."""
+    yield url
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return
+    if port is not None:
+        yield _with_place(parts, parts.netloc.rpartition(":")[0])
+    elif parts.scheme in ("http", "https"):
+        yield _with_place(parts, f"{parts.netloc}:{443 if parts.scheme == 'https' else 80}")
+
+
+def _with_place(parts: SplitResult, place: str) -> str:
+    return parts._replace(netloc=place).geturl()
+
+
+# ------------------------------------------------------------------ messages
 
 
 @attrs.frozen
