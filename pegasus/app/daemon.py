@@ -87,7 +87,7 @@ from pegasus.main_agent import describe_commands
 from pegasus.models import OFFLINE, ModelConfigError, ModelService
 from pegasus.observe import get_logger, stop_logging
 from pegasus.policy import TokenBook
-from pegasus.sandbox import SandboxError
+from pegasus.sandbox import SandboxError, SandboxProbe
 from pegasus.settings import Settings, SettingsInForce
 from pegasus.storage import StorageError
 from pegasus.web import WebServices, WebSessions
@@ -102,8 +102,8 @@ EXIT_BAD_SETTINGS: Final = 78
 _log = get_logger("daemon")
 
 
-def run_daemon(home: Home, settings: Settings) -> int:
-    """Run until a signal; return the exit code. Problems are written to stderr.
+def run_daemon(home: Home, settings: Settings, probe: SandboxProbe | None = None) -> int:
+    """Run until a signal; return the exit code. Problems are written to stderr. probe: of the sandbox, if it has been begun.
 
     It blocks and must be called in the main thread, because it installs signal handlers. Raises nothing that is
     expected; an unexpected exception is a defect and ends the process with its traceback.
@@ -114,7 +114,7 @@ def run_daemon(home: Home, settings: Settings) -> int:
             with own_home(home):
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
-                world = look_at_world(home, settings, token)
+                world = look_at_world(home, settings, token, probe)
                 code = trio.run(_daemon, world)
                 world.files.close()
                 return code

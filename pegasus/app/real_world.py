@@ -31,7 +31,7 @@ from pegasus.main_agent import FolderArchives, SessionFiles, archive_prefix, not
 from pegasus.mcp import TOKENS_FOLDER, McpServers, files_context
 from pegasus.memory import Memory, memory_in
 from pegasus.models import ModelService, PriceList, UsageTracker
-from pegasus.sandbox import Sandbox, probe_sandbox
+from pegasus.sandbox import Sandbox, SandboxProbe, probe_sandbox
 from pegasus.settings import SANDBOX_KEYS, InForce, Settings, SettingsInForce
 from pegasus.skills import BUILT_IN, AcceptedSkills, SkillCatalog
 from pegasus.storage import FileDisk
@@ -58,10 +58,10 @@ class RealWorld:
     """The owner's files that are part of the prompt."""
 
 
-def look_at_world(home: Home, settings: Settings, token: str) -> RealWorld:
+def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProbe | None = None) -> RealWorld:
     """Read the persona, and find out which walls there are. Both follow the settings. Raises PersonaError, SandboxError, OSError.
 
-    The home must be locked. Blocks. The caller closes the files.
+    probe: of the sandbox, with these settings, if it has been begun. The home must be locked. Blocks. The caller closes the files.
     """
     names = (*OWNER_FILES, NOTES_FILE) if settings.agent.scope == "chat" else OWNER_FILES
     files = WorkspaceFiles(home.workspace, home.owner_texts, names=names)
@@ -73,13 +73,18 @@ def look_at_world(home: Home, settings: Settings, token: str) -> RealWorld:
     def persona(settings: Settings) -> Persona:
         return persona_at_start(base_persona(settings), home.data)
 
+    def sandbox(new: Settings) -> Sandbox:
+        begun = probe if new is settings else None  # a reload brings other settings
+        found = begun.result() if begun else probe_sandbox(new, home.path, home.workspace)
+        return attrs.evolve(found, dial=guarded_dial(AddressGuard(new.sandbox.allowed_hosts)), witness=files)
+
     world = RealWorld(
         home,
         in_force,
         token,
         in_force.follow(base_persona, "agent.persona", in_thread=True),
         in_force.follow(persona, "agent.persona", in_thread=True),
-        in_force.follow(partial(_probe, home, files), *SANDBOX_KEYS, in_thread=True),
+        in_force.follow(sandbox, *SANDBOX_KEYS, in_thread=True),
         files,
     )
     world.sandbox.now.set_leftovers_aside()  # the home is locked, so that no command runs
@@ -91,18 +96,6 @@ def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
     base = persona_of_settings(settings.agent.persona, world.home.resolve)
     is_same = world.base_persona.now == base and world.persona.now == persona_at_start(base, world.home.data)
     return frozenset() if is_same else frozenset({"agent.persona"})
-
-
-def _probe(home: Home, files: WorkspaceFiles, settings: Settings) -> Sandbox:
-    """Find out which walls around commands this machine can build. Raises SandboxError if some are required and there are none."""
-    found = probe_sandbox(
-        settings.sandbox,
-        home.path,
-        home.workspace,
-        settings.tools.allowed_paths,
-        settings_file=settings.source.file,
-    )
-    return attrs.evolve(found, dial=guarded_dial(AddressGuard(settings.sandbox.allowed_hosts)), witness=files)
 
 
 def make_environment(world: RealWorld, models: ModelService, reloader: Reloader) -> Environment:

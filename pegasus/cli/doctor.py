@@ -332,8 +332,7 @@ def _sandbox(examined: Examined) -> Iterator[Finding]:
             path, workspace = Path(temporary), Path(temporary, "workspace")
             workspace.mkdir()
         try:
-            allowed = settings.tools.allowed_paths
-            found = probe_sandbox(settings.sandbox, path, workspace, allowed, settings_file=settings.source.file)
+            found = probe_sandbox(settings, path, workspace)
         except SandboxError as error:
             fix = "install bubblewrap (apt install bubblewrap), or allow user namespaces"
             yield Finding("sandbox", BROKEN, str(error), fix)

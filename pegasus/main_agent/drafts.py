@@ -23,7 +23,7 @@ otherwise leave a reply that no entry of the session accounts for.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import attrs
 import trio
@@ -71,16 +71,11 @@ def parse_partial_reply(json: str) -> PartialReply | None:
     >>> parse_partial_reply('{"channelId": "main", "text": "Hel')
     PartialReply(text='Hel', channel_id='main', channel_type=None, reply_to=None, is_whole=False)
     """
-    from jiter import from_json
-
     content = json.encode("utf-8", "replace")
-    try:
-        fields = from_json(content, partial_mode="trailing-strings")
-    except ValueError:
-        return None
+    fields = _parse(content, "trailing-strings")
     if not isinstance(fields, dict):
         return None
-    is_whole = json.rstrip().endswith("}") and _is_json(content)
+    is_whole = json.rstrip().endswith("}") and _parse(content, "off") is not None
     cut_off = None if is_whole else next(reversed(fields), None)
 
     def value(name: str) -> str | None:
@@ -93,15 +88,14 @@ def parse_partial_reply(json: str) -> PartialReply | None:
     return PartialReply(text, value("channelId"), value("channelType"), value("replyTo"), is_whole)
 
 
-def _is_json(content: bytes) -> bool:
-    """Return whether the JSON is complete."""
+def _parse(content: bytes, partial_mode: Literal["off", "trailing-strings"]) -> object:
+    """Return the value that the JSON stands for; None if it is none, or, with "off", if it is not complete."""
     from jiter import from_json
 
     try:
-        from_json(content)
+        return from_json(content, partial_mode=partial_mode)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def draft_channel(reply: PartialReply, source: ChannelInfo, known: Collection[Address]) -> ChannelInfo | None:

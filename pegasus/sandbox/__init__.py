@@ -23,7 +23,7 @@ from pegasus.sandbox.guarded import (
 )
 from pegasus.sandbox.process import CommandResult, HeadAndTail, run_process
 from pegasus.sandbox.proxy import Dial, DialError
-from pegasus.sandbox.sandbox import Sandbox, SandboxError, Witness, probe_sandbox
+from pegasus.sandbox.sandbox import Sandbox, SandboxError, SandboxProbe, Witness, probe_sandbox
 from pegasus.sandbox.screen import ScreenText
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "ProcessError",
     "Sandbox",
     "SandboxError",
+    "SandboxProbe",
     "ScreenText",
     "TerminalSize",
     "Witness",

@@ -4,7 +4,7 @@ There are two kinds of walls. The program *bubblewrap* is used where it works: i
 folders. Where it does not, *Landlock* (`pegasus.sandbox.landlock`) is, which needs a kernel and nothing else: it refuses what it
 cannot hide. Where there is neither, commands have all rights of the user, and the owner is told.
 
-    sandbox = probe_sandbox(settings.sandbox, home.path, home.workspace, settings.tools.allowed_paths)
+    sandbox = probe_sandbox(settings, home.path, home.workspace)
     result = await run_process("make", cwd=folder, env=environment, sandbox=sandbox)
 
 A `Sandbox` never changes. Somebody who starts a program with other rights makes another one: `attrs.evolve(sandbox, …)`.
@@ -32,7 +32,9 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, Protocol
 
 import attrs
@@ -40,7 +42,7 @@ import attrs
 from pegasus.sandbox import landlock
 from pegasus.sandbox.folders import NO_FOLDERS, Folders, plan_folders
 from pegasus.sandbox.proxy import Dial, ProxyOrder
-from pegasus.settings import SandboxSettings
+from pegasus.settings import Settings
 
 PROBE_SECONDS: Final = 1.0
 """Seconds that bubblewrap has to run a trivial program. It usually takes a hundredth of that."""
@@ -271,14 +273,7 @@ def bubblewrap_arguments(program: Sequence[str], folders: Folders, temporary: st
 # ------------------------------------------------------------------ trying out
 
 
-def probe_sandbox(
-    settings: SandboxSettings,
-    home: Path,
-    workspace: Path,
-    allowed_paths: Sequence[str] = (),
-    *,
-    settings_file: Path | None = None,
-) -> Sandbox:
+def probe_sandbox(settings: Settings, home: Path, workspace: Path) -> Sandbox:
     """Find out which walls work here, by running a trivial program within them; return the sandbox for the whole run.
 
     home: Pegasus's own, which must exist, as must the workspace. Blocks for some hundredths of a second, for `PROBE_SECONDS` at most
@@ -287,26 +282,64 @@ def probe_sandbox(
     Raises SandboxError if the settings require bubblewrap and it does not work. Landlock alone is not enough then: whoever requires
     walls relies on the stronger ones.
     """
+    wanted = settings.sandbox
     folders = plan_folders(
-        home, workspace, allowed_paths=allowed_paths, writable=settings.writable, settings_file=settings_file
+        home,
+        workspace,
+        allowed_paths=settings.tools.allowed_paths,
+        writable=wanted.writable,
+        settings_file=settings.source.file,
     )
     found = Sandbox(
-        mode=settings.mode,
+        mode=wanted.mode,
         folders=folders,
-        network=settings.network,
-        memory=settings.memory_mb * _MEGABYTE,
-        processes=settings.processes,
+        network=wanted.network,
+        memory=wanted.memory_mb * _MEGABYTE,
+        processes=wanted.processes,
     )
-    if settings.mode == "off":
+    if wanted.mode == "off":
         return found
     program, problem = _find_bubblewrap(folders)
     version = 0 if program else _landlock_version()
     found = attrs.evolve(found, bubblewrap=program, landlock=version, problem=problem)
-    if settings.mode == "require" and not program:
+    if wanted.mode == "require" and not program:
         raise SandboxError(
             f'sandbox.mode: found "require", but {problem}; install a bubblewrap that works, or allow "auto"'
         )
     return found
+
+
+class SandboxProbe(Thread):
+    """`probe_sandbox` in a thread, while its caller does something else: a start imports most of the daemon in that time.
+
+    For example::
+
+        probe = SandboxProbe(settings, home.path, home.workspace)
+        ...
+        sandbox = probe.result()
+
+    A probe whose result nobody asks for ends by itself, within the time that `probe_sandbox` may take.
+    """
+
+    def __init__(self, settings: Settings, home: Path, workspace: Path) -> None:
+        super().__init__(name="sandbox probe")
+        self._probe = partial(probe_sandbox, settings, home, workspace)
+        self._found: Sandbox | Exception = RuntimeError("the probe has not ended")
+        self.start()
+
+    def run(self) -> None:
+        """Probe. The body of the thread."""
+        try:
+            self._found = self._probe()
+        except Exception as error:
+            self._found = error
+
+    def result(self) -> Sandbox:
+        """Wait for the sandbox. Raises what `probe_sandbox` raises."""
+        self.join()
+        if isinstance(self._found, Exception):
+            raise self._found
+        return self._found
 
 
 def _landlock_version() -> int:

@@ -22,7 +22,7 @@ from pegasus.sandbox import (
     probe_sandbox,
     run_process,
 )
-from pegasus.settings import SandboxSettings
+from pegasus.settings import Settings
 
 WALLS_LIMIT = 0.03
 GROWTH_LIMIT = 2 << 20  # bytes of memory that a thousand commands may leave, e.g. in the allocator's arenas
@@ -39,7 +39,7 @@ def find_walls(place: Workplace) -> Sandbox:
     """The walls of this machine, around a home of the bench, as the daemon has them."""
     home = place.folder / "walled"
     (home / "workspace").mkdir(parents=True, exist_ok=True)
-    found = probe_sandbox(SandboxSettings(), home, home / "workspace")
+    found = probe_sandbox(Settings(), home, home / "workspace")
     return attrs.evolve(found, witness=WorkspaceFiles(home / "workspace", home / "owner-texts.json"))
 
 

@@ -23,7 +23,7 @@ def daemon(monkeypatch):
     """Stands in for the daemon; `calls` has what it was started with."""
     calls = []
 
-    def run_daemon(home, settings):
+    def run_daemon(home, settings, probe):
         calls.append((home, settings, False))
         return 0
 
@@ -41,7 +41,7 @@ def failing(monkeypatch):
     """failing(error): a daemon that ends with it."""
 
     def failing(error):
-        def run_daemon(home, settings):
+        def run_daemon(home, settings, probe):
             raise error
 
         monkeypatch.setattr(pegasus.app, "run_daemon", run_daemon)
@@ -232,7 +232,7 @@ def test_the_daemon_imports_nothing_of_the_chat_nor_the_chat_of_the_daemon(modul
 
 def test_a_daemon_that_is_started_has_nothing_of_the_commands_that_ask_it():
     script = (
-        "import sys, pegasus.app; pegasus.app.run_daemon = lambda home, settings: 0; from pegasus.cli import main; "
+        "import sys, pegasus.app; pegasus.app.run_daemon = lambda *_: 0; from pegasus.cli import main; "
         "code = main(['run', '--no-cli']); "
         "absent = ('pegasus.client', 'pegasus.terminal', 'pegasus.cli.control', 'pegasus.cli.init', 'tomlkit'); "
         "sys.exit(f'{code} {[m for m in absent if m in sys.modules]}')"

@@ -7,7 +7,7 @@ import pytest
 
 from pegasus.sandbox import Sandbox, SandboxError, landlock, probe_sandbox
 from pegasus.sandbox import sandbox as module
-from pegasus.settings import SandboxSettings
+from pegasus.settings import SandboxSettings, Settings
 from tests.pegasus.sandbox.walls import make_home
 
 
@@ -28,7 +28,7 @@ def probe(home, monkeypatch):
         monkeypatch.setattr(module.shutil, "which", lambda name: None if script is None else str(path))
         monkeypatch.setattr(landlock, "version", lambda: version)
         monkeypatch.setattr(module, "PROBE_SECONDS", 0.2)
-        return probe_sandbox(SandboxSettings(**settings), home, home / "workspace")
+        return probe_sandbox(Settings(sandbox=SandboxSettings(**settings)), home, home / "workspace")
 
     return probe
 
@@ -96,7 +96,8 @@ def test_the_environment_leads_to_the_folders_of_the_command(monkeypatch, tmp_pa
     monkeypatch.setenv("XDG_CACHE_HOME", "/home/me/.cache")
     monkeypatch.setenv("HOME", "/home/me")
     home = make_home(tmp_path)
-    sandbox = attrs.evolve(probe_sandbox(SandboxSettings(mode="off"), home, home / "workspace"), landlock=7)
+    off = Settings(sandbox=SandboxSettings(mode="off"))
+    sandbox = attrs.evolve(probe_sandbox(off, home, home / "workspace"), landlock=7)
     env = {"HOME": "/home/me", "XDG_CACHE_HOME": "/home/me/.cache", "XDG_DATA_HOME": "/mine", "TMP": "/mine"}
     walls = sandbox.walls(env, "c1")
     folder = walls.folder

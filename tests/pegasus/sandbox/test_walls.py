@@ -308,10 +308,10 @@ from pathlib import Path
 import attrs
 from pegasus.sandbox import CommandLimits, probe_sandbox, run_process
 from pegasus.sandbox import landlock
-from pegasus.settings import SandboxSettings
+from pegasus.settings import Settings
 
 async def main(home, kind, command):
-    sandbox = probe_sandbox(SandboxSettings(), home, home / "workspace")
+    sandbox = probe_sandbox(Settings(), home, home / "workspace")
     if kind == "landlock":
         sandbox = attrs.evolve(sandbox, bubblewrap=(), landlock=landlock.version())
     await run_process(command, cwd=home / "workspace", env=dict(os.environ), limits=CommandLimits(grace=0.2), sandbox=sandbox)

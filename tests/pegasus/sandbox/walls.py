@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from pegasus.sandbox import Sandbox, landlock, probe_sandbox
-from pegasus.settings import SandboxSettings
+from pegasus.settings import SandboxSettings, Settings, ToolSettings
 
 KINDS = ("bubblewrap", "landlock")
 SECRET = "the-token-of-the-test"
@@ -25,8 +25,9 @@ def make_home(folder):
 
 def make_sandbox(home, kind, **more) -> Sandbox:
     """The walls of this kind around a home; skips the test where they cannot be built."""
-    allowed = more.pop("allowed_paths", ())
-    sandbox = probe_sandbox(SandboxSettings(**more), home, home / "workspace", allowed)
+    tools = ToolSettings(allowed_paths=more.pop("allowed_paths", ()))
+    settings = Settings(sandbox=SandboxSettings(**more), tools=tools)
+    sandbox = probe_sandbox(settings, home, home / "workspace")
     if kind == "bubblewrap":
         if not sandbox.bubblewrap:
             pytest.skip(sandbox.problem)
