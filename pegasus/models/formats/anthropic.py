@@ -42,8 +42,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+import attrs
+
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import (
+    NO_OPTIONS,
     AssistantTurn,
     CallBegun,
     CallPiece,
@@ -51,7 +54,6 @@ from pegasus.models.base import (
     ModelResponse,
     ReasoningPiece,
     TextPiece,
-    ToolCall,
     ToolSpec,
     Turn,
     Usage,
@@ -60,10 +62,11 @@ from pegasus.models.base import (
 from pegasus.models.formats.claude_thinking import ThinkingSwitch, claude_version
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
+    StreamedCall,
+    WireAnswer,
     WireFormat,
     encode_json,
     recorded_blocks,
-    stop_reason,
     token_count,
     wire_name,
 )
@@ -96,14 +99,13 @@ class AnthropicWire(WireFormat):
 
     path = "/v1/messages"
     """Path of a call, below the base URL."""
+    source = PROVIDER_TYPE
     has_error_mark = True
     count_path = "/v1/messages/count_tokens"
     """Path of the exact count of a request's tokens."""
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
-        self._sends_thinking = True
-        """False once the server has refused thinking blocks of this conversation."""
         self._thinking = ThinkingSwitch(model)
         self._takes_hours = claude_version(model) is not None
         """False for servers that do not know the long lifetime of a cache."""
@@ -119,8 +121,7 @@ class AnthropicWire(WireFormat):
 
     def count_body(self, request: ModelRequest) -> bytes:
         """Return the body for `count_tokens`: as for a call, without the parameters of the answer."""
-        restricted, messages = self.restrict(request), self.translate(request.turns)
-        return self.encode(self._prompt(restricted), request.turns, messages)
+        return self.encode(attrs.evolve(request, options=NO_OPTIONS), self._prompt)
 
     def _prompt(self, request: ModelRequest) -> dict[str, Json]:
         """Return the fields that the prompt is made of, without the turns."""
@@ -153,13 +154,12 @@ class AnthropicWire(WireFormat):
             content.append({"type": "text", "text": turn.text or "(empty message)"})
         return [{"role": "user", "content": content}]
 
-    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+    def assistant_messages(self, turn: WireAnswer) -> list[Json]:
         """Return one message with thinking, text and calls; in the model's own order if that was recorded and fits the turn.
 
         A message must not be empty and must not end in thinking, so a note stands where nothing else does.
         """
-        is_own = self._sends_thinking and turn.thinking_of == PROVIDER_TYPE
-        layout = recorded_blocks(turn, "text", "tool_use", THINKING) if is_own else []
+        layout = recorded_blocks(turn, "text", "tool_use", THINKING)
         calls: dict[object, Any] = {
             call.id: {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
             for call in turn.calls
@@ -189,7 +189,7 @@ class AnthropicWire(WireFormat):
             return False
         is_refused = "thinking" in message and ("signature" in message or "cannot be modified" in message)
         if is_refused:
-            is_new, self._sends_thinking = self._sends_thinking, False
+            is_new, self.sends_thinking = self.sends_thinking, False
             return is_new
         if self._takes_hours and re.search(r"\bttl\b|cache_control", message):
             self._takes_hours = False
@@ -313,20 +313,28 @@ class MessageAssembler(AnswerAssembler):
         the texts and calls between them.
         """
         blocks = [block for _, block in sorted(self._blocks.items())]
+        calls, reason = self.finish_calls(
+            [
+                StreamedCall(
+                    str(block.get("id") or ""),
+                    str(block["name"]),
+                    "".join(block["pieces"]) or block.get("input"),
+                    is_last=block is blocks[-1],
+                )
+                for block in blocks
+                if block["type"] == "tool_use"
+            ],
+            self._stop,
+        )
+        ids = iter(calls)
         layout: list[Json] = []
         texts: list[str] = []
-        calls: list[ToolCall] = []
-        reason = stop_reason(self._stop, has_calls=any(block["type"] == "tool_use" for block in blocks))
         for block in blocks:
             if block["type"] == "text" and (text := join_surrogates(_text_of(block))).strip():
                 texts.append(text)
                 layout.append({"type": "text", "text": text})
             elif block["type"] == "tool_use":
-                raw = "".join(block["pieces"]) or block.get("input")
-                is_last = block is blocks[-1]
-                call = self.tool_call(str(block.get("id") or ""), str(block["name"]), raw, reason, is_last=is_last)
-                calls.append(call)
-                layout.append({"type": "tool_use", "id": call.id})
+                layout.append({"type": "tool_use", "id": next(ids).id})
             elif block["type"] in THINKING:
                 layout.append(_thinking_block(block))
         thinking = [block for block in layout if isinstance(block, dict) and block["type"] in THINKING]
@@ -334,7 +342,7 @@ class MessageAssembler(AnswerAssembler):
         is_refusal = reason == "refusal" and not calls
         return ModelResponse(
             text="".join(texts) or (_refusal_note(self._stop_details) if is_refusal else ""),
-            calls=tuple(calls),
+            calls=calls,
             usage=self._total_usage(),
             stop_reason=reason,
             thinking=kept,

@@ -47,14 +47,12 @@ import attrs
 
 from pegasus.messages import Json, Metadata
 from pegasus.models.base import (
-    AssistantTurn,
     CallBegun,
     CallPiece,
     ModelRequest,
     ModelResponse,
     ReasoningPiece,
     TextPiece,
-    ToolCall,
     ToolSpec,
     Turn,
     Usage,
@@ -63,9 +61,10 @@ from pegasus.models.base import (
 from pegasus.models.formats.chat_dialects import OPENAI, ChatDialect, short_id
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
+    StreamedCall,
+    WireAnswer,
     WireFormat,
     encode_json,
-    stop_reason,
     token_count,
     wire_name,
 )
@@ -91,6 +90,7 @@ class ChatWire(WireFormat):
 
     def __init__(self, model: str, dialect: ChatDialect = OPENAI, *, is_own: bool = False) -> None:
         super().__init__(model)
+        self.source = dialect.name
         self._dialect = dialect
         if dialect.has_short_ids:
             self.id_of = short_id
@@ -150,38 +150,36 @@ class ChatWire(WireFormat):
             messages.append({"role": "user", "content": turn.text or "(empty message)"})
         return messages
 
-    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+    def assistant_messages(self, turn: WireAnswer) -> list[Json]:
         """Return one message. Most servers reject an empty one, so a note stands for silence.
 
         Gemini wants its thought signature back, and a signature at least on the first call of a turn. `thinking` holds what came
         as `extra_content` beside a call, and the reasoning of services that want it back; a turn of another provider has none.
         """
         text = turn.text if turn.text.strip() else ""
-        blocks = [block for block in turn.thinking if isinstance(block, Mapping)]
-        blocks = blocks if turn.thinking_of == self._dialect.name else []
         message: dict[str, Json] = {"role": "assistant", "content": text or (None if turn.calls else "(silence)")}
-        self._add_reasoning(message, blocks, has_calls=bool(turn.calls))
+        self._add_reasoning(message, turn)
         if not turn.calls:
             return [message]
-        extras = {block["id"]: block["extra_content"] for block in blocks if "extra_content" in block}
+        extras = {block["id"]: block["extra_content"] for block in turn.thinking if "extra_content" in block}
         if self._dialect.signs_calls and not extras:
             extras = {turn.calls[0].id: _UNSIGNED}
         calls: list[Json] = []
         for call in turn.calls:
-            function: Json = {"name": call.name, "arguments": encode_json(call.arguments).decode()}
+            function: Json = {"name": call.name, "arguments": call.json}
             wire: Metadata = {"id": call.id, "type": "function", "function": function}
             extra = extras.get(call.id)
             calls.append({**wire, "extra_content": extra} if extra else wire)
         return [{**message, "tool_calls": calls}]
 
-    def _add_reasoning(self, message: dict[str, Json], blocks: list[Mapping[str, Json]], *, has_calls: bool) -> None:
+    def _add_reasoning(self, message: dict[str, Json], turn: WireAnswer) -> None:
         """Put the reasoning of a turn into its message, in the way of the service.
 
         DeepSeek refuses a message with calls that has no reasoning at all, so an empty one stands for that of another provider.
         """
         kind = self._dialect.wants_back
-        kept = next((block[kind] for block in blocks if block.get("type") == kind and kind in block), None)
-        if kind == "reasoning_content" and (kept is not None or has_calls):
+        kept = next((block[kind] for block in turn.thinking if block.get("type") == kind and kind in block), None)
+        if kind == "reasoning_content" and (kept is not None or turn.calls):
             message[kind] = kept or ""
         elif kind == "reasoning_details" and kept is not None:
             message[kind] = kept
@@ -240,7 +238,7 @@ def function_tool(spec: ToolSpec) -> Json:
 
 
 @attrs.define(eq=False, repr=False)
-class _StreamedCall:
+class _CallPieces:
     """A tool call while its pieces arrive.
 
     The pieces of parallel calls may alternate, so each call collects its own. `ChatAssembler._find_call` assigns them.
@@ -281,9 +279,9 @@ class ChatAssembler(AnswerAssembler):
         """OpenRouter's blocks of reasoning. Texts that grow are lists of pieces (`_GROWING`)."""
         self._pieces: list[str] = []
         """Pieces of the answer's text."""
-        self._calls: list[_StreamedCall] = []
+        self._calls: list[_CallPieces] = []
         """Tool calls in the order in which they began."""
-        self._call_by_index: dict[int, _StreamedCall] = {}
+        self._call_by_index: dict[int, _CallPieces] = {}
         """The call that a piece with this index belongs to: the last one that began with it."""
         self._usage: Any = None
         """The server's own usage object, the last one that came; None for servers that send none."""
@@ -393,7 +391,7 @@ class ChatAssembler(AnswerAssembler):
                 self.pieces.append(CallPiece(call.number, piece))
             call.streamed = len(call.pieces)
 
-    def _find_call(self, index: Any, call_id: str, has_name: bool) -> _StreamedCall:
+    def _find_call(self, index: Any, call_id: str, has_name: bool) -> _CallPieces:
         """Return the call that a piece belongs to, a new one if it begins another call.
 
         index: of the piece, None if it has none. call_id, has_name: whether the piece has an id and a function name.
@@ -406,7 +404,7 @@ class ChatAssembler(AnswerAssembler):
         is_other_id = call is not None and bool(call_id) and bool(call.id) and call_id != call.id
         begins_by_name = not has_index and not call_id and has_name
         if call is None or is_other_id or begins_by_name:
-            call = _StreamedCall(len(self._calls))
+            call = _CallPieces(len(self._calls))
             self._calls.append(call)
         if has_index:
             self._call_by_index[index] = call
@@ -418,21 +416,29 @@ class ChatAssembler(AnswerAssembler):
         `extra_content` of calls (Gemini's signatures) and the reasoning that must go back become `thinking`.
         """
         usage = _usage(self._usage)
+        calls, reason = self.finish_calls(
+            [
+                StreamedCall(
+                    call.id,
+                    call.name,
+                    "".join(call.pieces) if call.value is None else call.value,
+                    is_last=call is self._calls[-1],
+                )
+                for call in self._calls
+            ],
+            "refusal" if self._is_refusal else self._stop,
+        )
         text = join_surrogates("".join(self._pieces)) if self._pieces else ""
         reasoning = join_surrogates("".join(self._reasoning)) if self._reasoning else ""
-        reason = "refusal" if self._is_refusal else stop_reason(self._stop, has_calls=bool(self._calls))
-        calls: list[ToolCall] = []
-        extras: list[Json] = []
-        for streamed in self._calls:
-            raw = streamed.value if streamed.value is not None else "".join(streamed.pieces)
-            call = self.tool_call(streamed.id, streamed.name, raw, reason, is_last=streamed is self._calls[-1])
-            calls.append(call)
-            if streamed.extra:
-                extras.append({"id": call.id, "extra_content": streamed.extra})
+        extras: list[Json] = [
+            {"id": call.id, "extra_content": streamed.extra}
+            for call, streamed in zip(calls, self._calls, strict=True)
+            if streamed.extra
+        ]
         thinking = (*extras, *(self._kept_reasoning(reasoning) if self._dialect.wants_back else ()))
         return ModelResponse(
             text=text,
-            calls=tuple(calls),
+            calls=calls,
             usage=usage,
             stop_reason=reason,
             thinking=thinking,

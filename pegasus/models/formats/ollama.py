@@ -25,7 +25,6 @@ from typing import Any, Final
 
 from pegasus.messages import Json
 from pegasus.models.base import (
-    AssistantTurn,
     CallBegun,
     CallOptions,
     CallPiece,
@@ -41,9 +40,10 @@ from pegasus.models.formats.chat import function_tool
 from pegasus.models.formats.framing import LineDecoder
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
+    StreamedCall,
+    WireAnswer,
     WireFormat,
     encode_json,
-    stop_reason,
     token_count,
 )
 from pegasus.models.json_text import join_surrogates
@@ -72,6 +72,7 @@ class OllamaWire(WireFormat):
     """
 
     path = "/api/chat"
+    source = SOURCE
     decoder = LineDecoder
 
     def __init__(self, model: str) -> None:
@@ -119,15 +120,14 @@ class OllamaWire(WireFormat):
             messages.append(message)
         return messages
 
-    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+    def assistant_messages(self, turn: WireAnswer) -> list[Json]:
         """Return one message. What the model thought before a call goes back to it, as it needs that to go on."""
         text = turn.text if turn.text.strip() else ""
         if not turn.calls:
             return [{"role": "assistant", "content": text or "(silence)"}]
         message: dict[str, Json] = {"role": "assistant", "content": text}
-        thoughts = [block for block in turn.thinking if isinstance(block, dict)] if turn.thinking_of == SOURCE else []
-        if thoughts:
-            message["thinking"] = str(thoughts[0].get("thinking", ""))
+        if turn.thinking:
+            message["thinking"] = str(turn.thinking[0].get("thinking", ""))
         message["tool_calls"] = [
             {"id": call.id, "function": {"index": index, "name": call.name, "arguments": dict(call.arguments)}}
             for index, call in enumerate(turn.calls)
@@ -214,16 +214,18 @@ class OllamaAssembler(AnswerAssembler):
 
     def response(self) -> ModelResponse:
         """Return the answer. Only valid when `complete`."""
-        reason = stop_reason(self._stop, has_calls=bool(self._calls))
         last = len(self._calls) - 1
-        calls = [
-            self.tool_call(call_id, name, arguments, reason, is_last=number == last)
-            for number, (call_id, name, arguments) in enumerate(self._calls)
-        ]
+        calls, reason = self.finish_calls(
+            [
+                StreamedCall(call_id, name, arguments, is_last=number == last)
+                for number, (call_id, name, arguments) in enumerate(self._calls)
+            ],
+            self._stop,
+        )
         reasoning = join_surrogates("".join(self._thoughts))
         return ModelResponse(
             text=join_surrogates("".join(self._pieces)),
-            calls=tuple(calls),
+            calls=calls,
             usage=self._usage,
             stop_reason=reason,
             thinking=({"thinking": reasoning},) if reasoning else (),

@@ -46,16 +46,15 @@ from pegasus.models.base import (
     ModelResponse,
     ReasoningPiece,
     TextPiece,
-    ToolCall,
     Usage,
     UserTurn,
 )
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
+    StreamedCall,
+    WireAnswer,
     WireFormat,
-    encode_json,
     recorded_blocks,
-    stop_reason,
     token_count,
     wire_name,
 )
@@ -87,12 +86,10 @@ class ResponsesWire(WireFormat):
 
     def __init__(self, model: str, source: str = "responses") -> None:
         super().__init__(model)
-        self._source = source
+        self.source = source
         self._takes_effort = True
         self._takes_summary = True
         self._takes_encrypted = True
-        self._sends_reasoning = True
-        """False once the server has refused reasoning items of this conversation."""
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
@@ -141,17 +138,11 @@ class ResponsesWire(WireFormat):
             parts.append({"type": "input_text", "text": turn.text or "(empty message)"})
         return [*items, {"role": "user", "content": parts}] if parts else items
 
-    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
+    def assistant_messages(self, turn: WireAnswer) -> list[Json]:
         """Return reasoning, text and calls of an answer; in the model's own order if that was recorded and fits the turn."""
-        is_own = self._sends_reasoning and turn.thinking_of == self._source
-        layout = recorded_blocks(turn, "message", "function_call", ("reasoning",)) if is_own else []
+        layout = recorded_blocks(turn, "message", "function_call", ("reasoning",))
         calls: dict[object, Metadata] = {
-            call.id: {
-                "type": "function_call",
-                "call_id": call.id,
-                "name": call.name,
-                "arguments": encode_json(call.arguments).decode(),
-            }
+            call.id: {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.json}
             for call in turn.calls
         }
         items: list[Json] = []
@@ -169,7 +160,7 @@ class ResponsesWire(WireFormat):
 
     def assembler(self, request: ModelRequest) -> ResponseAssembler:
         """Return an assembler for the answer to this request."""
-        return ResponseAssembler(request, self._source)
+        return ResponseAssembler(request, self.source)
 
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
         """Leave out one thing that the refusal names. Return False if there is nothing left to leave out."""
@@ -178,12 +169,12 @@ class ResponsesWire(WireFormat):
         error = body.get("error", body) if isinstance(body, Mapping) else None
         fields = error if isinstance(error, Mapping) else {}
         refused = f"{fields.get('param')} {fields.get('code')} {message}".lower()
-        has_items = any(isinstance(turn, AssistantTurn) and turn.thinking_of == self._source for turn in request.turns)
+        has_items = any(isinstance(turn, AssistantTurn) and turn.thinking_of == self.source for turn in request.turns)
         is_about_items = re.search(
             r"invalid_encrypted_content|could not be (?:verified|decrypted)|\brs_|of type 'reasoning'", refused
         )
-        if is_about_items and has_items and self._sends_reasoning:
-            self._sends_reasoning = False
+        if is_about_items and has_items and self.sends_thinking:
+            self.sends_thinking = False
         elif "summar" in refused and self._takes_summary:
             self._takes_summary = False
         elif ("encrypted" in refused or "include" in refused) and self._takes_encrypted:
@@ -318,10 +309,19 @@ class ResponseAssembler(AnswerAssembler):
     def response(self) -> ModelResponse:
         """Return the answer. Only valid when `complete`."""
         items = [item for _, item in sorted(self._items.items())]
-        has_calls = any(item.kind == "function_call" for item in items)
-        reason = "refusal" if self._is_refusal and not has_calls else stop_reason(self._stop, has_calls=has_calls)
+        streamed = [
+            StreamedCall(
+                str(item.fields.get("call_id") or ""),
+                str(item.fields["name"]),
+                _content(item),
+                is_last=item is items[-1],
+            )
+            for item in items
+            if item.kind == "function_call"
+        ]
+        calls, reason = self.finish_calls(streamed, "refusal" if self._is_refusal and not streamed else self._stop)
+        ids = iter(calls)
         texts: list[str] = []
-        calls: list[ToolCall] = []
         layout: list[Json] = []
         for item in items:
             if item.kind == "message" and (text := join_surrogates(_content(item))):
@@ -329,10 +329,7 @@ class ResponseAssembler(AnswerAssembler):
                 phase = item.fields.get("phase")
                 layout.append({"type": "message", "text": text, **({"phase": phase} if phase else {})})
             elif item.kind == "function_call":
-                call_id = str(item.fields.get("call_id") or "")
-                is_last = item is items[-1]
-                calls.append(self.tool_call(call_id, str(item.fields["name"]), _content(item), reason, is_last=is_last))
-                layout.append({"type": "function_call", "id": calls[-1].id})
+                layout.append({"type": "function_call", "id": next(ids).id})
             elif item.kind == "reasoning" and item.fields.get("encrypted_content"):
                 layout.append({key: item.fields.get(key) for key in ("type", "id", "summary", "encrypted_content")})
         reasoning = [block for block in layout if isinstance(block, dict) and block["type"] == "reasoning"]
@@ -340,7 +337,7 @@ class ResponseAssembler(AnswerAssembler):
         kept = tuple(reasoning if layout[: len(reasoning)] == reasoning and not has_phase else layout)
         return ModelResponse(
             text="".join(texts),
-            calls=tuple(calls),
+            calls=calls,
             usage=_usage(self._usage),
             stop_reason=reason,
             thinking=kept,

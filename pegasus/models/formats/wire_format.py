@@ -21,15 +21,15 @@ import json
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping
-from functools import cached_property
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cached_property, lru_cache
 from itertools import count
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import attrs
 
-from pegasus.messages import Json
+from pegasus.messages import Json, Metadata
 from pegasus.models.base import (
     AssistantTurn,
     CallOptions,
@@ -53,6 +53,30 @@ _UNLIMITED: Final = 1 << 31
 """Length limit of answers, in tokens, while a model has not refused a smaller one."""
 
 
+@attrs.frozen
+class WireCall:
+    """Tool call of an earlier answer, as a request repeats it: `WireCall("call_1", "reply", {"text": "Hi"}, '{"text":"Hi"}')`."""
+
+    id: str
+    """Its id on the wire."""
+    name: str
+    """The tool's name on the wire."""
+    arguments: Metadata
+    json: str
+    """The arguments as JSON text."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class WireAnswer:
+    """Earlier answer of the model, as a request repeats it: `WireAnswer("It is noon.")`."""
+
+    text: str
+    """It may be blank."""
+    calls: tuple[WireCall, ...] = ()
+    thinking: Sequence[Mapping[str, Any]] = ()
+    """Blocks of thinking, where this service wrote them and takes them back (see `AssistantTurn.thinking`)."""
+
+
 class WireFormat(ABC):
     """Wire format of one provider, for one model. It remembers what the server refused (see `adapt`), until the process ends.
 
@@ -61,9 +85,10 @@ class WireFormat(ABC):
 
     path: str
     """Path of a call, below the base URL."""
+    source: str
+    """Value of `thinking_of` for blocks of this service. Those of another one are not sent."""
     decoder: type[StreamDecoder] = EventDecoder
     """Framing of its streamed answers."""
-
     has_error_mark = False
     """A result can be marked as an error; else its text says so."""
 
@@ -76,13 +101,37 @@ class WireFormat(ABC):
         """True for models that think and accept no temperature, or only 1."""
         self._pictures = RefusedPictures()
         """Pictures that the server does not accept; they are described in words instead."""
+        self.sends_thinking = True
+        """False once the server has refused thinking blocks of this conversation."""
         self._encoded: WeakKeyDictionary[Turn, bytes] = WeakKeyDictionary()
         """JSON of the turns that were sent before. Cleared whenever a lesson changes how turns are translated."""
 
     def body(self, request: ModelRequest) -> bytes:
         """Return the request as JSON."""
-        restricted, messages = self.restrict(request), self.translate(request.turns)
-        return self.encode(self.add_options(self.head(restricted), request.options), request.turns, messages)
+        return self.encode(request, self.head)
+
+    def encode(self, request: ModelRequest, head_of: Callable[[ModelRequest], dict[str, Json]]) -> bytes:
+        """Return a request as JSON: its head, with the messages of the turns at the end of the last list.
+
+        Turns that were sent before are not translated again, but the last one is in any case, as it may be marked.
+
+        head_of: as `head`.
+        """
+        *earlier, last = request.turns
+        restricted, new = self._restrict(request), [*(turn for turn in earlier if turn not in self._encoded), last]
+        prepared = [self._prepare(turn) for turn in new]
+        messages = [
+            self.assistant_messages(turn) if isinstance(turn, WireAnswer) else self.user_messages(turn)
+            for turn in prepared
+        ]
+        head = self.add_options(head_of(restricted), request.options)
+        newest = messages.pop()
+        newest[-1] = self.mark_last(newest[-1], head)
+        for turn, translated in zip(new, messages, strict=False):
+            self._encoded[turn] = encode_json(translated)[1:-1]  # without the brackets of the list
+        fragments = [*map(self._encoded.__getitem__, earlier), encode_json(newest)[1:-1]]
+        opening = encode_json(head).removesuffix(b"]}")
+        return b"".join((opening, b"" if opening.endswith(b"[") else b",", b",".join(fragments), b"]}"))
 
     def add_options(self, head: dict[str, Json], options: CallOptions) -> dict[str, Json]:
         """Return the head with the temperature and the additional fields of the settings. Its last field stays the last one."""
@@ -92,7 +141,7 @@ class WireFormat(ABC):
             head["temperature"] = options.temperature
         return {**head, **options.extra_body, messages: last}
 
-    def restrict(self, request: ModelRequest) -> ModelRequest:
+    def _restrict(self, request: ModelRequest) -> ModelRequest:
         """Return the request with the tool names and the answer's length that the server accepts."""
         tools = tuple(
             tool if (name := wire_name(tool.name)) == tool.name else attrs.evolve(tool, name=name)
@@ -100,38 +149,18 @@ class WireFormat(ABC):
         )
         return attrs.evolve(request, tools=tools, max_tokens=min(request.max_tokens, self._longest_answer))
 
-    def translate(self, turns: tuple[Turn, ...]) -> list[tuple[Turn, list[Json]]]:
-        """Return the turns that were not sent before, and the last one in any case, with their messages."""
-        *earlier, last = turns
-        new = [*(turn for turn in earlier if turn not in self._encoded), last]
-        prepared = [self._prepare(turn) for turn in new]
-        messages = [
-            self.assistant_messages(turn) if isinstance(turn, AssistantTurn) else self.user_messages(turn)
-            for turn in prepared
-        ]
-        return list(zip(new, messages, strict=True))
-
-    def encode(
-        self, head: dict[str, Json], turns: tuple[Turn, ...], translated: list[tuple[Turn, list[Json]]]
-    ) -> bytes:
-        """Return the head as JSON, with the messages of the turns at the end of its list. The last message may be marked.
-
-        A fragment is the JSON of messages without the brackets of their list. translated: what `translate` has returned.
-        """
-        *earlier, _ = turns
-        *new, (_, newest) = translated
-        for turn, messages in new:
-            self._encoded[turn] = encode_json(messages)[1:-1]
-        newest[-1] = self.mark_last(newest[-1], head)
-        fragments = [*map(self._encoded.__getitem__, earlier), encode_json(newest)[1:-1]]
-        opening = encode_json(head).removesuffix(b"]}")
-        return b"".join((opening, b"" if opening.endswith(b"[") else b",", b",".join(fragments), b"]}"))
-
-    def _prepare(self, turn: Turn) -> Turn:
-        """Return a turn with restricted names and ids, and without pictures that the server has refused."""
+    def _prepare(self, turn: Turn) -> UserTurn | WireAnswer:
+        """Return a turn as this server may read it: with restricted names and ids, and without what it has refused."""
         if isinstance(turn, AssistantTurn):
-            calls = (attrs.evolve(call, id=self.id_of(call.id), name=wire_name(call.name)) for call in turn.calls)
-            return attrs.evolve(turn, calls=tuple(calls))
+            calls = (
+                WireCall(
+                    self.id_of(call.id), wire_name(call.name), call.arguments, encode_json(call.arguments).decode()
+                )
+                for call in turn.calls
+            )
+            is_own = self.sends_thinking and turn.thinking_of == self.source
+            thinking = [block for block in turn.thinking if isinstance(block, dict)] if is_own else []
+            return WireAnswer(turn.text, tuple(calls), thinking)
         results = tuple(
             attrs.evolve(result, call_id=self.id_of(result.call_id), content=self._output(result))
             for result in turn.results
@@ -175,7 +204,7 @@ class WireFormat(ABC):
 
     @abstractmethod
     def head(self, request: ModelRequest) -> dict[str, Json]:
-        """Return the body without the turns. Its last field is the list that the messages of the turns are appended to.
+        """Return the body without the turns and options. Its last field is the list that the messages of the turns are appended to.
 
         The tools have their names on the wire, and the length of the answer is what the server accepts.
         """
@@ -185,8 +214,8 @@ class WireFormat(ABC):
         """Return the messages of a user turn, at least one. Its results are not blank; a blank text is empty."""
 
     @abstractmethod
-    def assistant_messages(self, turn: AssistantTurn) -> list[Json]:
-        """Return the messages of an assistant turn, at least one."""
+    def assistant_messages(self, turn: WireAnswer) -> list[Json]:
+        """Return the messages of an answer, at least one."""
 
     def mark_last(self, message: Json, head: dict[str, Json]) -> Json:
         """Return the last message of a request as it is sent, for formats that mark it. head: the rest of the request."""
@@ -203,6 +232,20 @@ class WireFormat(ABC):
     @abstractmethod
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
         """Do what `adapt` does, for refusals that are peculiar to this format. message: the provider's, out of the body."""
+
+
+@attrs.frozen
+class StreamedCall:
+    """Tool call as it has arrived: `StreamedCall("call_1", "reply", '{"text": "Hi"}', is_last=True)`."""
+
+    id: str
+    """The server's id, "" if it gives none."""
+    name: str
+    """The tool's name on the wire."""
+    arguments: object
+    """JSON text, or the value itself from servers that send it so."""
+    is_last: bool
+    """Nothing came after it, so it may be cut off."""
 
 
 class AnswerAssembler(ABC):
@@ -253,19 +296,24 @@ class AnswerAssembler(ABC):
         checksum = zlib.crc32("\n".join(inputs).encode("utf-8", "surrogatepass"))
         return f"{checksum:08x}{len(self._request.turns):x}"
 
-    def tool_call(self, call_id: str, name: str, raw: object, reason: str, *, is_last: bool) -> ToolCall:
-        """Return a finished call with the tool's own name and an id that is unique in the conversation.
+    def finish_calls(self, streamed: Sequence[StreamedCall], word: str) -> tuple[tuple[ToolCall, ...], str]:
+        """Return the finished calls, with the tools' own names and ids that are unique in the conversation, and our stop reason.
 
-        raw: the arguments as JSON text, or the value itself from servers that send it so. reason: our stop reason of the answer.
-        Arguments that cannot be read become an error for the model, and so do missing ones if the answer was cut off at this call:
-        they were still to come.
+        word: the provider's for the end of the answer. Arguments that cannot be read become an error for the model, and so do missing
+        ones if the answer was cut off at this call: they were still to come.
         """
-        arguments, error = parse_arguments(raw, cut=CUT.get(reason, ""))
-        call_id, name = join_surrogates(call_id), self.names.get(name) or join_surrogates(name)
-        is_empty = raw in (None, {}) or (isinstance(raw, str) and not raw.strip())
-        if is_empty and is_last and reason in CUT:
-            error = f"the arguments are missing: {CUT[reason]}"
-        return ToolCall(self._unique_id(call_id), name, arguments, error)
+        reason = stop_reason(word, has_calls=bool(streamed))
+        ids = [self._unique_id(call.id) for call in streamed]
+        cut = CUT.get(reason, "")
+        calls: list[ToolCall] = []
+        for call_id, call in zip(ids, streamed, strict=True):
+            arguments, error = parse_arguments(call.arguments, cut=cut)
+            is_empty = call.arguments in (None, {}) or (isinstance(call.arguments, str) and not call.arguments.strip())
+            if cut and is_empty and call.is_last:
+                error = f"the arguments are missing: {cut}"
+            name = self.names.get(call.name) or join_surrogates(call.name)
+            calls.append(ToolCall(call_id, name, arguments, error))
+        return tuple(calls), reason
 
     def _unique_id(self, call_id: str) -> str:
         """Return the id in a form that is valid on the wire, or a replacement if it is empty or used.
@@ -298,16 +346,15 @@ def encode_json(value: Json) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def recorded_blocks(turn: AssistantTurn, text: str, call: str, thinking: Container[object]) -> list[Any]:
+def recorded_blocks(turn: WireAnswer, text: str, call: str, thinking: Container[object]) -> Sequence[Mapping[str, Any]]:
     """Return the blocks that were recorded of an answer, in the model's own order; of one that was changed since, those of thinking.
 
     text, call, thinking: types of these blocks.
     """
-    blocks: list[Any] = [block for block in turn.thinking if isinstance(block, Mapping)]
-    texts = "".join(str(block.get("text")) for block in blocks if block.get("type") == text)
-    ids = [block.get("id") for block in blocks if block.get("type") == call]
+    texts = "".join(str(block.get("text")) for block in turn.thinking if block.get("type") == text)
+    ids = [block.get("id") for block in turn.thinking if block.get("type") == call]
     fits = texts in ("", turn.text) and len(ids) == len({called.id for called in turn.calls}.intersection(ids))
-    return blocks if fits else [block for block in blocks if block.get("type") in thinking]
+    return turn.thinking if fits else [block for block in turn.thinking if block.get("type") in thinking]
 
 
 def token_count(value: object) -> int:
@@ -325,8 +372,12 @@ _LONGEST_NAME: Final = 64
 _LONGEST_ID: Final = 40
 
 
+@lru_cache(maxsize=2048)
 def wire_name(name: str) -> str:
-    """Return a tool's name as all wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`). Different names stay different."""
+    """Return a tool's name as all wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`). Different names stay different.
+
+    Each request and each answer asks for the names of all tools, so they are remembered.
+    """
     return _restrict(name, _LONGEST_NAME)
 
 
