@@ -1,7 +1,6 @@
 """Wire formats: translation between the values of `base.py` and one HTTP API each. No I/O.
 
     wire_format.py      `WireFormat` and `AnswerAssembler`: the interface, and what all formats share
-    framing.py          events and lines of a streamed answer
     pictures.py         which pictures are sent, and what a model is told about the others
     anthropic.py        Anthropic's Messages; claude_thinking.py: thinking of each Claude
     chat.py             OpenAI's Chat Completions, which many servers speak
@@ -16,7 +15,6 @@ from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.chat_dialects import ChatDialect, dialect_of
 from pegasus.models.formats.claude_thinking import thinking_way
-from pegasus.models.formats.framing import StreamDecoder
 from pegasus.models.formats.ollama import OllamaWire, usual_window
 from pegasus.models.formats.pictures import EXTENSIONS, MOST_PICTURES, image_tokens, picture_problem, picture_type
 from pegasus.models.formats.responses import ResponsesWire, is_reasoning_model
@@ -24,7 +22,6 @@ from pegasus.models.formats.wire_format import (
     AnswerAssembler,
     WireFormat,
     encode_json,
-    is_failure,
     unfinished,
     wire_name,
 )
@@ -38,12 +35,10 @@ __all__ = [
     "ChatWire",
     "OllamaWire",
     "ResponsesWire",
-    "StreamDecoder",
     "WireFormat",
     "dialect_of",
     "encode_json",
     "image_tokens",
-    "is_failure",
     "is_reasoning_model",
     "picture_problem",
     "picture_type",

@@ -430,11 +430,10 @@ class ChatAssembler(AnswerAssembler):
         )
         text = join_surrogates("".join(self._pieces)) if self._pieces else ""
         reasoning = join_surrogates("".join(self._reasoning)) if self._reasoning else ""
-        extras: list[Json] = [
-            {"id": call.id, "extra_content": streamed.extra}
-            for call, streamed in zip(calls, self._calls, strict=True)
-            if streamed.extra
-        ]
+        extras: list[Json] = []
+        for call, streamed in zip(calls, self._calls, strict=True):
+            if streamed.extra:
+                extras.append({"id": call.id, "extra_content": streamed.extra})
         thinking = (*extras, *(self._kept_reasoning(reasoning) if self._dialect.wants_back else ()))
         return ModelResponse(
             text=text,

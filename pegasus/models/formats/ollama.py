@@ -37,7 +37,6 @@ from pegasus.models.base import (
     UserTurn,
 )
 from pegasus.models.formats.chat import function_tool
-from pegasus.models.formats.framing import LineDecoder
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
     StreamedCall,
@@ -73,7 +72,7 @@ class OllamaWire(WireFormat):
 
     path = "/api/chat"
     source = SOURCE
-    decoder = LineDecoder
+    streams_lines = True
 
     def __init__(self, model: str) -> None:
         super().__init__(model)

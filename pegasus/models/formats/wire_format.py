@@ -42,7 +42,6 @@ from pegasus.models.base import (
     UserTurn,
 )
 from pegasus.models.errors import output_limit, provider_message
-from pegasus.models.formats.framing import EventDecoder, StreamDecoder
 from pegasus.models.formats.pictures import RefusedPictures, describe_pictures
 from pegasus.models.json_text import join_surrogates, parse_arguments
 from pegasus.outside import without_fences
@@ -87,8 +86,8 @@ class WireFormat(ABC):
     """Path of a call, below the base URL."""
     source: str
     """Value of `thinking_of` for blocks of this service. Those of another one are not sent."""
-    decoder: type[StreamDecoder] = EventDecoder
-    """Framing of its streamed answers."""
+    streams_lines = False
+    """Its streamed answers are a JSON object in each line; else they are server-sent events."""
     has_error_mark = False
     """A result can be marked as an error; else its text says so."""
 
@@ -437,11 +436,6 @@ def stop_reason(word: str, *, has_calls: bool) -> str:
     if reason in ("", "end", "tool_calls"):
         return "tool_calls" if has_calls else "end"
     return reason
-
-
-def is_failure(response: ModelResponse) -> bool:
-    """Return True if the provider gave up on its own answer and nothing came. The same call may succeed when repeated."""
-    return response.stop_reason == "error" and not response.text.strip() and not response.calls
 
 
 def unfinished(response: ModelResponse) -> str | None:

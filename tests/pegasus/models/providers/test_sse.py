@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models.formats.framing import EventDecoder
+from pegasus.models.providers.answer_reader import EventDecoder
 
 STREAM = (
     b': a comment\n\nevent: message_start\ndata: {"a":1}\n\n'

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models.formats.framing import LineDecoder
+from pegasus.models.providers.answer_reader import LineDecoder
 
 STREAM = b'{"a":1}\n\n{"text":"\xc3\xa9"}\r\n {"b":2}\n'
 LINES = [b'{"a":1}', b'{"text":"\xc3\xa9"}\r', b' {"b":2}']

@@ -1,0 +1,358 @@
+r"""One answer of a server: from the bytes of a response, through the events in them, to a `ModelResponse`.
+
+The steps are those of a stream, and all of them are in this file but the middle one:
+
+* A decoder finds the JSON texts in the bytes. Two framings are in use. Most services send server-sent events (`EventDecoder`);
+  Ollama sends a JSON object in each line (`LineDecoder`), as its wire format says. Chunks of a response may be cut anywhere.
+* The `AnswerAssembler` of the wire format understands the texts.
+* `AnswerDeadline` passes the pieces of the answer on to the listener, and moves the time limit of the call.
+
+A connection is used again only if its response was read to the end. That is why a stream is read on after the answer is complete,
+for a few seconds.
+
+An answer that cannot be used is an `AttemptFailed`, which says whether the same request may succeed another time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+import trio
+
+from pegasus.models.base import ModelError, ModelResponse, OnPiece, StreamPiece
+from pegasus.models.errors import (
+    cut_error,
+    event_status,
+    is_loading,
+    is_out_of_quota,
+    is_temporary,
+    network_error,
+    one_line,
+    protocol_error,
+    status_error,
+)
+from pegasus.models.formats import AnswerAssembler
+from pegasus.models.providers.connections import ProviderClient
+
+DRAIN: Final = 3.0
+"""Seconds that a complete answer may take to end its stream. Then the connection is given up."""
+_LARGEST_ANSWER: Final = 16 * 1024 * 1024
+"""Bytes. A longer answer is cut off: it would only fill the memory."""
+_UNCOUNTED: Final = 32_000
+"""Pieces above the request's `max_tokens` that are accepted: some servers do not count reasoning."""
+_MALFORMED: Final = (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError)
+"""Exceptions that an `AnswerAssembler` or the JSON parser raises for malformed data."""
+
+
+class AttemptFailed(Exception):
+    """Failure of one attempt."""
+
+    def __init__(
+        self, error: ModelError, *, can_retry: bool, pause: float | None = None, is_loading: bool = False
+    ) -> None:
+        super().__init__(str(error))
+        self.error = error
+        """The error of the whole call, if this was its last attempt."""
+        self.can_retry = can_retry
+        """True if the same request may succeed."""
+        self.pause = pause
+        """Seconds that the server asks to wait before the next attempt; None if it does not say."""
+        self.is_loading = is_loading
+        """True for a server that is loading its model. Such an attempt is not counted."""
+
+
+# ------------------------------------------------------------------ framing
+
+
+class StreamDecoder(Protocol):
+    """Decoder of one response."""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk; return the texts that are complete now, in order."""
+
+    def end(self) -> list[bytes]:
+        """Note the end of the response. Return the last text, if only the mark of its end is missing."""
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes after the last complete text."""
+
+    def is_framed(self, rest: bytes) -> bool:
+        """Return False for bytes that cannot be the beginning of a text in this framing: they are something else altogether."""
+
+
+class EventDecoder:
+    r"""Decoder of server-sent events.
+
+    Only what model providers use is implemented (https://html.spec.whatwg.org/multipage/server-sent-events.html): the data of
+    events. Names, ids, retry times and comments are skipped; some servers send comments (": keep-alive") while the model thinks.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        """Bytes of the incomplete event, all line ends as newlines."""
+        self._ends_in_return = False
+        """True if the chunk before ended in CR: the LF of a CRLF may follow."""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk; return the data of the events that are complete now, in order. An event ends with an empty line."""
+        if not chunk:
+            return []
+        if self._ends_in_return:
+            chunk = chunk.removeprefix(b"\n")
+        self._ends_in_return = chunk.endswith(b"\r")
+        searched = max(0, len(self._buffer) - 1)  # the empty line may be cut in two
+        self._buffer += chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        end = self._buffer.rfind(b"\n\n", searched)
+        if end < 0:
+            return []
+        blocks = bytes(self._buffer[:end]).split(b"\n\n")
+        del self._buffer[: end + 2]
+        lines = ([line for line in block.split(b"\n") if line.startswith(b"data:")] for block in blocks)
+        return [b"\n".join(line[5:].removeprefix(b" ") for line in data) for data in lines if data]
+
+    def end(self) -> list[bytes]:
+        """Return the data of the last event: it may lack its empty line."""
+        return self.feed(b"\n\n")
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes after the last complete event."""
+        return bytes(self._buffer)
+
+    def is_framed(self, rest: bytes) -> bool:
+        """Return True for the beginning of an event's line."""
+        return rest.startswith((b"data:", b"event:", b"id:", b":"))
+
+
+class LineDecoder:
+    """Decoder of JSON objects that stand in a line each (https://github.com/ndjson/ndjson-spec)."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        """Pieces of the incomplete line. They are joined only when it ends, so that a long line is not copied for each chunk."""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take a chunk; return the lines that are complete now, in order, without empty ones."""
+        head, newline, rest = chunk.rpartition(b"\n")
+        if not newline:
+            self._pieces.append(chunk)
+            return []
+        lines = b"".join((*self._pieces, head)).split(b"\n")
+        self._pieces = [rest]
+        return [line for line in lines if line.strip()]
+
+    def end(self) -> list[bytes]:
+        """Return the last line, which may lack its newline."""
+        return self.feed(b"\n")
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes after the last complete line."""
+        return b"".join(self._pieces)
+
+    def is_framed(self, rest: bytes) -> bool:
+        """Return True for the beginning of an object."""
+        return rest.lstrip().startswith(b"{")
+
+
+# ------------------------------------------------------------------ the time limit
+
+
+@attrs.define(eq=False, repr=False)
+class AnswerDeadline:
+    """Deadline of one call, moved on by the pieces of its answer, which it passes on to the listener of the request.
+
+    A slow model is no failure as long as it writes, so a whole answer has no limit. The request's `options.timeout` limits the
+    time until the first token, over all attempts. Then `options.silence_timeout` limits each pause. If an attempt fails, the first
+    limit holds again, counted from the begin of the call. So attempts that break off one after another end as well.
+
+    Only pieces count: text, reasoning, calls. Comments and other events that a server sends to keep a connection open do not.
+
+        deadline = AnswerDeadline(scope, until, silence=60.0, listener=print, max_tokens=8192)
+        with deadline.scope:
+            …  # for each chunk: deadline.pass_on(pieces)
+        …  # too late; with `pieces` it was the limit of silence
+    """
+
+    scope: trio.CancelScope
+    """Scope for the call. It is cancelled when a limit has passed."""
+    until: float
+    """Trio time at which an answer must have begun: the scope's first deadline."""
+    silence: float
+    """Seconds between two pieces."""
+    listener: OnPiece
+    """Receives the pieces."""
+    max_tokens: int
+    """Length of the answer that was asked for."""
+    pieces: int = 0
+    """Pieces of the present attempt that have come. Each is at least one token."""
+    is_endless: bool = False
+    """True for an answer of more pieces than it may have tokens: the server does not keep the limit of its length."""
+
+    def pass_on(self, pieces: Sequence[StreamPiece]) -> None:
+        """Pass on pieces that have come: the next one may take as long as the limit of silence."""
+        self.pieces += len(pieces)
+        self.is_endless = self.pieces > self.max_tokens + _UNCOUNTED
+        self.scope.deadline = trio.current_time() + self.silence
+        for piece in pieces:
+            self.listener(piece)
+
+    def retract(self) -> None:
+        """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
+        self.pieces, self.is_endless = 0, False
+        self.scope.deadline = self.until
+        self.listener(None)
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds in which another attempt may begin to answer; 0 or less if it is too late for one."""
+        return self.until - trio.current_time()
+
+
+# ------------------------------------------------------------------ the answer
+
+
+@attrs.frozen(eq=False, repr=False)
+class AnswerReader:
+    """Reader of the answers of one model.
+
+    reader = AnswerReader("lab/x", client)
+    answer = await reader.read(response, wire.assembler(request), deadline)
+    """
+
+    _name: str
+    """`<provider>/<model>`, for messages."""
+    _client: ProviderClient
+    """Client that the responses come from: it knows the exceptions and the secrets."""
+    _key_name: str = ""
+    """Environment variable of the provider's key, "" if it has none."""
+    _decoder: type[StreamDecoder] = EventDecoder
+    """Framing of its streamed answers."""
+
+    async def read(self, response: Any, assembler: AnswerAssembler, deadline: AnswerDeadline) -> ModelResponse:
+        """Return the answer in a response of httpx, by its content type. Raises AttemptFailed.
+
+        Servers that do not stream answer with `application/json`; everything else is read as events, whatever it calls itself.
+        """
+        kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind == "text/html":
+            page = one_line((await self._read_body(response)).decode("utf-8", "replace"), self._client.secrets)
+            raise self._senseless(f"a web page instead of a model ({page}); check base_url")
+        if kind == "application/json":
+            data = await self._read_body(response)
+            events = [data] if data.strip() else []
+            failure = self._feed(events, assembler, deadline, is_stream=False)
+        else:
+            failure = await self._read_events(response, assembler, deadline)
+        if failure is not None:
+            raise failure
+        if not assembler.complete:
+            raise AttemptFailed(cut_error(self._name), can_retry=True)
+        try:
+            answer = assembler.response()
+        except _MALFORMED as error:
+            raise self._senseless(f"{type(error).__name__} {error}") from error
+        if answer.stop_reason == "error" and not answer.text.strip() and not answer.calls:
+            raise self._senseless("the provider gave up on it, and nothing came", can_retry=True)
+        return answer
+
+    async def _read_events(
+        self, response: Any, assembler: AnswerAssembler, deadline: AnswerDeadline
+    ) -> AttemptFailed | None:
+        """Feed every event of a stream to the assembler. Return the failure that ended it.
+
+        The stream is read to its end even after a failure or a complete answer, for at most `DRAIN` seconds more: only then can the
+        connection be used again. Some servers send their usage after the end of the answer, others never end the stream. An error that
+        occurs after the answer was complete is ignored, since nothing is missing.
+        """
+        decoder = self._decoder()
+        size = 0
+        failure: AttemptFailed | None = None
+        with trio.CancelScope() as scope:
+            try:
+                async for chunk in response.aiter_bytes():
+                    size += len(chunk)
+                    if failure is None:
+                        failure = self._feed(decoder.feed(chunk), assembler, deadline)
+                    if size > _LARGEST_ANSWER or deadline.is_endless:
+                        failure = self._senseless("it does not end")
+                        scope.cancel()
+                    elif (failure or assembler.complete) and scope.deadline == math.inf:
+                        scope.deadline = trio.current_time() + DRAIN
+                        deadline.scope.deadline = math.inf  # only the rest of the stream is left
+            except self._client.read_errors as error:
+                if failure is None and not assembler.complete:
+                    failure = AttemptFailed(network_error(self._name, error, self._client.secrets), can_retry=True)
+        if failure is None and not assembler.complete:
+            failure = self._feed_rest(decoder, assembler, deadline)
+        return failure
+
+    def _feed_rest(
+        self, decoder: StreamDecoder, assembler: AnswerAssembler, deadline: AnswerDeadline
+    ) -> AttemptFailed | None:
+        """Feed what follows the last complete event: only the mark of its end may be missing. Other text is no answer at all."""
+        rest = decoder.rest
+        failure = self._feed(decoder.end(), assembler, deadline)
+        if failure is not None and failure.error.kind != "protocol":
+            return failure
+        if rest.strip() and not decoder.is_framed(rest):
+            return self._senseless(rest[:400].decode("utf-8", "replace"))
+        return None
+
+    def _feed(
+        self, events: list[bytes], assembler: AnswerAssembler, deadline: AnswerDeadline, *, is_stream: bool = True
+    ) -> AttemptFailed | None:
+        """Feed events to the assembler until one is a failure, and return that.
+
+        The pieces of the answer in them are passed on, those before a failure as well. Data that cannot be understood may be damaged
+        in a stream, so that is worth another attempt. is_stream: False for an answer in one piece.
+        """
+        feed = assembler.feed if is_stream else assembler.feed_whole
+        failure: AttemptFailed | None = None
+        for data in events:
+            if data == b"[DONE]":
+                assembler.finish()
+                continue
+            try:
+                error = feed(json.loads(data))
+            except _MALFORMED:
+                failure = self._senseless(data[:400].decode("utf-8", "replace"), can_retry=is_stream)
+                break
+            if error is not None:
+                failure = self.refusal(event_status(error), error)
+                break
+        if assembler.pieces:
+            deadline.pass_on(assembler.pieces)
+            assembler.pieces.clear()
+        return failure
+
+    async def _read_body(self, response: Any) -> bytes:
+        """Return the whole body, cut off at `_LARGEST_ANSWER`."""
+        body = bytearray()
+        with trio.CancelScope() as scope:
+            try:
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > _LARGEST_ANSWER:
+                        scope.cancel()
+            except self._client.read_errors as error:
+                failure = network_error(self._name, error, self._client.secrets)
+                raise AttemptFailed(failure, can_retry=True) from error
+        return bytes(body)
+
+    # ------------------------------------------------------------ failures
+
+    def refusal(self, status: int, body: object) -> AttemptFailed:
+        """Return the failure for a refusal: a response with an error status, or an error event that stands for one."""
+        error = status_error(self._name, status, body, self._client.secrets, key_name=self._key_name)
+        can_retry = is_temporary(error) and not is_out_of_quota(body)
+        return AttemptFailed(error, can_retry=can_retry, is_loading=is_loading(status, body))
+
+    def _senseless(self, detail: str, *, can_retry: bool = False) -> AttemptFailed:
+        """Return the failure for an answer that cannot be understood. detail: what was found."""
+        return AttemptFailed(protocol_error(self._name, detail, self._client.secrets), can_retry=can_retry)
