@@ -44,13 +44,16 @@ def virtual_clock() -> MockClock:
 async def opened(
     form: str, server: ProviderServer, clock: MockClock, **settings: object
 ) -> AsyncIterator[LanguageModel]:
-    """A model whose SDK has made its first call, which is the only one that uses threads.
+    """A model that has made its first two calls, which are the only ones that use threads.
 
-    From then on the clock jumps to the next deadline as soon as nothing happens.
+    The first one imports the SDK. A server of one's own network is asked for its window before the first call, and once more before
+    the second one, when it has loaded its model; both times the HTTP client is imported in a thread. From then on the clock jumps to
+    the next deadline as soon as nothing happens: it would take a slow thread for nothing and jump over the time limit of the question.
     """
     script, server.script = server.script, lambda _: ProviderAnswer("ready")
     async with conftest.opened(form, server, **settings) as model:
-        await model.generate(request())
+        for _ in range(2):
+            await model.generate(request())
         server.script, server.count = script, 0
         trio.lowlevel.spawn_system_task(jump_when_quiet, clock)  # to the end of the test
         yield model
