@@ -193,25 +193,9 @@ class Connection:
         self.close(GOING_AWAY, "the client has gone")
 
     async def _write(self) -> None:
-        """Write until the queue is closed and empty, then close the connection.
-
-        After the client has gone, pending answers are waited for nevertheless, so that what it has asked for is done. A write
-        that takes too long leaves half a frame on the wire, so the connection cannot be used any more.
-        """
-        is_gone = False
-        while frames := await self._queue.take():
-            if is_gone:
-                continue
-            try:
-                with trio.fail_after(self._config.now.send_timeout):
-                    await self._socket.write(frames)
-            except ConnectionClosed:
-                is_gone = True
-            except trio.TooSlowError:
-                is_gone = True
-                _log.warning("a client does not take what is sent; it is disconnected", client=self._queue.client)
-                self._queue.close(TRY_LATER, "you do not read", flush=False)
-        if self._queue.closing is not None and not is_gone:
+        """Write until the queue is closed and empty, then close the connection."""
+        is_reachable = await self._queue.write_to(self._socket, self._config.now.send_timeout)
+        if self._queue.closing is not None and is_reachable:
             await self._socket.finish(*self._queue.closing)
         self.cut()
 

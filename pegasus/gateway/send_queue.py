@@ -1,4 +1,4 @@
-"""The bounded queue between everybody who has a frame for a client and the one task that writes to that client.
+"""The bounded queue between everybody who has a frame for a client and the one task that writes to that client (`write_to`).
 
 Five kinds of traffic are bounded in five ways, because their senders can do different things about a client that is slow:
 
@@ -19,10 +19,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import attrs
 import trio
+from trio_websocket import ConnectionClosed
 
 from pegasus.observe import get_logger
 from pegasus.protocol import TRY_LATER
@@ -54,6 +55,13 @@ class QueuedFrame:
     """ChannelId of the conversation that it is the draft of; None if it is none."""
 
 
+class FrameSocket(Protocol):
+    """The part of a `ServerSocket` that the writer needs."""
+
+    async def write(self, frames: list[str]) -> None:
+        """Send text messages in one write. Raises ConnectionClosed."""
+
+
 class SendQueue:
     """The frames that wait for one client; see the top of this file for its five kinds of traffic.
 
@@ -62,7 +70,7 @@ class SendQueue:
         queue = SendQueue()
         queue.push('{"type":"reply", …}')
         await queue.answer('{"type":"accepted", …}')
-        await queue.take()                    # the writer: both frames, for one write
+        await queue.write_to(socket, 30.0)    # the writer: both frames in one write, and what follows
     """
 
     def __init__(self, max_frames: int = 256, max_bytes: int = 1 << 20) -> None:
@@ -162,31 +170,42 @@ class SendQueue:
             self.closed.set()
             self._changed.unpark_all()
 
-    async def take(self) -> list[str]:
-        """Wait for the oldest frame; return it and those behind it that are known. For one task, the writer.
+    async def write_to(self, socket: FrameSocket, send_timeout: float) -> bool:
+        """Write what is queued until the queue is closed and empty. Return whether the client can still be reached. For one task.
 
-        Return nothing when the queue is closed and empty. The frames are sent in one write, which takes several turns of the
-        event loop, in each of which a reply may be pushed. A write for each frame would let a burst of large replies fill the
-        queue of a client that reads as fast as it can.
+        The oldest frame and those behind it that are known go out in one write. It takes several turns of the event loop, in each of
+        which a reply may be pushed. A write for each frame would let a burst of large replies fill the queue of a client that reads as
+        fast as it can.
+
+        After the client has gone, pending answers are waited for nevertheless, so that what it has asked for is done. A write that
+        takes longer than `send_timeout` seconds leaves half a frame on the wire, so the connection cannot be used any more.
         """
-        while not self._entries:
-            if self._states:
-                return self._take_states()
-            if self.closing is not None:
-                return []
-            await self._changed.park()
-        frames: list[str] = []
-        while self._entries and (not frames or isinstance(self._entries[0].frame, str)):
-            entry = self._entries.popleft()
-            self._bytes -= entry.size
-            self._answers -= entry.is_answer
-            if entry.draft_of is not None:
-                del self._drafts[entry.draft_of]
-            self._changed.unpark_all()
-            frames.append(entry.frame if isinstance(entry.frame, str) else await entry.frame())
-        return frames + self._take_states() if self._states and not self._entries else frames
-
-    def _take_states(self) -> list[str]:
-        frames = list(self._states.values())
-        self._states.clear()
-        return frames
+        is_gone = False
+        while True:
+            while not self._entries and not self._states:
+                if self.closing is not None:
+                    return not is_gone
+                await self._changed.park()
+            frames: list[str] = []
+            while self._entries and (not frames or isinstance(self._entries[0].frame, str)):
+                entry = self._entries.popleft()
+                self._bytes -= entry.size
+                self._answers -= entry.is_answer
+                if entry.draft_of is not None:
+                    del self._drafts[entry.draft_of]
+                self._changed.unpark_all()
+                frames.append(entry.frame if isinstance(entry.frame, str) else await entry.frame())
+            if not self._entries:
+                frames += self._states.values()
+                self._states.clear()
+            if is_gone:
+                continue
+            try:
+                with trio.fail_after(send_timeout):
+                    await socket.write(frames)
+            except ConnectionClosed:
+                is_gone = True
+            except trio.TooSlowError:
+                is_gone = True
+                _log.warning("a client does not take what is sent; it is disconnected", client=self.client)
+                self.close(TRY_LATER, "you do not read", flush=False)

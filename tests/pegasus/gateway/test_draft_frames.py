@@ -6,7 +6,7 @@ from pegasus.gateway.delivery import Hub
 from pegasus.gateway.send_queue import SendQueue
 from pegasus.messages import ChannelInfo, Progress
 from pegasus.protocol import ClientChannel, HelloFrame, encode_frame
-from tests.pegasus.gateway.world import WEB, world
+from tests.pegasus.gateway.world import WEB, take, world
 
 DRAFT = {"type": "progress", "channel": {"type": "web", "channelId": "c1"}, "text": "Once"}
 
@@ -75,5 +75,5 @@ async def test_while_replies_are_missing_only_a_withdrawal_is_sent(autojump_cloc
         hub.progress(Progress(WEB, "Once"))
         assert len(queue) == 0
         hub.progress(Progress(WEB, ""))
-        assert await queue.take() == [encode_frame(Progress(WEB, ""))]
+        assert await take(queue) == [encode_frame(Progress(WEB, ""))]
         nursery.cancel_scope.cancel()

@@ -8,6 +8,7 @@ import trio.testing
 from pegasus.gateway import send_queue
 from pegasus.gateway.send_queue import ANSWERS, MAX_DRAFTS, SendQueue
 from pegasus.protocol import TRY_LATER
+from tests.pegasus.gateway.world import take
 
 
 async def later():
@@ -24,7 +25,7 @@ async def test_entries_come_out_in_order():
     queue.push("b")
     await queue.answer(later)
     queue.push("c")
-    assert [await queue.take(), await queue.take()] == [["a", "b"], ["later", "c"]]
+    assert [await take(queue), await take(queue)] == [["a", "b"], ["later", "c"]]
 
 
 async def test_a_client_is_disconnected_when_too_many_frames_wait():
@@ -34,7 +35,7 @@ async def test_a_client_is_disconnected_when_too_many_frames_wait():
     assert queue.closing is None
     queue.push("c")
     assert is_closed_as_full(queue)
-    assert await queue.take() == []
+    assert await take(queue) == []
 
 
 async def test_a_client_is_disconnected_when_too_many_bytes_wait_but_the_last_frame_may_be_of_any_size():
@@ -68,7 +69,7 @@ async def test_a_client_that_does_not_read_is_reported_once_however_many_replies
 async def test_taking_makes_room_again():
     queue = SendQueue(max_frames=1)
     queue.push("a")
-    await queue.take()
+    await take(queue)
     queue.push("b")
     assert queue.closing is None
 
@@ -80,9 +81,9 @@ async def test_only_the_newest_draft_of_a_conversation_waits_and_it_waits_behind
     queue.push("reply 1")
     queue.push_draft("c1", "draft 2")
     queue.push_draft("c1", "draft 3")
-    assert await queue.take() == ["of another", "reply 1", "draft 3"]
+    assert await take(queue) == ["of another", "reply 1", "draft 3"]
     queue.push_draft("c1", "draft 4")
-    assert await queue.take() == ["draft 4"]
+    assert await take(queue) == ["draft 4"]
 
 
 async def test_a_draft_is_left_out_while_the_client_is_behind_but_a_withdrawal_is_not():
@@ -92,12 +93,12 @@ async def test_a_draft_is_left_out_while_the_client_is_behind_but_a_withdrawal_i
     queue.push("b")
     queue.push_draft("c1", "another")
     queue.push_draft("c2", "left out")
-    assert await queue.take() == ["a", "draft", "b"]
+    assert await take(queue) == ["a", "draft", "b"]
     queue.push("a")
     queue.push("b")
     queue.push_draft("c1", "withdrawn", is_withdrawal=True)
     queue.push_draft("c1", "left out")
-    assert await queue.take() == ["a", "b", "withdrawn"]
+    assert await take(queue) == ["a", "b", "withdrawn"]
 
 
 async def test_drafts_do_not_count_for_the_bound_of_replies():
@@ -107,7 +108,7 @@ async def test_drafts_do_not_count_for_the_bound_of_replies():
     queue.push("a")
     queue.push("b")
     assert queue.closing is None
-    assert len(await queue.take()) == MAX_DRAFTS + 2
+    assert len(await take(queue)) == MAX_DRAFTS + 2
 
 
 async def test_drafts_are_dropped_with_the_rest():
@@ -115,7 +116,7 @@ async def test_drafts_are_dropped_with_the_rest():
     queue.push_draft("c1", "draft")
     queue.close(1013, "full", flush=False)
     queue.push_draft("c1", "another")
-    assert await queue.take() == []
+    assert await take(queue) == []
 
 
 async def test_so_many_answers_may_be_outstanding_and_then_their_sender_waits(autojump_clock):
@@ -125,7 +126,7 @@ async def test_so_many_answers_may_be_outstanding_and_then_their_sender_waits(au
     with trio.move_on_after(1) as scope:
         await queue.answer("last")
     assert scope.cancelled_caught
-    assert await queue.take() == ["a"] * (ANSWERS - 1) + ["last"]
+    assert await take(queue) == ["a"] * (ANSWERS - 1) + ["last"]
     await queue.answer("a")
 
 
@@ -136,7 +137,7 @@ async def test_room_waits_until_the_queue_is_half_empty(autojump_clock):
     with trio.move_on_after(1) as scope:
         await queue.wait_for_room()
     assert scope.cancelled_caught
-    await queue.take()
+    await take(queue)
     await queue.wait_for_room()
 
 
@@ -145,7 +146,7 @@ async def test_after_close_the_rest_is_taken_and_then_none():
     queue.push("a")
     queue.close(1000, "bye")
     queue.push("b")
-    assert [await queue.take(), await queue.take()] == [["a"], []]
+    assert [await take(queue), await take(queue)] == [["a"], []]
     assert queue.closing == (1000, "bye")
 
 
@@ -153,7 +154,7 @@ async def test_close_without_flush_drops_the_rest():
     queue = SendQueue()
     queue.push("a")
     queue.close(1013, "full", flush=False)
-    assert await queue.take() == []
+    assert await take(queue) == []
 
 
 async def test_the_first_close_counts():

@@ -5,7 +5,7 @@ import trio
 
 from pegasus.gateway.send_queue import MAX_STATES, SendQueue
 from pegasus.messages import ChannelInfo, TaskProgress
-from tests.pegasus.gateway.world import WEB, world
+from tests.pegasus.gateway.world import WEB, take, world
 
 TASK = TaskProgress(WEB, "t1", 3, "find papers", "ACTING", "web_search", 2, 8250)
 
@@ -91,7 +91,7 @@ async def test_the_newest_state_of_a_task_waits_behind_the_frames_and_replaces_t
         queue.push_state("t1", f"t1 {n}")
         queue.push_state("t2", f"t2 {n}")
     queue.push("reply")
-    assert await queue.take() == ["reply", "t1 49", "t2 49"]
+    assert await take(queue) == ["reply", "t1 49", "t2 49"]
     assert queue.closing is None
 
 
@@ -99,7 +99,7 @@ async def test_states_of_very_many_tasks_drop_the_oldest():
     queue = SendQueue()
     for n in range(MAX_STATES + 1):
         queue.push_state(str(n), str(n))
-    states = await queue.take()
+    states = await take(queue)
     assert len(states) == MAX_STATES
     assert states[0] == "1"
 
@@ -109,4 +109,4 @@ async def test_a_state_behind_a_close_is_dropped_and_one_before_it_is_sent():
     queue.push_state("t1", "before")
     queue.close(1001, "stopping")
     queue.push_state("t1", "behind")
-    assert [await queue.take(), await queue.take()] == [["before"], []]
+    assert [await take(queue), await take(queue)] == [["before"], []]

@@ -30,6 +30,21 @@ from pegasus.storage import (
 TOKEN = "s3cret"
 
 
+async def take(queue):
+    """The frames of the next write to a client; [] if the queue is closed and empty."""
+    taken = []
+
+    class Socket:
+        async def write(self, frames):
+            taken.extend(frames)
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+    with trio.CancelScope() as scope:
+        await queue.write_to(Socket(), 30)
+    return taken
+
+
 class FakeJournal:
     """What the gateway sees of the journal. `hold` makes Accept wait; `verdict` answers it instead."""
 
