@@ -6,19 +6,17 @@ docs/gateway.md describes the protocol for people who write a client.
 
 Read the files in this order; each uses only those before it:
 
-    accepting     listening sockets and their connections, for the HTTP server too
     config        the bounds, the methods that a client may call, and reading their parameters
     send_queue    the bounded queue of one client
     requests      what a client may say, and what is done about it
     reply_feed    which reply goes to whom and when
     delivery      what comes from the agent, as frames to the feeds, and for the HTTP API
     connection    one client, from its first byte to its last
-    server        the actor: accepts connections and serves them
+    server        the actor: accepts connections and serves them; listening, for the HTTP server too
 """
 
 from __future__ import annotations
 
-from pegasus.gateway.accepting import accept_connections, failures_logged, open_listeners
 from pegasus.gateway.config import (
     BadParams,
     Caller,
@@ -39,7 +37,14 @@ from pegasus.gateway.config import (
 )
 from pegasus.gateway.delivery import Behind, Listeners, Said
 from pegasus.gateway.requests import CALL_TIMEOUT, check_media_size, read_message
-from pegasus.gateway.server import GatewayMessage, ServeConnection, run_gateway
+from pegasus.gateway.server import (
+    GatewayMessage,
+    ServeConnection,
+    accept_connections,
+    failures_logged,
+    open_listeners,
+    run_gateway,
+)
 
 __all__ = [
     "CALL_TIMEOUT",

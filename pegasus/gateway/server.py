@@ -1,7 +1,7 @@
 """The gateway's actor: accepts connections, serves them, and passes on what the switchboard sends.
 
 The listening sockets belong to the process, not to the actor. When the actor crashes and is restarted, clients that connect in
-between wait in the kernel's backlog instead of being refused.
+between wait in the kernel's backlog instead of being refused. The HTTP server listens and accepts with the same functions.
 
 Connections that have shown no token yet must not keep out those that can. So a connection passes three stages:
 
@@ -15,7 +15,9 @@ Connections that have shown no token yet must not keep out those that can. So a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import errno
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import attrs
@@ -23,19 +25,25 @@ import trio
 
 from actors import Inbox, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply
-from pegasus.gateway.accepting import accept_connections, failures_logged
 from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, GatewayConfig, Methods
 from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor, NewcomerPlace
 from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
 from pegasus.intake import Intake
 from pegasus.messages import ApprovalNotice, Progress, TaskProgress, Typing
-from pegasus.observe import get_logger
+from pegasus.observe import Logger, get_logger
 from pegasus.policy import TokenGrant
 from pegasus.protocol import GOING_AWAY, STOPPING
 from pegasus.settings import InForce
 
 GOODBYE_TIME = 2.0
 """Seconds that all clients together have to answer the close frame when the gateway stops."""
+BACKLOG = 1024
+"""Connections that the kernel keeps for us, also while the server is being restarted."""
+RETRY_DELAY = 0.1
+"""Seconds before accepting again after the system was short of resources; nothing reports when there are some."""
+SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""Errors of accept() that pass by themselves."""
+
 _log = get_logger("gateway")
 
 
@@ -215,3 +223,59 @@ class Server:
         """Return why the next connection is refused, "" if there is room. The client gets it as an error frame after its handshake."""
         limit = self._services.config.now.max_connections
         return "" if len(self._connections) < limit else f"{limit} clients are connected, which is the limit; try later"
+
+
+# ------------------------------------------------------------------ listening, for the HTTP server too
+
+
+async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
+    """Listen for the gateway; port 0 takes any free one (the same for all, if `host` has several addresses).
+
+    The caller keeps and closes the listeners, which outlive restarts of the gateway. Raises OSError (port taken, no such
+    address).
+    """
+    listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
+    taken = listeners[0].socket.getsockname()[1]
+    if port == 0 and len(listeners) > 1:
+        for listener in listeners:
+            await listener.aclose()
+        return await open_listeners(host, taken)
+    return listeners
+
+
+async def accept_connections(
+    listener: trio.SocketListener,
+    wait_for_room: Callable[[], Awaitable[None]],
+    serve: Callable[[trio.SocketStream], None],
+    log: Logger,
+) -> None:
+    """Accept connections for ever. Raises OSError if the listener is broken.
+
+    wait_for_room: waits until another connection may be accepted. serve: begins to serve one, and does not wait for its end.
+    """
+    while True:
+        await wait_for_room()
+        try:
+            stream = await listener.accept()
+        except OSError as error:
+            if error.errno not in SHORTAGES:
+                raise
+            log.error("cannot accept clients for want of resources", error=str(error))
+            await trio.sleep(RETRY_DELAY)
+        else:
+            serve(stream)
+
+
+@contextmanager
+def failures_logged(log: Logger) -> Iterator[None]:
+    """Log a failure of one connection, which must not end the others as a crash of the actor would. A cancellation goes on."""
+    try:
+        yield
+    except Exception as error:
+        log.exception("a connection failed", error=error)
+    except BaseExceptionGroup as group:  # a failure and a cancellation at the same time
+        failures, rest = group.split(Exception)
+        if failures is not None:
+            log.exception("a connection failed", error=failures)
+        if rest is not None:
+            raise rest from None
