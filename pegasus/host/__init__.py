@@ -2,11 +2,10 @@
 
 Everything that makes a good supervised process, without knowledge of what the daemon does:
 
-    home      the home directory: its paths, its token, its lock
+    home      the home directory: its paths, its token, its lock, the sample workspace of a first start
     process   limits, protection, standard streams, garbage collector and clock of the process
     signals   signals that stop the daemon or make it reload
     daemon    the announcement that the daemon is ready
-    samples   the sample workspace of a first start
 """
 
 from pegasus.host.daemon import DaemonInfo, Notifier, announced, read_daemon
@@ -16,6 +15,7 @@ from pegasus.host.home import (
     HomeBusy,
     HomeError,
     ensure_token,
+    make_samples,
     own_home,
     read_token,
     resolve_home,
@@ -32,7 +32,6 @@ from pegasus.host.process import (
     silence_stream,
     wall_clock,
 )
-from pegasus.host.samples import make_samples
 from pegasus.host.signals import Signals, handle_signals
 
 __all__ = [

@@ -14,6 +14,10 @@ The lock is an flock(2) on `<home>/lock`: the kernel releases it when the proces
 to be cleaned up after a crash. The descriptor is not inherited, so that a command that outlives the daemon does not hold it.
 Commands that change files while no daemon runs (`pegasus memory undo`) hold the same lock, so that a daemon cannot start in
 the middle of their change. On a network file system the lock is only as safe as that system's flock(2).
+
+A new home whose agent has no model yet gets a sample workspace: a few small files to look around with, so that the commands of the
+documentation (`list`, `read notes.txt`, `search TODO`) show something. The files are ordinary ones and nothing reads them by itself.
+Whoever deletes them does not get them again, because they are made only in a home that has no data yet.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from pathlib import Path
 from typing import Final
 
 from pegasus.formatting import quote
+from pegasus.host.process import command_name
 
 SHORTEST_TOKEN: Final = 16
 """Characters of a token at least. A shorter one, such as a file that a full disk has cut short, can be guessed by a program on
@@ -255,3 +260,45 @@ def _owner(descriptor: int) -> int | None:
         return int(os.pread(descriptor, 32, 0))
     except (OSError, ValueError):
         return None
+
+
+# ------------------------------------------------------------------ sample workspace
+
+
+SAMPLES: Final = {
+    "notes.txt": """\
+This is the workspace: tasks read and write here. You may delete these sample files.
+
+- The kitchen tap drips. TODO: call the plumber.
+- Ada's birthday is on 10 December.
+""",
+    "todo.md": """\
+# This week
+
+- [x] start Pegasus
+- [ ] TODO: say "demo" in the chat
+- [ ] TODO: give it a real model with `{command} init`
+""",
+    "recipes/soup.md": """\
+# Tomato soup
+
+Onions, a kilo of tomatoes, basil. TODO: try it with lentils.
+""",
+}
+"""Content by path below the workspace; {command} stands for the command that starts Pegasus."""
+
+
+def make_samples(home: Home) -> bool:
+    """Make the sample files if the home is new: no data yet, and no file in the workspace. Return whether they were made.
+
+    A disk that refuses is no reason not to start; the agent then has no samples.
+    """
+    if any(home.data.iterdir()) or any(files for _, _, files in os.walk(home.workspace)):
+        return False
+    with suppress(OSError, HomeError):
+        for name, text in SAMPLES.items():
+            path = home.workspace / name
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(path, text.replace("{command}", command_name()))
+        return True
+    return False
