@@ -19,14 +19,15 @@ from pegasus.intake.access import (
     Access,
     ChannelRules,
     Denied,
+    GuestLimits,
     Priority,
+    SenderRates,
+    TooManyMessages,
     Unknown,
     is_group,
     priority_of,
     rules_of,
 )
-from pegasus.intake.commands import describe_unknown, find_unknown
-from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages
 from pegasus.intake.pairing import (
     ACCESS_FILE,
     PAIRING,
@@ -45,6 +46,8 @@ from pegasus.intake.submission import (
     add_token,
     check_message,
     command_of,
+    describe_unknown,
+    find_unknown,
     is_attachment_label,
     is_name,
     lane_of,

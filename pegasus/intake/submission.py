@@ -10,6 +10,12 @@ for commands that make no sense if they wait behind the work they are about: `/s
 `/status` has to say what that thought is. `/new` is a command too, but keeps its place in the main lane: it puts the session
 aside, which may not happen in the middle of a thought.
 
+A command that does not exist is found before a model is asked (`find_unknown`), and answered with the names of similar ones. A
+mistyped `/staus` would otherwise go to the model as text, which may take it for anything. The Main Agent answers it for every
+channel; the terminal uses the same functions, so that a person there is answered while the agent is busy, too. A text is a command
+only if its first word looks like the name of one: a slash, then lower-case letters, digits, `_` and `-`. So `/etc/hosts is broken`
+and `/Users is empty` are text, and so is everything with a blank in front.
+
 Names (message ids, channel types, channelIds, userIds, replyTo) come from outside and go to three places: into the line
 `[channel: <type> | id: <channelId> …]` that the model reads, into the journal, and back to the client. The model's copy is
 stripped of invisible characters. So a channel type `cli` followed by a zero-width space would read to the model as `cli`,
@@ -23,6 +29,7 @@ import re
 import unicodedata
 from collections.abc import Collection
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Final
 
 import attrs
@@ -31,8 +38,17 @@ import trio
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import truncate
-from pegasus.intake.access import Access, Denied, Priority, Unknown, Unlisted
-from pegasus.intake.limits import GuestLimits, SenderRates, TooManyMessages, sender_key
+from pegasus.intake.access import (
+    Access,
+    Denied,
+    GuestLimits,
+    Priority,
+    SenderRates,
+    TooManyMessages,
+    Unknown,
+    Unlisted,
+    sender_key,
+)
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
 from pegasus.policy import MESSAGE, Role, TokenBook, TokenRefused, sender_of, with_role
@@ -76,6 +92,12 @@ RETRY_DELAY: Final = 5.0
 
 _COMMAND_PREFIX: Final = 1_000
 """Characters of a message in which a command has to stand. Every message is looked at, and some have megabytes."""
+_COMMAND_NAME: Final = re.compile(r"/[a-z][a-z0-9_-]{0,63}(?=\s|\Z)")
+"""Command at the beginning of a text. The length is bounded as that of skills is."""
+_NEAR: Final = 2
+"""Similar commands that an answer names."""
+_LIKENESS: Final = 0.7
+"""Share of letters that a similar command has in common. With less, short commands are similar to most others."""
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """Control characters, and halves of surrogate pairs, which no UTF-8 file can hold."""
 _INVISIBLE: Final = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\ufe00-\ufe0f\U000e0100-\U000e01ef]")
@@ -217,6 +239,34 @@ def command_of(text: str) -> str | None:
 def lane_of(text: str) -> str:
     """Return the lane that a message with this text waits in: "control" or "main"."""
     return "control" if command_of(text) in CONTROL_COMMANDS else "main"
+
+
+def find_unknown(text: str, known: Collection[str]) -> str | None:
+    """Return the command that a text begins with if it is none of `known`, else None.
+
+    >>> find_unknown("/staus now", ["/status", "/stop"])
+    '/staus'
+
+    known: names with their slash. `_` stands for `-` too, since some services know no `-` in commands.
+    """
+    found = _COMMAND_NAME.match(text)
+    if found is None or found[0] in known or found[0].replace("_", "-") in known:
+        return None
+    return found[0]
+
+
+def describe_unknown(name: str, known: Collection[str]) -> str:
+    """Return the answer to a command that does not exist, with the known ones that begin like it or are spelled nearly so.
+
+    >>> describe_unknown("/staus", ["/status", "/stop"])
+    'There is no command /staus. Did you mean /status? /help lists all; a blank in front sends it as text.'
+    """
+    begin_alike = sorted(each for each in known if each.startswith(name))
+    near = list(dict.fromkeys([*begin_alike, *get_close_matches(name, sorted(known), n=_NEAR, cutoff=_LIKENESS)]))[
+        :_NEAR
+    ]
+    guess = f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"There is no command {name}.{guess} /help lists all; a blank in front sends it as text."
 
 
 # ------------------------------------------------------------------ names
