@@ -4,8 +4,7 @@ The Main Agent's session and the conversation of each task have this form:
 
     entry        one line of its log: something said, thought, called or returned
     projection   the alternating turns that every provider accepts
-    sanitize     the form in which text from outside enters the log
-    fences       labels of text from outside, and the fences between which it is shown
+    sanitize     the form in which text from outside enters the log: cleaned, labelled, and between fences
     media        attached files: pictures the model can see, texts it can read, and the pictures that are in memory
     repair       a log that a crash has cut off, made well-formed again
     repetition   calls that are made again and again
@@ -22,11 +21,6 @@ times, no authors, no place for notes, and it differs between providers, while a
 """
 
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
-from pegasus.conversation.fences import (
-    fence_of,
-    new_fence,
-    with_content,
-)
 from pegasus.conversation.media import LONGEST_TEXT, LONGEST_TEXTS, KeptMedia, Pictures, keep_media
 from pegasus.conversation.projection import Projection, shown_text, without_calls
 from pegasus.conversation.repair import (
@@ -51,11 +45,14 @@ from pegasus.conversation.repetition import (
 from pegasus.conversation.sanitize import (
     clean_text,
     escape_imitations,
+    fence_of,
     metadata_line,
+    new_fence,
     parse_metadata_line,
     sanitize_for_prompt,
     sanitize_name,
     user_content,
+    with_content,
 )
 
 __all__ = [

@@ -50,7 +50,7 @@ class Entry:
     user: "item" (number in the inbox), "messageId", "userId", "media", "skill". assistant: "thinking", "thinkingOf", "usage",
     "stopReason", "spoken", "sends" (files that go out with it). tool: "error" (true if the call failed), "gathered" (a file that
     waits for the end of the turn). Any role: "type" (kind of a note of ours), "ends" (true if the
-    note ends the work on its item), "outside", "fence" and "fencedFrom" (text from outside; see `fences`).
+    note ends the work on its item), "outside", "fence" and "fencedFrom" (text from outside; see `sanitize`).
     """
 
     @property
@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def outside(self) -> tuple[Outside, ...]:
-        """Labels of the text from outside that it has, or that it was made of (see `fences`)."""
+        """Labels of the text from outside that it has, or that it was made of (see `sanitize`)."""
         return parse_outside(self.metadata) if OUTSIDE in self.metadata else ()
 
 

@@ -5,8 +5,8 @@ text may be empty. The log is not like that: two people may write one after the 
 anywhere. A `Projection` merges neighbours of one role and leaves out what is empty. It is kept up to date entry by entry, at a cost
 that does not grow with the log.
 
-Text from outside stands between fences (see `fences`), and a note of the program begins with `NOTE`, which is escaped in everything
-that people and files say (see `sanitize`).
+Text from outside stands between fences, and a note of the program begins with `NOTE`, which is escaped in everything that people and
+files say. `sanitize` explains both.
 
 A tool result is part of the user's turn, as providers want it. Results come first in that turn, then the text of messages that were
 written while the tools ran. A result whose call is not in the last assistant turn is left out: providers would refuse the request.
