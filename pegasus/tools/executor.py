@@ -74,12 +74,12 @@ async def run_tool(tool: Tool, arguments: Metadata, timeout: float, context: Too
 
 async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context: ToolContext) -> ToolOutcome:
     """Run a tool with checked arguments, as `run_tool` says."""
+    outside: tuple[Outside, ...] = () if tool.source is None else (tool.source,)  # labels of everything that it returns
     try:
         with trio.move_on_after(timeout):
             result = await tool.run(arguments, context)
             if isinstance(result, AwaitsOwner):
                 return ToolOutcome("", failed=True, approval=result.approval)
-            outside = _source_of(tool)
             pictures: tuple[Media, ...] = ()
             if isinstance(result, Labelled):
                 outside, result = join_outside(outside, result.outside), result.result
@@ -89,7 +89,7 @@ async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context
         return ToolOutcome.failure(f"{tool.name} was ended: it took longer than {timeout:g} s")
     except Exception as error:  # a defect in a tool fails the call, not the agent
         # A server or a command may have a hand in the words of an error.
-        return attrs.evolve(ToolOutcome.failure(_explain(tool.name, error)), outside=_source_of(tool))
+        return attrs.evolve(ToolOutcome.failure(_explain(tool.name, error)), outside=outside)
     except BaseExceptionGroup as group:
         # A nursery in the tool was cancelled while one of its tasks failed. Only the cancellation concerns the caller.
         raise group.split(Exception)[1] or group from None
@@ -235,11 +235,6 @@ def cut_result(content: str, limit: int, more: str) -> str:
     shown = max(0, limit - len(more) - 80)  # 80: room for the notice itself
     missing = len(content) - shown
     return f"{content[:shown]}\n[cut: {missing:,} of {len(content):,} characters are missing here. {more}]"
-
-
-def _source_of(tool: Tool) -> tuple[Outside, ...]:
-    """Return the label of everything that this tool returns."""
-    return () if tool.source is None else (tool.source,)
 
 
 def _explain(name: str, error: BaseException) -> str:

@@ -185,8 +185,8 @@ class _Agent:
         """
         task_id = await self._state.resolve(name)
         registry = self._state.registry
-        stored = None if registry.get(task_id) else await self._state.load_view(task_id)
-        entry = registry.get(task_id)
+        stored = None if registry.tasks.get(task_id) else await self._state.load_view(task_id)
+        entry = registry.tasks.get(task_id)
         return entry.view if entry is not None else stored
 
     async def _views(self, date: str | None) -> tuple[TaskView, ...]:
@@ -200,14 +200,14 @@ class _Agent:
 
     async def _pending(self) -> tuple[TaskView, ...]:
         """Return the tasks of the pending list. One whose log cannot be read is not in memory, and is left out."""
-        entries = [self._state.registry.get(pending.task_id) for pending in await self._state.logs.pending()]
+        entries = [self._state.registry.tasks.get(pending.task_id) for pending in await self._state.logs.pending()]
         return tuple(entry.view for entry in entries if entry is not None)
 
     async def _latest(self, count: int, since: float) -> tuple[TaskView, ...]:
         """Return the newest tasks that have changed since then, oldest first. Memory is checked again behind the logs."""
         registry = self._state.registry
         stored = await self._state.logs.latest(count, {entry.task_id for entry in registry})
-        entries = {task_id: registry.get(task_id) for task_id in stored}
+        entries = {task_id: registry.tasks.get(task_id) for task_id in stored}
         views = [entry.view if (entry := entries[task_id]) is not None else view for task_id, view in stored.items()]
         return tuple(view for view in views if view is not None and view.updated_at >= since)
 
@@ -256,7 +256,7 @@ class _Agent:
         payload = {"text": request.text, "handledBy": "agent"}
         received = self._state.deps.events.create(EventType.MESSAGE_RECEIVED, request.source, payload)
         data = TaskCreated(request.description, request.text, request.source, metadata, request.task_type)
-        entry = self._state.registry.get(task_id)  # another request with this key may have come meanwhile
+        entry = self._state.registry.tasks.get(task_id)  # another request with this key may have come meanwhile
         if entry is None:
             await self._create(received, data, task_id, request.priority, announce=True)
         else:
@@ -265,7 +265,7 @@ class _Agent:
 
     async def _exists(self, request: Submit, task_id: str) -> bool:
         """Return whether the task of this key is on disk and not in memory. `_submit` looks after a task in memory itself."""
-        if not request.key or self._state.registry.get(task_id):
+        if not request.key or self._state.registry.tasks.get(task_id):
             return False
         return await self._state.logs.load(task_id) is not None
 

@@ -99,5 +99,5 @@ class TaskNotifier:
 
     def _is_over(self, waiting: _Waiting) -> bool:
         """Return whether the task is over still."""
-        entry = self._registry.get(waiting.notification.task_id)
+        entry = self._registry.tasks.get(waiting.notification.task_id)
         return entry is None or entry.is_over

@@ -106,7 +106,8 @@ class TaskRegistry:
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         """Prepare. remembered: finished tasks to keep."""
-        self._tasks: dict[str, TaskEntry] = {}
+        self.tasks: dict[str, TaskEntry] = {}
+        """Tasks in memory by id. Only `register` and `finished` change it."""
         self._queue: deque[TaskEntry] = deque()
         """Tasks that want a slot, in order of arrival. It is searched for the most urgent one, which is cheap at its length."""
         self._finished: deque[str] = deque()
@@ -115,38 +116,30 @@ class TaskRegistry:
 
     def __iter__(self) -> Iterator[TaskEntry]:
         """Iterate over a copy: tasks may be registered and removed meanwhile."""
-        return iter(tuple(self._tasks.values()))
-
-    def __getitem__(self, task_id: str) -> TaskEntry:
-        """Return the task. Raises KeyError for an id that is not in memory."""
-        return self._tasks[task_id]
-
-    def get(self, task_id: str) -> TaskEntry | None:
-        """Return the task, None if there is none in memory."""
-        return self._tasks.get(task_id)
+        return iter(tuple(self.tasks.values()))
 
     def register(self, entry: TaskEntry) -> TaskEntry:
         """Hold a task, unless one of its id is held already; returns the one that is held."""
-        return self._tasks.setdefault(entry.task_id, entry)
+        return self.tasks.setdefault(entry.task_id, entry)
 
     def count_guests(self, *, holding: bool) -> int:
         """Return how many tasks of guests hold a slot (holding), or wait for their first one."""
-        entries = (entry for entry in self._tasks.values() if entry.is_guests)
+        entries = (entry for entry in self.tasks.values() if entry.is_guests)
         return sum(entry.holds_slot if holding else entry.is_waiting for entry in entries)
 
     def count_of_guest(self, sender: str) -> int:
         """Return how many tasks of this guest have not ended. sender: as `ChannelInfo.sender` names them."""
-        return sum(entry.is_guests and not entry.is_over and entry.sender == sender for entry in self._tasks.values())
+        return sum(entry.is_guests and not entry.is_over and entry.sender == sender for entry in self.tasks.values())
 
     @property
     def active(self) -> int:
         """Number of tasks that hold a slot."""
-        return sum(entry.holds_slot for entry in self._tasks.values())
+        return sum(entry.holds_slot for entry in self.tasks.values())
 
     @property
     def waiting(self) -> int:
         """Number of tasks that wait for their first slot, including those that are not on disk yet."""
-        return sum(entry.is_waiting for entry in self._tasks.values())
+        return sum(entry.is_waiting for entry in self.tasks.values())
 
     def enqueue(self, entry: TaskEntry, start: Event) -> None:
         """Put a task into the queue for a slot. start: the event that starts it, which is on disk."""
@@ -175,6 +168,6 @@ class TaskRegistry:
         self._finished.append(entry.task_id)
         while len(self._finished) > self._remembered:
             task_id = self._finished.popleft()
-            oldest = self._tasks.get(task_id)
+            oldest = self.tasks.get(task_id)
             if oldest is not None and oldest.is_over and oldest.ref is None and task_id not in self._finished:
-                del self._tasks[task_id]
+                del self.tasks[task_id]

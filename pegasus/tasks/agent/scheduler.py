@@ -167,9 +167,9 @@ class TaskScheduler:
 
     async def state_changed(self, report: StateChanged) -> None:
         """Take over what the actor of a task reports, and give its slot to another task if it needs it no more."""
-        entry = self._state.registry[report.task.task_id]
+        entry = self._state.registry.tasks[report.task.task_id]
         self._state.update(entry, report.task, report.notifications)
-        if report.task.is_over or report.task.state is TaskState.SUSPENDED:
+        if entry.view.is_over or entry.view.state is TaskState.SUSPENDED:
             await self._free(entry)
             return
         entry.is_resuming = False
@@ -181,7 +181,7 @@ class TaskScheduler:
 
         Waits for the disk, so it must not run in the loop of the agent.
         """
-        entry = self._state.registry[report.task_id]
+        entry = self._state.registry.tasks[report.task_id]
         entry.ref = None
         if report.crashed:
             async with entry.lock:
@@ -233,7 +233,7 @@ class TaskScheduler:
 
     async def suspend(self, name: str, reason: str) -> None:
         """Suspend a task at work after its stage. Returns when its actor has the request. Raises TaskError, ActorError."""
-        entry = self._state.registry.get(await self._state.resolve(name))
+        entry = self._state.registry.tasks.get(await self._state.resolve(name))
         if entry is None or entry.ref is None or not entry.holds_slot:
             raise TaskError(f"task {quote(name)} is not at work")
         await entry.ref.tell(SuspendAfterStage(reason))
@@ -291,7 +291,7 @@ class TaskScheduler:
         by: name for the error of the task. Raises TaskError if the task is not running, or is being cancelled already. For a task
         that is over and still reflects, the reflection is ended and the task stays completed.
         """
-        entry = self._state.registry.get(await self._state.resolve(name))
+        entry = self._state.registry.tasks.get(await self._state.resolve(name))
         if entry is not None and entry.is_ending:
             raise TaskError(f"task {quote(name)} is not running: it is being stopped already")
         if entry is None or (entry.is_over and entry.ref is None):

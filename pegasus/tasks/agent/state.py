@@ -63,7 +63,7 @@ class AgentState:
 
     async def find(self, task_id: str) -> TaskEntry:
         """Return a task that is in memory or on disk. Raises TaskError if there is none, StorageError."""
-        entry = self.registry.get(task_id)
+        entry = self.registry.tasks.get(task_id)
         if entry is not None:
             return entry
         loaded = await self._load(task_id)

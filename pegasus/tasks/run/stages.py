@@ -56,6 +56,7 @@ from pegasus.tools import (
     REFLECTION_TOOLS,
     Effect,
     Reach,
+    Tool,
     ToolContext,
     ToolExecutor,
     ToolOutcome,
@@ -65,6 +66,18 @@ from pegasus.tools import (
 from pegasus.wire import encode_json
 
 _log = get_logger("tasks")
+
+
+@attrs.frozen(eq=False, repr=False)
+class _ShownTools:
+    """The part of a task's tools that a model is shown."""
+
+    version: tuple[ToolExecutor, int, int]
+    """What they were chosen from and for: the executor, the version of its tools, the window of the model."""
+    specs: tuple[ToolSpec, ...]
+    """The tools."""
+    notes: str
+    """Section of the prompt about them, "" = none."""
 
 
 class Stages:
@@ -90,6 +103,8 @@ class Stages:
         self._take_settings()
         self._tool_slots = tool_slots
         """Slots for tool calls of all tasks together."""
+        self._shown: _ShownTools | None = None
+        """Tools as the model was shown them last."""
         self._env: dict[str, str] = {}
         """Environment that the tool calls of this task share; it lives as long as the actor of the task."""
         self._fence = fence_of(fsm.context.messages) or deps.make_fence()
@@ -123,10 +138,20 @@ class Stages:
             return [done]
         return [done, self.respond(reasoning), task_completed(context, reasoning.response, context.iteration + 1)]
 
-    def _tools(self, window: int) -> tuple[ToolSpec, ...]:
-        """Return the tools that the task may use now, as a model with this window is shown them. Those of MCP servers may change."""
-        offered = self._toolbox.offered(self._fsm.task_id, allows=self._type.allows, window=window)
-        return tuple(tool.spec for tool in offered)
+    def _shown_tools(self, window: int) -> _ShownTools:
+        """Return the tools that a model with this window is shown: the same until those of the installation or of a server change."""
+        version = self._toolbox, self._toolbox.version, window
+        if self._shown is None or self._shown.version != version:
+            specs = tuple(tool.spec for tool in self._offered(window))
+            if window < SMALL_WINDOW:
+                self._shown = _ShownTools(version, lean_task_specs(specs), "")  # the others can still be called
+            else:
+                self._shown = _ShownTools(version, specs, self._toolbox.notes(self._type.allows))
+        return self._shown
+
+    def _offered(self, window: int) -> tuple[Tool, ...]:
+        """Return the tools that the task may use now, as far as a model with this window has room for them."""
+        return self._toolbox.offered(self._fsm.task_id, allows=self._type.allows, window=window)
 
     async def _model(self, name: str) -> tuple[LanguageModel, int]:
         """Return the model of a name or role for the calls that follow, and its window. A local server is asked for that.
@@ -144,21 +169,25 @@ class Stages:
         deps, index = self._deps, ""
         model, window = await self._model(self._model_name)
         has_tools = not deps.traits.get(model.name).refuses_tools
-        lean = window < SMALL_WINDOW
         if deps.memory is not None and not context.iteration and not context.memory_injected:
             index = await read_or_nothing(partial(deps.memory.index_message, window))
-        tools = self._tools(window)
-        if lean:
-            tools = lean_task_specs(tools)  # the others can still be called
-        about = "" if lean else self._toolbox.notes(self._type.allows)
-        note = self._note_about_lost_commands()
-        think = partial(
-            deps.thinker.think, context, model, self._type, tools, index, note=note, lean=lean, about_tools=about
-        )
+        pictures: Pictures | None = None
         if deps.journal is not None and any("media" in entry.metadata for entry in context.messages):
             pictures = Pictures()  # in memory during this thought only: tasks may be many, and live long
             await pictures.load(deps.journal, context.messages)
-            think = partial(think, pictures=pictures)
+        note, shown = self._note_about_lost_commands(), self._shown_tools(window)
+        think = partial(
+            deps.thinker.think,
+            context,
+            model,
+            self._type,
+            shown.specs,
+            index,
+            note=note,
+            lean=window < SMALL_WINDOW,
+            about_tools=shown.notes,
+            pictures=pictures,
+        )
         if has_tools:
             try:
                 return await think()
@@ -195,11 +224,11 @@ class Stages:
         self._take_settings()
         guard = self._repetition_guard()
         surplus = guard.surplus(calls)
-        results: dict[str, tuple[Entry, int]] = {}
+        results: dict[str, tuple[Entry, bool, int]] = {}  # the result, whether the call failed, and its time in ms
 
         async def make(call: ToolCall) -> None:
             if call.id in surplus:
-                results[call.id] = self._result(call, ToolOutcome(NOT_REPEATED, failed=True)), 0
+                results[call.id] = self._result(call, ToolOutcome(NOT_REPEATED, failed=True)), True, 0
                 return
             async with self._tool_slots:
                 await self._announce(call)
@@ -207,7 +236,8 @@ class Stages:
                 outcome = await self._outcome(call)
                 if not outcome.approval:
                     duration = round((trio.current_time() - begun) * 1000)
-                    results[call.id] = self._result(call, outcome, await self._keep(outcome.pictures)), duration
+                    result = self._result(call, outcome, await self._keep(outcome.pictures))
+                    results[call.id] = result, outcome.failed, duration
 
         if len(calls) == 1:
             await make(calls[0])  # as most are: a nursery costs more than all that stands here
@@ -218,8 +248,10 @@ class Stages:
         happened: list[TaskEventData] = []
         for call in calls:
             if call.id in results:
-                result, duration = results[call.id]
-                happened += _call_events(call, result, guard.note(call, result), duration)
+                result, has_failed, duration = results[call.id]
+                note = guard.note(call, result)
+                messages = (result,) if note is None else (result, note)
+                happened += _call_events(call, messages, duration, has_failed=has_failed)
         if len(results) < len(calls):
             happened.append(task_suspended(self._fsm.context, self._fsm.state, FOR_APPROVAL))
         return happened
@@ -277,7 +309,7 @@ class Stages:
             limited = " with the limits that this one has" if self._type.within is not None else ""
             why = f"it is not available to tasks of type {self._type.name}{limited}"
         window = self._deps.context_window(self._model_name)
-        names = ", ".join(spec.name for spec in (*self._tools(window), NOTIFY, ASK_USER))
+        names = ", ".join([*(tool.name for tool in self._offered(window)), NOTIFY.name, ASK_USER.name])
         return ToolOutcome.failure(f"{call.name}: {why}. There are: {names}")
 
     async def _announce(self, call: ToolCall) -> None:
@@ -365,13 +397,14 @@ class Stages:
 # ------------------------------------------------------------------ calls
 
 
-def _call_events(call: ToolCall, result: Entry, note: Entry | None, duration: int) -> list[TaskEventData]:
-    """Return what has happened with a call that was made. note: is put behind the result. duration: ms.
+def _call_events(
+    call: ToolCall, messages: tuple[Entry, ...], duration: int, *, has_failed: bool
+) -> list[TaskEventData]:
+    """Return what has happened with a call that was made. messages: its result, and a note behind it. duration: ms.
 
     That a `notify` call was made comes before its result: recovery can then tell it.
     """
-    messages = (result,) if note is None else (result, note)
-    if result.failed:
+    if has_failed:
         return [ToolCallFailed(call.name, duration, messages)]
     done = ToolCallDone(call.name, duration, messages)
     return [TaskNotified(str(call.arguments["message"])), done] if call.name == NOTIFY.name else [done]

@@ -41,7 +41,7 @@ from pegasus.messages import Json
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
 from pegasus.sandbox import BackgroundCommands
-from pegasus.tasks.core.context import last_response, task_completed, task_resumed, task_suspended
+from pegasus.tasks.core.context import TaskContext, last_response, task_completed, task_resumed, task_suspended
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
@@ -68,13 +68,15 @@ from pegasus.tasks.run.messages import (
     TaskReport,
 )
 from pegasus.tasks.run.stages import Stages
-from pegasus.tasks.run.thinker import should_reflect
 
 _log = get_logger("task")
 _ENDS: Final = (TaskCompleted, TaskFailed)
 """Events by which a task is over."""
 _ENDS_OF_COMMANDS: Final = (*_ENDS, TaskSuspended, NeedMoreInfo)
 """Events with which the background commands of a task end: nobody could use them any more, or not for a long time."""
+
+TRIVIAL: Final = 200
+"""Characters: one step or none with a shorter result teaches nothing."""
 
 
 async def task_actor(
@@ -134,6 +136,12 @@ def apply_recorded(
             kind, at = EventType.TASK_STATE_CHANGED, event.timestamp
             published.append(deps.events.create(kind, "task", change, task_id=event.task_id, cause=event, at=at))
     return tuple(published), tuple(notifications)
+
+
+def should_reflect(context: TaskContext) -> bool:
+    """Return whether the task may have taught something. Trivial tasks cost no further model call."""
+    result = str((context.final_result or {}).get("response") or "")
+    return context.iteration > 1 or len(context.actions_done) > 1 or len(result) >= TRIVIAL
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -399,11 +407,11 @@ class _TaskRun:
         """
         if not happened:
             return ()
-        maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
-        events = create_task_events(maker, happened, task_id, "task", cause=self._cause, at=now)
         self._is_end_being_written = any(isinstance(data, _ENDS) for data in happened)
         if any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
+        maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
+        events = create_task_events(maker, happened, task_id, "task", cause=self._cause, at=now)
         await self._logs.record(events)
         self._is_end_being_written = False
         published, notifications = apply_recorded(self._deps, self._fsm, events)

@@ -204,6 +204,8 @@ def _with_own_ids(context: TaskContext, calls: Sequence[ToolCall]) -> tuple[Tool
 
     Arguments are made such that the log of the task can hold them, whatever the provider's parser has let through.
     """
+    if not calls:
+        return ()
     used = {call.id for entry in context.messages for call in entry.calls}
     storable = [ToolCall(call.id, call.name, json_object(call.arguments), call.error) for call in calls]
     return with_unique_ids(storable, used)
@@ -238,8 +240,6 @@ SHARE: Final = 0.6
 """Part of the context window that the task's conversation may fill; the oldest of it is left out first."""
 CHARS_PER_TOKEN: Final = 4
 """Rough length of a token. SHARE leaves enough room for texts with shorter ones."""
-TRIVIAL: Final = 200
-"""Characters: one step or none with a shorter result teaches nothing."""
 
 _BODY: Final = """\
 ## Your Job
@@ -256,12 +256,6 @@ task is over and its result stays as it is.
 
 The facts are below in full, and each file of episodes with its summary. When you are done, answer without a tool call: one
 sentence on what you kept, and why."""
-
-
-def should_reflect(context: TaskContext) -> bool:
-    """Return whether the task may have taught something. Trivial tasks cost no further model call."""
-    result = str((context.final_result or {}).get("response") or "")
-    return context.iteration > 1 or len(context.actions_done) > 1 or len(result) >= TRIVIAL
 
 
 @attrs.frozen(eq=False, repr=False)

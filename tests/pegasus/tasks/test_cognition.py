@@ -16,7 +16,8 @@ from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import ReasonDone, TaskState, create_task_event, make_plan
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
 from pegasus.tasks.log.format import parse_task_line, task_lines
-from pegasus.tasks.run.thinker import Reflector, Thinker, should_reflect
+from pegasus.tasks.run.task import should_reflect
+from pegasus.tasks.run.thinker import Reflector, Thinker
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
 

@@ -11,7 +11,7 @@ from pegasus.settings import ModelSettings, Settings, TaskSettings
 from pegasus.tasks import AgentMessage
 from pegasus.tasks.agent.scheduler import DRAIN
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, LARGEST, load_task_types, parse_task_type
-from pegasus.tasks.run import thinker
+from pegasus.tasks.run import task, thinker
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.tasks.run.thinker import OWN_TOOLS
 from pegasus.tools import REFLECTION_TOOLS
@@ -61,7 +61,7 @@ def test_limits_are_the_real_ones():
 
 def test_thinking_is_as_described():
     text = page("cognitive")
-    assert f"a result of {thinker.TRIVIAL} characters" in text
+    assert f"a result of {task.TRIVIAL} characters" in text
     assert f"at most {thinker.ROUNDS} model calls" in text
     assert all(f"`{tool.name}(" in text for tool in OWN_TOOLS)
     names = REFLECTION_TOOLS

@@ -17,8 +17,8 @@ def entry(task_id, *, priority=None, state=None):
 def test_a_task_is_found_by_its_id():
     registry = TaskRegistry()
     one = registry.register(entry("a"))
-    assert registry.get("a") is one is registry["a"]
-    assert registry.get("b") is None
+    assert registry.tasks.get("a") is one is registry.tasks["a"]
+    assert registry.tasks.get("b") is None
 
 
 def test_one_that_is_held_already_is_kept():
@@ -33,7 +33,7 @@ def test_the_most_urgent_comes_first_and_among_equals_the_first():
         registry.enqueue(
             registry.register(entry(task_id, priority=priority)), Event("e1", EventType.TASK_CREATED, 1, "t")
         )
-    registry.withdraw(registry.get("d"))
+    registry.withdraw(registry.tasks.get("d"))
     order = [registry.dequeue().task_id for _ in range(3)]
     assert (order, registry.dequeue()) == (["b", "a", "c"], None)
 
@@ -49,7 +49,7 @@ def test_a_finished_task_that_goes_on_is_not_forgotten():
     registry = TaskRegistry(remembered=1)
     registry.finished(registry.register(entry("a", state=TaskState.REASONING)))
     registry.finished(registry.register(entry("b", state=TaskState.FAILED)))
-    assert registry.get("a")
+    assert registry.tasks.get("a")
 
 
 def test_places_and_those_who_wait_for_one_are_counted():
