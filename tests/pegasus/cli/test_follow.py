@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from pegasus.cli.follow import LogPrinter, event_lines
-from pegasus.cli.tasks import run_follow, run_list, run_show
+from pegasus.cli.work import run_follow, run_list, run_show
 from pegasus.events import EventMaker, EventType, event_json
 from pegasus.gateway import BadParams, EventStream
 from pegasus.tasks.log.format import INDEX, index_line, task_lines, task_path

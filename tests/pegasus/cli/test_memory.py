@@ -11,7 +11,7 @@ import trio
 
 from pegasus.app import MemoryMethods
 from pegasus.cli.control import fit_terminal
-from pegasus.cli.memory import found_text, list_text, log_text, run_list, run_log, run_search, run_show, run_undo
+from pegasus.cli.knowledge import found_text, list_text, log_text, run_list, run_log, run_search, run_show, run_undo
 from pegasus.gateway import BadParams, Caller
 from pegasus.host import Home, own_home
 from pegasus.memory import NOTES, Author, memory_in

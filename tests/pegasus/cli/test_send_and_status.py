@@ -22,7 +22,7 @@ from pegasus.cli import main
 from pegasus.cli.control import describe_refusal, show
 from pegasus.cli.send import run_send
 from pegasus.cli.status import _write, actor_info, run_status, run_tree, status_text, tree_text
-from pegasus.cli.tasks import run_show
+from pegasus.cli.work import run_show
 from pegasus.client import Refused
 from pegasus.gateway import BadParams
 from pegasus.host import Home

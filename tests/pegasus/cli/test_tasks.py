@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pegasus.cli.control import print_text, report_failure
-from pegasus.cli.tasks import list_text, replay_text, show_text
+from pegasus.cli.work import list_text, replay_text, show_text
 from pegasus.terminal import neutralise
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from pegasus.cli.memory import log_text
+from pegasus.cli.knowledge import log_text
 from pegasus.memory import search
 from pegasus.memory.changes import GROWTH, KEPT_CHANGES, KEPT_FILE
 from pegasus.memory.logged_files import LARGEST

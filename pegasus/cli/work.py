@@ -1,6 +1,6 @@
-"""`pegasus tasks …`: background tasks, from the running daemon or, while none runs, from their logs.
+"""Background work: `pegasus tasks …` and `cron …`, from the running daemon or, while none runs, from the files.
 
-`list`, `show` and `replay` only read, so that they work without a daemon. `cancel` and `resume` need one, because only the
+Of `tasks`, `list`, `show` and `replay` only read, so that they work without a daemon. `cancel` and `resume` need one, because only the
 daemon may change a task: its log has one writer. `follow` shows the log of a task as it grows (`follow`).
 
 A task is named by its number or its id.
@@ -8,22 +8,28 @@ A task is named by its number or its id.
 A task that was at work when the daemon ended is shown in the state that its log ends with. That is what the next start finds
 as well, so that a person sees here what will be continued. Logs lie in one folder for each day (UTC), which is why the list
 without a daemon is that of two days: reading all days would take longer with each of them.
+
+Scheduled jobs are listed without a daemon, too. Everything else about them needs one.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from typing import Any
 
 import click
 
-from pegasus.cli.commands import JSON, pegasus
-from pegasus.cli.control import Answer, find_daemon, fit_terminal, query
+from pegasus.cli.commands import JSON, Number, pegasus, program_name
+from pegasus.cli.control import Answer, find_daemon, fit_terminal, json_line, query, show
 from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
 from pegasus.events import event_json
 from pegasus.formatting import format_duration, format_time, quote
-from pegasus.host import Home, read_daemon
+from pegasus.host import Home, read_daemon, wall_clock
+from pegasus.messages import Json
+from pegasus.schedule import JOBS_FILE, Job, decode_jobs, jobs_view, schedule_text
 from pegasus.settings import Settings
 from pegasus.tasks import (
     LATELY,
@@ -37,15 +43,17 @@ from pegasus.tasks import (
     task_json,
     task_view,
 )
+from pegasus.wire import from_wire
 
 TASKS = pegasus.subgroup("tasks", "List, show and end background tasks.")
+CRON = pegasus.subgroup("cron", "Let jobs run at certain times.")
 
-_ID = click.Argument(["task_id"], metavar="N")
+_TASK_ID = click.Argument(["task_id"], metavar="N")
 _STATES = {"idle": "waiting"}
 """Words for states whose own name would mislead: an idle task is one that waits for its turn."""
 
 
-# ------------------------------------------------------------------ for people
+# ------------------------------------------------------------------ tasks, for people
 
 
 def list_text(answer: Answer) -> str:
@@ -134,7 +142,7 @@ def _when(at: int) -> str:
     return format_time(at, local=True)
 
 
-# ------------------------------------------------------------------ commands
+# ------------------------------------------------------------------ commands about tasks
 
 
 def _check_date(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -165,13 +173,13 @@ def run_list(home: Home, settings: Settings, *, date: str | None) -> Answer:
     return {"tasks": [task for task in tasks if task["updatedAt"] >= since * 1000]}
 
 
-@query(TASKS, "show", _ID, JSON, method="tasks.show", text=show_text)
+@query(TASKS, "show", _TASK_ID, JSON, method="tasks.show", text=show_text)
 def run_show(home: Home, settings: Settings, *, task_id: str) -> Answer:
     """Show the state of a task and its result."""
     return _stored(home, _found(home, task_id))
 
 
-@query(TASKS, "replay", _ID, JSON, method="tasks.replay", text=replay_text)
+@query(TASKS, "replay", _TASK_ID, JSON, method="tasks.replay", text=replay_text)
 def run_replay(home: Home, settings: Settings, *, task_id: str) -> Answer:
     """Show the whole conversation of a task."""
     task = _found(home, task_id).task
@@ -179,7 +187,7 @@ def run_replay(home: Home, settings: Settings, *, task_id: str) -> Answer:
     return {"taskId": task.task_id if task is not None else task_id, "messages": messages}
 
 
-@query(TASKS, "cancel", _ID, method="tasks.cancel", text=cancelled_text)
+@query(TASKS, "cancel", _TASK_ID, method="tasks.cancel", text=cancelled_text)
 def run_cancel(home: Home, settings: Settings, *, task_id: str) -> None:
     """End a task and every process it has started."""
 
@@ -187,7 +195,7 @@ def run_cancel(home: Home, settings: Settings, *, task_id: str) -> None:
 _TEXT = click.Argument(["input"], default="", metavar="[TEXT]")
 
 
-@query(TASKS, "resume", _ID, _TEXT, method="tasks.resume", text=lambda answer: f"Task {answer['taskId']} goes on.")
+@query(TASKS, "resume", _TASK_ID, _TEXT, method="tasks.resume", text=lambda answer: f"Task {answer['taskId']} goes on.")
 def run_resume(home: Home, settings: Settings, *, task_id: str, input: str) -> None:
     """Continue a suspended or finished task, with TEXT as new input."""
 
@@ -214,7 +222,7 @@ def _stored(home: Home, found: ReplayedTask) -> Answer:
 
 @TASKS.declare(
     "follow",
-    _ID,
+    _TASK_ID,
     click.Option(["--json", "as_json"], is_flag=True, help="One JSON object a line."),
     is_client=True,
 )
@@ -228,3 +236,79 @@ def run_follow(home: Home, settings: Settings, *, task_id: str, as_json: bool) -
         events = [event_json(event) for event in read_events(home.data, found.task.task_id if found.task else "")]
         return print_log(_stored(home, found), events, as_json=as_json)
     return follow_task(find_daemon(home, settings), task_id, as_json=as_json)
+
+
+# ------------------------------------------------------------------ scheduled jobs
+
+_JOB_ID = click.Argument(["id_"], metavar="ID")
+
+
+def jobs_text(answer: Answer) -> str:
+    """Return a line for each job: id, next run, schedule, where it speaks, what it is."""
+    jobs = answer["jobs"]
+    if not jobs:
+        return f"No jobs; add one with: {program_name()} cron add --cron '0 9 * * 1-5' --prompt 'What is new?' --channel cli:main"
+    return "\n".join(fit_terminal(_job_line(job)) for job in jobs)
+
+
+def _job_line(view: Answer) -> str:
+    job = from_wire(dict(view), Job)
+    following = format_time(job.next, local=True) if job.next else job.rest(wall_clock())
+    return f"{job.id}  {following:<19}  {schedule_text(job.schedule)}  {job.kind} for {job.channel}  {job.title}"
+
+
+def job_text(verb: str) -> Callable[[Answer], str]:
+    """Return the function that says what became of a job."""
+    return lambda answer: f"{verb} {_job_line(answer)}"
+
+
+@query(CRON, "list", JSON, method="cron.list", text=jobs_text, refusals=(ValueError,))
+def run_cron_list(home: Home, settings: Settings) -> Answer:
+    """List the jobs."""
+    try:
+        content = (home.data / JOBS_FILE).read_bytes()
+    except FileNotFoundError:
+        content = b""
+    return jobs_view(decode_jobs(content)[0], wall_clock())
+
+
+@CRON.declare(
+    "add",
+    click.Option(["--cron", "cron"], metavar="EXPR", help="minute hour day month weekday, as '0 9 * * 1-5'."),
+    click.Option(["--every"], type=Number(), metavar="SECONDS", help="Seconds between two runs."),
+    click.Option(["--at"], metavar="TIME", help="Once, as 2026-12-01T09:00."),
+    click.Option(["--tz"], metavar="ZONE", help="Time zone, as Europe/Berlin [that of this machine]."),
+    click.Option(["--prompt"], required=True, metavar="TEXT", help="What is to be done."),
+    click.Option(["--channel"], required=True, metavar="TYPE:ID", help="Where the result goes."),
+    click.Option(["--kind"], type=click.Choice(["message", "task"]), help="What a run is [message]."),
+    click.Option(["--name"], metavar="NAME", help="A few words."),
+    click.Option(["--missed"], type=click.Choice(["once", "skip"]), help="Runs missed while it was down [once]."),
+    JSON,
+    is_client=True,
+)
+def run_cron_add(home: Home, settings: Settings, *, as_json: bool = False, **values: Any) -> int:
+    """Add a job, with one of --cron, --every and --at."""
+    given = {key: value for key, value in values.items() if value is not None}
+    schedule: Json = {key: given.pop(key) for key in ("cron", "every", "at", "tz") if key in given}
+    text = json_line if as_json else job_text("Added")
+    return show(home, settings, "cron.add", {"schedule": schedule, **given}, text, lambda: None)
+
+
+@query(CRON, "remove", _JOB_ID, JSON, method="cron.remove", text=job_text("Removed"))
+def run_cron_remove(home: Home, settings: Settings, *, id_: str) -> None:
+    """Delete job ID."""
+
+
+@query(CRON, "pause", _JOB_ID, JSON, method="cron.pause", text=job_text("Paused"))
+def run_cron_pause(home: Home, settings: Settings, *, id_: str) -> None:
+    """Let job ID rest."""
+
+
+@query(CRON, "resume", _JOB_ID, JSON, method="cron.resume", text=job_text("Goes on:"))
+def run_cron_resume(home: Home, settings: Settings, *, id_: str) -> None:
+    """Let job ID go on with its next time."""
+
+
+@query(CRON, "run", _JOB_ID, JSON, method="cron.run", text=job_text("Ran"))
+def run_now(home: Home, settings: Settings, *, id_: str) -> None:
+    """Run job ID now."""

@@ -1,4 +1,4 @@
-"""`pegasus memory …`: the agent's memory, its changes, and undo; from the running daemon, or from the files.
+"""Memory and persona: `pegasus memory …` and `persona …`; from the running daemon, or from the files.
 
 With a daemon its own answer is used, since it notices edits by hand and has changes that are being written. Without one the
 same functions run here over the files; `undo` then holds the home, so that no daemon starts in the middle of it.
@@ -6,6 +6,11 @@ same functions run here over the files; `undo` then holds the home, so that no d
 Every change of memory has a number and keeps the lines that it removed and added, so that it can be taken back later, also
 when other changes came in between. An undo is a change like any other: it has a number, stands in the log with the person
 as its author, and can be undone. It is refused where later changes have touched the same lines.
+
+The agent may propose to change who it is, but only the owner accepts. A decision takes effect at the next start, because the
+persona is part of the prompt that providers have cached: a change in the middle would make the next call of every conversation
+pay for its whole prompt again. Decisions are events in the journal and not edits of the persona's file, so that each can be
+taken back and it stays visible who has decided what. Without a daemon the same event is written here, while the home is held.
 """
 
 from __future__ import annotations
@@ -16,10 +21,21 @@ import click
 import trio
 
 from actors import Ref
-from pegasus.cli.commands import JSON, WholeNumber, pegasus
+from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, change_files, fit_terminal, query
 from pegasus.formatting import format_time
 from pegasus.host import Home, wall_clock
+from pegasus.identity import (
+    Evolution,
+    Persona,
+    PersonaError,
+    ProposalRefused,
+    format_decision,
+    format_persona,
+    persona_of_settings,
+    persona_view,
+    read_persona_state,
+)
 from pegasus.memory import (
     FOLDER,
     LOG,
@@ -36,17 +52,18 @@ from pegasus.memory import (
     read_whole,
     view_of,
 )
-from pegasus.settings import Settings
+from pegasus.settings import InForce, Settings
 from pegasus.storage import FileDisk, GuardedFiles, JournalMessage, StorageError
 from pegasus.tools import found_json
 
 MEMORY = pegasus.subgroup("memory", "Show what the agent remembers, and undo changes.")
+PERSONA = pegasus.subgroup("persona", "Show the persona, and decide about its proposals.")
 
 _BY = {"main-agent": "the agent", "hand": "hand", "user": "you"}
 """Words for the authors of changes. "hand" is an edit of the file that the daemon has found; tasks stand under their own kind."""
 
 
-# ------------------------------------------------------------------ for people
+# ------------------------------------------------------------------ memory, for people
 
 
 def list_text(answer: Answer) -> str:
@@ -110,7 +127,7 @@ def undo_text(answer: Answer) -> str:
     return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
 
 
-# ------------------------------------------------------------------ commands
+# ------------------------------------------------------------------ commands about memory
 
 
 @query(MEMORY, "list", JSON, method="memory.list", text=list_text)
@@ -210,3 +227,49 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, in_: s
 def _folder(home: Home) -> FolderReader:
     """Return the files of memory."""
     return FolderReader(home.data / FOLDER)
+
+
+# ------------------------------------------------------------------ the persona
+
+_NUMBER = click.Argument(["n"], type=WholeNumber(min=1), metavar="N")
+"""Number of a proposal, as `persona list` shows it."""
+_PROPOSAL_REFUSALS = (ProposalRefused, PersonaError, StorageError)
+"""Reasons for which a decision is not recorded, such as a number that does not exist."""
+
+
+def persona_text(view: Answer) -> str:
+    """Return the persona, open proposals and the last decisions, with the commands to decide."""
+    return format_persona(view, f"{program_name()} persona")
+
+
+@query(PERSONA, "list", JSON, method="persona.list", text=persona_text, refusals=(PersonaError,))
+def run_persona_list(home: Home, settings: Settings) -> Answer:
+    """Show the persona, open proposals, and the last decisions."""
+    return persona_view(read_persona_state(_base(home, settings), home.data))
+
+
+@query(PERSONA, "accept", _NUMBER, method="persona.accept", text=format_decision, refusals=_PROPOSAL_REFUSALS)
+def run_accept(home: Home, settings: Settings, *, n: int) -> Answer:
+    """Accept proposal N, from the next start or reload on."""
+    return _decide(home, settings, n, accept=True)
+
+
+@query(PERSONA, "reject", _NUMBER, method="persona.reject", text=format_decision, refusals=_PROPOSAL_REFUSALS)
+def run_reject(home: Home, settings: Settings, *, n: int) -> Answer:
+    """Reject proposal N; one that was accepted is taken back."""
+    return _decide(home, settings, n, accept=False)
+
+
+def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
+    """Record the decision about a proposal where no daemon runs, with the home held; return the proposal."""
+
+    async def decide(journal: Ref[JournalMessage]) -> Answer:
+        evolution = Evolution(journal, InForce(_base(home, settings)), wall_clock)
+        return await evolution.decide_and_show(n, accept=accept, by="the command line")
+
+    return change_files(home, decide)
+
+
+def _base(home: Home, settings: Settings) -> Persona:
+    """Return the persona of the settings, before any accepted proposal. Raises PersonaError for a file with mistakes."""
+    return persona_of_settings(settings.agent.persona, home.resolve)

@@ -1,0 +1,307 @@
+"""Access: whom an owner lets in, and what is allowed. The commands are `pegasus token …`, `pair …`, `open` and `approvals …`.
+
+Tokens and people are changed through the running daemon or, while none runs, in the files. The link of `open` and the approvals need
+the daemon: a call can only wait while there is one, and its task goes on in it.
+
+The secret of a token is printed once, alone on a line of stdout, so that a script can take it. What else is to say is on stderr.
+"""
+
+from __future__ import annotations
+
+import webbrowser
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+import trio
+
+from actors import Ref
+from pegasus.cli.commands import JSON, pegasus, program_name
+from pegasus.cli.control import (
+    Answer,
+    ask_daemon,
+    change_files,
+    describe_refusal,
+    find_daemon,
+    fit_terminal,
+    print_text,
+    query,
+    report_failure,
+)
+from pegasus.client import ClientError
+from pegasus.formatting import format_duration, format_time, quote
+from pegasus.host import Home, print_error, wall_clock
+from pegasus.intake import PairingBook, PairingRefused, access_text, access_view, add_token
+from pegasus.messages import ApprovalNotice, Json, Metadata
+from pegasus.policy import SCOPES, TokenBook, TokenRefused, parse_tokens, shown_subject, tokens_view
+from pegasus.settings import Settings
+from pegasus.storage import JournalMessage, StorageError
+from pegasus.wire import from_wire
+
+TOKENS = pegasus.subgroup("token", "Give clients tokens of their own, and take them back.")
+PAIR = pegasus.subgroup("pair", "Let people in who wrote and are not known yet.")
+APPROVALS = pegasus.subgroup("approvals", "Tool calls that wait for your yes or no.")
+
+# ------------------------------------------------------------------ tokens of clients
+
+_NAME = click.Argument(["name"])
+_TOKEN_REFUSALS = (TokenRefused, StorageError)
+"""Reasons for which nothing is changed, such as a name that does not exist."""
+
+
+def tokens_text(answer: Answer) -> str:
+    """Return a line for each token: name, scopes, what it is bound to, when it was made."""
+    tokens = answer["tokens"]
+    if not tokens:
+        return "There is no token but the owner's, in the file `token` of the home."
+    width = max(len(token["name"]) for token in tokens)
+    return "\n".join(fit_terminal(f"{token['name']:<{width}}  {_describe_token(token)}") for token in tokens)
+
+
+def _describe_token(token: Mapping[str, object]) -> str:
+    """Return what a token may do, and where."""
+    place = str(token.get("type") or "any type")
+    if token.get("bridge"):
+        place += " bridge"
+    elif token.get("channelId"):
+        place += f":{token['channelId']}"
+    made = token.get("created")
+    when = format_time(made, local=True) if isinstance(made, int) else ""
+    scopes = token.get("scopes")
+    return f"{','.join(scopes) if isinstance(scopes, list | tuple) else ''}  {place}  {when}".rstrip()
+
+
+def new_token_text(answer: Answer) -> str:
+    """Return the token alone; a note about it goes to stderr."""
+    print_error(
+        f"The token {quote(answer['name'])} is below. It is shown only now; "
+        f"`{program_name()} token revoke {answer['name']}` takes it back."
+    )
+    return str(answer["token"])
+
+
+@query(
+    TOKENS,
+    "add",
+    _NAME,
+    click.Option(["--type", "type_"], metavar="T", help="Channel type that the client must name."),
+    click.Option(["--channel"], metavar="ID", help="Conversation that the client must name."),
+    click.Option(["--bridge"], is_flag=True, default=None, help="It serves all conversations of its type."),
+    click.Option(["--scope"], metavar="SCOPES", help=f"Of {', '.join(SCOPES)}, with commas [message]."),
+    JSON,
+    method="tokens.add",
+    text=new_token_text,
+    refusals=_TOKEN_REFUSALS,
+)
+def run_token_add(
+    home: Home,
+    settings: Settings,
+    *,
+    name: str,
+    type_: str | None,
+    channel: str | None,
+    bridge: bool | None,
+    scope: str | None,
+) -> Answer:
+    """Make the token NAME, and print it. "message": send and get replies; "read": also look; "control": all that an owner may."""
+
+    async def add(journal: Ref[JournalMessage]) -> Answer:
+        book = await _tokens_of_home(journal)
+        token = await add_token(
+            book, name, scope=scope or "", type=type_ or "", channel=channel or "", bridge=bool(bridge)
+        )
+        return {"name": name, "token": token}
+
+    return change_files(home, add)
+
+
+@query(TOKENS, "list", JSON, method="tokens.list", text=tokens_text)
+def run_token_list(home: Home, settings: Settings) -> Answer:
+    """List the tokens, and what each may do; the secrets are not kept."""
+    try:
+        content = (home.data / "tokens.json").read_bytes()
+    except FileNotFoundError:
+        content = b""
+    return tokens_view(parse_tokens(content)[0])
+
+
+@query(
+    TOKENS,
+    "revoke",
+    _NAME,
+    method="tokens.revoke",
+    text=lambda answer: f"The token {quote(answer['name'])} counts no more.",
+    refusals=_TOKEN_REFUSALS,
+)
+def run_token_revoke(home: Home, settings: Settings, *, name: str) -> Answer:
+    """Make the token NAME count no more; connections with it end."""
+
+    async def revoke(journal: Ref[JournalMessage]) -> Answer:
+        await (await _tokens_of_home(journal)).revoke(name)
+        return {"name": name}
+
+    return change_files(home, revoke)
+
+
+async def _tokens_of_home(journal: Ref[JournalMessage]) -> TokenBook:
+    """Return the tokens of the home, whose changes this journal writes."""
+    book = TokenBook()
+    await book.load(journal, wall_clock)
+    return book
+
+
+# ------------------------------------------------------------------ people
+
+_PAIR_REFUSALS = (PairingRefused, StorageError)
+"""Reasons for which nothing is changed, such as a code that nobody has."""
+
+
+def people_text(answer: Answer) -> str:
+    """Return a line for each open code and each person."""
+    return access_text(answer, f"{program_name()} pair approve")
+
+
+@query(PAIR, "list", JSON, method="pair.list", text=people_text, refusals=_PAIR_REFUSALS)
+def run_pair_list(home: Home, settings: Settings) -> Answer:
+    """List open codes, and the people who were let in."""
+
+    async def view(journal: Ref[JournalMessage]) -> Answer:
+        return access_view(*(await _people_of_home(journal)).view())
+
+    return change_files(home, view)
+
+
+def approved_text(answer: Answer) -> str:
+    """Return who was let in."""
+    return f"{answer['who']} may write from now on."
+
+
+@query(PAIR, "approve", click.Argument(["code"]), method="pair.approve", text=approved_text, refusals=_PAIR_REFUSALS)
+def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
+    """Let in the person who has CODE."""
+
+    async def approve(journal: Ref[JournalMessage]) -> Answer:
+        return {"who": await (await _people_of_home(journal)).approve(code, "the command line")}
+
+    return change_files(home, approve)
+
+
+def revoked_text(answer: Answer) -> str:
+    """Return who is not let in any more."""
+    return f"{answer['who']} is not let in any more."
+
+
+@query(PAIR, "revoke", click.Argument(["who"]), method="pair.revoke", text=revoked_text, refusals=_PAIR_REFUSALS)
+def run_pair_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
+    """Let in WHO no more: TYPE:USERID, as the list shows it."""
+
+    async def revoke(journal: Ref[JournalMessage]) -> Answer:
+        await (await _people_of_home(journal)).revoke(who)
+        return {"who": who}
+
+    return change_files(home, revoke)
+
+
+async def _people_of_home(journal: Ref[JournalMessage]) -> PairingBook:
+    """Return the people who were let in and the open codes, whose changes this journal writes."""
+    book = PairingBook()
+    await book.load(journal, wall_clock)
+    return book
+
+
+# ------------------------------------------------------------------ the web page
+
+LINK_METHOD: Final = "http.link"
+"""Method that makes a link which signs a browser in."""
+
+
+@pegasus.declare(
+    "open",
+    click.Option(["--print", "only_print"], is_flag=True, help="Print the link; open nothing."),
+    is_client=True,
+)
+def run_open(home: Home, settings: Settings, *, only_print: bool = False) -> int:
+    """Open the web page in a browser, signed in. The link works once, and for 5 minutes."""
+    try:
+        answer = trio.run(ask_daemon, find_daemon(home, settings), LINK_METHOD, {})
+    except ClientError as error:
+        return report_failure(describe_refusal(error, LINK_METHOD))
+    url = str(answer["url"])
+    if only_print:
+        print_text(url)
+    elif not webbrowser.open(url):
+        print_error("there is no browser here; open this in one, within 5 minutes:")
+        print_text(url)
+    return 0
+
+
+# ------------------------------------------------------------------ tool calls that wait
+
+_ID = click.Argument(["id_"], metavar="ID")
+_ALWAYS = click.Option(
+    ["--always", "scope"],
+    flag_value="always",
+    help="For each later call of this tool with exactly these arguments, too.",
+)
+
+
+def read_values(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, Json] | None:
+    """Return the values of a form, None if there are none. Raises click.BadParameter for a word that is none."""
+    for word in words:
+        if "=" not in word:
+            raise click.BadParameter(f"found {quote(word)}, allowed: NAME=VALUE")
+    return {word.partition("=")[0]: word.partition("=")[2] for word in words} or None
+
+
+_VALUES = click.Argument(["values"], nargs=-1, metavar="[NAME=VALUE]...", callback=read_values)
+_REASON = click.Argument(["reason"], required=False, metavar="[REASON]")
+
+
+def approvals_text(answer: Answer) -> str:
+    """Return the calls that wait, each with everything that would be run."""
+    blocks = [_approval_block(each) for each in answer["approvals"]]
+    if not blocks:
+        return "No call waits for you."
+    return "\n\n".join([*blocks, "Answer with: approvals allow ID, or approvals deny ID"])
+
+
+def _approval_block(approval: Answer) -> str:
+    """Return one call: its id, tool and reason, then its arguments, or what a server asks."""
+    left = format_duration(max(0, approval["expires"] - wall_clock()) / 1000)
+    notice = from_wire(dict(approval), ApprovalNotice)
+    subject = shown_subject(notice).replace("\n", "\n    ")
+    head = f"{approval['id']}  {approval['tool']}, for {_person(approval)}; {left} left"
+    return f"{head}\n    why: {approval['why']}\n    {subject}"
+
+
+def _person(approval: Answer) -> str:
+    """Return whose work it is: `owner, cli main`."""
+    channel: Any = approval.get("channel") or {}
+    names = [channel.get("type"), channel.get("channelId"), channel.get("userId")]
+    return ", ".join([approval.get("who", ""), " ".join(str(name) for name in names if name)])
+
+
+def answered_text(answer: Answer) -> str:
+    """Return what was decided."""
+    approval = answer["approval"]
+    return f"{approval['id']} is {approval['state']}: {approval['tool']}"
+
+
+@query(APPROVALS, "list", JSON, method="approvals.list", text=approvals_text)
+def run_approvals_list(home: Home, settings: Settings) -> Answer | None:
+    """Show the calls that wait, with exactly what would be run."""
+    return None
+
+
+@query(APPROVALS, "allow", _ID, _VALUES, _ALWAYS, method="approvals.allow", text=answered_text)
+def run_allow(
+    home: Home, settings: Settings, *, id_: str, scope: str | None = None, values: Metadata | None = None
+) -> Answer | None:
+    """Let the call ID be made, once or always. If a server asks for values, give them."""
+    return None
+
+
+@query(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
+def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = None) -> Answer | None:
+    """Refuse the call ID; the model reads the REASON."""
+    return None
