@@ -37,7 +37,7 @@ from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
 from pegasus.schedule import SCHEDULED
 from pegasus.storage import Item, Post, PostResult
-from pegasus.tools import prepare_arguments
+from pegasus.tools import ToolOutcome, prepare_arguments
 from pegasus.wire import encode_json
 
 _log = get_logger("main_agent")
@@ -62,7 +62,7 @@ REPLY: Final = ToolSpec(
     },
 )
 """The tool as the model is shown it. The address comes before the text, and `channelId` is required, so that a draft can be addressed
-early; a call without it is accepted all the same (see `parse_reply`)."""
+early; a call without it is accepted all the same (see `_parse_reply`)."""
 _ACCEPTED: Final[Metadata] = {
     "type": "object",
     "properties": {
@@ -108,7 +108,11 @@ _HINTS: Final[Mapping[str, str]] = {
 
 
 def reply_key(item: int | None, call_id: str) -> str:
-    """Return the idempotency key of a call: item numbers are unique over all sessions, call ids within one session."""
+    """Return the idempotency key of a post: item numbers are unique over all sessions, call ids within one session.
+
+    call_id: of the call; for a text that no call has asked for, a word for its purpose, such as "apology" or "text-1". Call ids come
+    from models, which do not know these words.
+    """
     return f"main/{item or 0}/{call_id}"
 
 
@@ -123,45 +127,16 @@ def item_of_key(key: str) -> int:
     return int(number) if head == "main" and number.isascii() and number.isdigit() else 0
 
 
-def parse_reply(call: ToolCall, item: Item) -> Post | str:
-    """Return the post for a reply call, or why there is none, in words for the model: wrong or empty arguments.
-
-    item: the message being worked on. Its channel decides between channels of the same id, and gets a reply without a channelId.
-    """
-    if call.error:
-        return call.error
-    arguments, problem = prepare_arguments(_ACCEPTED, call.arguments)
-    if problem is not None:
-        return problem
-    text = str(arguments.get("text") or "")
-    if not text.strip() and not media_paths(call):
-        return "text is empty" if "text" in arguments else "text is required"
-    channel_id, kind, thread = (
-        str(arguments.get(name) or "").strip() or None for name in ("channelId", "channelType", "replyTo")
-    )
-    source = item.message.channel
-    if channel_id is None and kind not in (None, source.type, source.address.escaped.type):
-        return f"channelId is missing, and channelType {kind!r} is not that of the message"
-    if channel_id is None:
-        return _post(item, text, call.id, source.channel_id, source.type, source.reply_to)
-    return _post(item, text, call.id, channel_id, kind, thread)
-
-
-def media_paths(call: ToolCall) -> tuple[str, ...]:
-    """Return the paths of the files that a call of `reply` sends, each once. A model may give a single path instead of a list."""
-    media = call.arguments.get("media")
-    paths = [media] if isinstance(media, str) else media if isinstance(media, list) else []
-    return tuple(dict.fromkeys(path for path in paths if isinstance(path, str) and path.strip()))
-
-
 @attrs.frozen(eq=False, repr=False)
 class WantedReply:
-    """A reply as a call wants it: `WantedReply(post, ("chart.png",))`."""
+    """A reply as a call wants it: `WantedReply(post, ("chart.png",))`, or `WantedReply(refusal="text is empty")`."""
 
-    post: Post | str
-    """The post without its files, or why there is none, in words for the model."""
-    paths: tuple[str, ...]
-    """Paths of its files."""
+    post: Post | None = None
+    """The post, None if it is refused."""
+    paths: tuple[str, ...] = ()
+    """Paths of the files that it is to send and does not have yet."""
+    refusal: str = ""
+    """Why there is no post, in words for the model."""
 
 
 def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, WantedReply]:
@@ -172,12 +147,43 @@ def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[st
     parsed: dict[str, WantedReply] = {}
     for call in calls:
         if call.name == REPLY.name:
-            paths, post = media_paths(call), parse_reply(call, item)
-            if isinstance(post, Post):
-                post = post if room > 0 else _TOO_MANY_REPLIES
+            wanted = _parse_reply(call, item)
+            if wanted.post is not None:
+                wanted = wanted if room > 0 else WantedReply(refusal=_TOO_MANY_REPLIES)
                 room -= 1
-            parsed[call.id] = WantedReply(post, paths)
+            parsed[call.id] = wanted
     return parsed
+
+
+def _parse_reply(call: ToolCall, item: Item) -> WantedReply:
+    """Return the reply that a call wants; it is refused for wrong or empty arguments.
+
+    item: the message being worked on. Its channel decides between channels of the same id, and gets a reply without a channelId.
+    """
+    if call.error:
+        return WantedReply(refusal=call.error)
+    arguments, problem = prepare_arguments(_ACCEPTED, call.arguments)
+    if problem is not None:
+        return WantedReply(refusal=problem)
+    text, paths = str(arguments.get("text") or ""), _media_paths(call)
+    if not text.strip() and not paths:
+        return WantedReply(refusal="text is empty" if "text" in arguments else "text is required")
+    channel_id, kind, thread = (
+        str(arguments.get(name) or "").strip() or None for name in ("channelId", "channelType", "replyTo")
+    )
+    source = item.message.channel
+    if channel_id is None and kind not in (None, source.type, source.address.escaped.type):
+        return WantedReply(refusal=f"channelId is missing, and channelType {kind!r} is not that of the message")
+    if channel_id is None:
+        channel_id, kind, thread = source.channel_id, source.type, source.reply_to
+    return WantedReply(_post(item, text, call.id, channel_id, kind, thread), paths)
+
+
+def _media_paths(call: ToolCall) -> tuple[str, ...]:
+    """Return the paths of the files that a call of `reply` sends, each once. A model may give a single path instead of a list."""
+    media = call.arguments.get("media")
+    paths = [media] if isinstance(media, str) else media if isinstance(media, list) else []
+    return tuple(dict.fromkeys(path for path in paths if isinstance(path, str) and path.strip()))
 
 
 def reply_to_sender(item: Item, text: str, purpose: str) -> Post:
@@ -238,32 +244,34 @@ def queued_result(message: OutboundMessage) -> str:
     return encode_json(facts)
 
 
-def reply_result(result: PostResult | str, only: Address | None = None) -> tuple[str, bool]:
-    """Return the content of the tool result, and whether the call failed.
+def reply_outcomes(
+    replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult], only: Address | None = None
+) -> dict[str, ToolOutcome]:
+    """Return what the model is told about each of these replies, by call id.
 
-    result: of the journal, or why there was no post. The content of a failure begins with "Error: " and says that no text was sent,
-    so that the model does not assume that it was. only: the one channel that it may name; None: all that are known.
+    posted: results of the journal by the key of the post. only: the one channel that may be named; None: all that are known.
     """
+    return {
+        call_id: _refused(reply.refusal) if reply.post is None else _post_outcome(posted[reply.post.key], only)
+        for call_id, reply in replies.items()
+    }
+
+
+def _post_outcome(result: PostResult, only: Address | None) -> ToolOutcome:
+    """Return the outcome of a reply that had a post."""
     if isinstance(result, OutboundMessage):
-        return queued_result(result), False
-    if isinstance(result, str):
-        return f"Error: nothing was said: {result}", True
+        return ToolOutcome(queued_result(result), failed=False)
     known = ", ".join(
         f"channelType {address.type} channelId {address.channel_id}"
         for address in result.known
         if only in (None, address)
     )
-    return f"Error: nothing was said: {result.reason}. Known channels: {known or 'none yet'}", True
+    return _refused(f"{result.reason}. Known channels: {known or 'none yet'}")
 
 
-def reply_results(
-    replies: Mapping[str, Post | str], posted: Mapping[str, PostResult], only: Address | None = None
-) -> dict[str, tuple[str, bool]]:
-    """Return `reply_result` for each of these replies, by call id. posted: results of the journal for those that have a post."""
-    return {
-        call_id: reply_result(reply if isinstance(reply, str) else posted[call_id], only)
-        for call_id, reply in replies.items()
-    }
+def _refused(reason: str) -> ToolOutcome:
+    """Return the outcome of a reply that is not sent. It says so, so that the model does not assume that the text was sent."""
+    return ToolOutcome.failure(f"nothing was said: {reason}")
 
 
 # ------------------------------------------------------------------ endings

@@ -30,7 +30,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.policy import is_owner, sender_of
 from pegasus.storage import Item, JournalMessage, Post, keep_file
-from pegasus.tools import Effect, Reach, Tool, ToolContext, parameters, read_content, sending
+from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters, read_content, sending
 
 MOST_FILES: Final = 10
 """Files of one reply."""
@@ -61,8 +61,8 @@ class FileSender:
         reply: Post,
         outside: tuple[Outside, ...],
         before: Sequence[StoredFile] = (),
-    ) -> tuple[StoredFile, ...] | str:
-        """Return the files of a reply, which are on disk by then, or why they are not sent, in words for the model.
+    ) -> tuple[StoredFile, ...]:
+        """Return the files of a reply, which are on disk by then. Raises ToolError with the reason why they are not sent.
 
         paths: as the model gave them. item: the message that is worked on. outside: labels of what the work has read. before: files
         that the same reply sends already; the bounds are those of all together.
@@ -71,44 +71,44 @@ class FileSender:
         """
         access = self._services.files.now
         if access is None:
-            return "files cannot be sent here"
+            raise ToolError("files cannot be sent here")
         if (count := len(before) + len(paths)) > MOST_FILES:
-            return f"found {count} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
+            raise ToolError(
+                f"found {count} files, allowed: {MOST_FILES} in one reply; pack them or send several replies"
+            )
         principal = sender_of(item.message, self._services.config.now.owners)
         context = attrs.evolve(
             access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
         )
         if not principal.is_owner:
             context = attrs.evolve(context, allowed_paths=(context.workspace,))
-        refusal = await self._refusal(item, reply, context)
+        await self._check_receiver(item, reply, context)
         files: list[StoredFile] = []
         room = max(0, access.max_bytes - sum(file.size for file in before))
-        for path in paths if refusal is None else ():
+        for path in paths:
             content = await self._read(path, room, context)
-            if isinstance(content, str):
-                refusal = content
-                break
             room -= len(content)
             files.append(await self._keep(path, content))
-        return tuple(files) if refusal is None else refusal
+        return tuple(files)
 
-    async def _refusal(self, item: Item, reply: Post, context: ToolContext) -> str | None:
-        """Return why files may not leave in this reply; None if they may."""
+    async def _check_receiver(self, item: Item, reply: Post, context: ToolContext) -> None:
+        """Check that files may leave in this reply. Raises ToolError."""
         message, owners = item.message, self._services.config.now.owners
         here = message.channel.address
         target = Address(reply.channel_type or here.type, reply.channel_id)
         is_here = target.escaped == here.escaped
         receiver = message.channel if is_here else ChannelInfo(target.type, target.channel_id)
         if is_owner(receiver, owners) and message.metadata.get(GROUP) is not True:
-            return None
+            return
         sources = context.outside
         if is_here and not context.principal.is_owner:
             sources = tuple(label for label in sources if label is not Outside.GUEST)
         executor = self._services.toolset.now.executor
-        return await executor.refusal(_LEAVES, attrs.evolve(context, outside=sources)) or None
+        if refusal := await executor.refusal(_LEAVES, attrs.evolve(context, outside=sources)):
+            raise ToolError(refusal)
 
-    async def _read(self, path: str, room: int, context: ToolContext) -> bytes | str:
-        """Return the content of a file, or why it cannot be sent. room: bytes that it may have."""
+    async def _read(self, path: str, room: int, context: ToolContext) -> bytes:
+        """Return the content of a file. room: bytes that it may have. Raises ToolError if it cannot be sent."""
         contents: list[bytes] = []
 
         async def read(arguments: Metadata, context: ToolContext) -> Json:
@@ -117,7 +117,9 @@ class FileSender:
 
         tool = Tool(_READ_SPEC, read, "file", Effect.PURE, reach=Reach.INSIDE)
         outcome = await self._services.toolset.now.executor.run(tool, {"path": path}, context)
-        return outcome.why if outcome.failed else contents[0]
+        if outcome.failed:
+            raise ToolError(outcome.why)
+        return contents[0]
 
     async def _keep(self, path: str, content: bytes) -> StoredFile:
         name = sanitize_name(path.replace("\\", "/").rstrip("/").rpartition("/")[2])[-LONGEST_NAME:] or "file"

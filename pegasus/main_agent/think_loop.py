@@ -76,7 +76,7 @@ from pegasus.main_agent.replies import (
     parse_replies,
     repeat_replies,
     reply_key,
-    reply_results,
+    reply_outcomes,
     reply_to_sender,
 )
 from pegasus.main_agent.sent_files import FileSender
@@ -92,7 +92,7 @@ from pegasus.outside import fenced_metadata, parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, Post, Take
-from pegasus.tools import ToolContext, ToolOutcome, sending
+from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
 from pegasus.wire import encode_json
 
 _log = get_logger("main_agent")
@@ -100,15 +100,13 @@ _log = get_logger("main_agent")
 NOTICES_TOGETHER: Final = 64
 """Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
 NOTICE: Final = "notice"
-"""In place of a call's id: the post of a sentence about the model's server. Ids of calls come from models, which do not know it."""
+"""Last part of the idempotency key of a sentence for the owner about the model's server. Stored, so it must not change."""
 
 
 _ELSEWHERE: Final = sending(REPLY.name, "channel")
 """A reply to another conversation as the policy sees it; the journal sends it."""
 _REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
 """Result of the calls from the surplus one on, for the model."""
-_SPOKEN: Final = ""
-"""In place of a call's id: the post of a text that is the reply itself. Calls always have an id."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -300,39 +298,42 @@ class ThinkLoop:
         surplus = first_surplus(before.entries, calls)
         wanted = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
         replies = {id: await self._prepare_reply(reply, turn) for id, reply in wanted.items()}
-        posts = {call_id: post for call_id, post in replies.items() if isinstance(post, Post)}
-        files = session.media_queue.waiting(item.message.channel.address) if answer.spoken else ()
+        posts = [reply.post for reply in replies.values() if reply.post is not None]
+        thought = _thought_entry(response, now, calls)
         if answer.spoken:
+            files = session.media_queue.waiting(item.message.channel.address)
             spoken = direct_reply(answer.spoken, item, before.thoughts + 1, files)
-            posts = {} if spoken is None else {_SPOKEN: spoken}
+            if spoken is not None:
+                posts.append(spoken)
+                thought = attrs.evolve(thought, metadata={**thought.metadata, "spoken": True, **sent(files)})
         if notice:
-            posts[NOTICE] = reply_to_sender(item, notice, NOTICE)
+            posts.append(reply_to_sender(item, notice, NOTICE))
         if config.show_usage and self._services.usage_of is not None:
             usage: Metadata = {"usage": self._services.usage_of(item.n)}
-            posts = {id: attrs.evolve(post, metadata={**post.metadata, **usage}) for id, post in posts.items()}
-        thought = _thought_entry(response, now, calls, spoken=_SPOKEN in posts)
-        if _SPOKEN in posts:
-            thought = attrs.evolve(thought, metadata={**thought.metadata, **sent(files)})
+            posts = [attrs.evolve(post, metadata={**post.metadata, **usage}) for post in posts]
         notes = () if answer.is_final else _notes(item, response, now)
-        posted = dict(zip(posts, await session.commit((thought, *notes), tuple(posts.values())), strict=True))
-        self._board.settle({post.channel.address for post in posted.values() if isinstance(post, OutboundMessage)})
+        results = await session.commit((thought, *notes), tuple(posts))
+        self._board.settle({result.channel.address for result in results if isinstance(result, OutboundMessage)})
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
         is_told_all = config.scope == "global" or principal.is_owner
         only = None if is_told_all else item.message.channel.address
-        said = reply_results(replies, posted, only)
-        await self._carry_out(turn, calls, surplus, said, active, now)
+        posted = {post.key: result for post, result in zip(posts, results, strict=True)}
+        await self._carry_out(turn, calls, surplus, reply_outcomes(replies, posted, only), active, now)
 
-    async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> Post | str:
-        """Return the post of a reply with its files, which are kept by then, or why it is not sent."""
+    async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> WantedReply:
+        """Return a reply whose post has its files, which are kept by then; refused if the policy or a file does not allow it."""
         post = wanted.post
-        if not isinstance(post, Post):
-            return post
+        if post is None:
+            return wanted
         if refusal := await self._refuse_reply(post, turn):
-            return refusal
+            return WantedReply(refusal=refusal)
         if not wanted.paths:
-            return post
-        files = await self._sender.keep(wanted.paths, turn.item, post, self._session.outside)
-        return files if isinstance(files, str) else attrs.evolve(post, files=files)
+            return wanted
+        try:
+            files = await self._sender.keep(wanted.paths, turn.item, post, self._session.outside)
+        except ToolError as error:
+            return WantedReply(refusal=str(error))
+        return WantedReply(attrs.evolve(post, files=files))
 
     async def _refuse_reply(self, post: Post, turn: AgentTurn) -> str:
         """Return why the policy does not allow a reply, "" if it does.
@@ -358,15 +359,14 @@ class ThinkLoop:
         turn: AgentTurn,
         calls: Sequence[ToolCall],
         surplus: int,
-        said: Mapping[str, tuple[str, bool]],
+        said: Mapping[str, ToolOutcome],
         active: ActiveSkills | None,
         now: int,
     ) -> None:
         """Run the calls of an answer in order and record their results.
 
         surplus: index of the first call that only repeats those before it; it and all behind it are not run. said: by call id, the
-        results of the replies, which were posted already; each has its content, and whether the call failed. now: wall clock of the
-        thought, ms.
+        outcomes of the replies, which were posted already. now: wall clock of the thought, ms.
         """
         session, item, has_ended = self._session, turn.item, False
         for number, call in enumerate(calls):
@@ -377,7 +377,7 @@ class ThinkLoop:
             elif active is not None and (refusal := active.refusal(call)) is not None:
                 outcome = ToolOutcome.failure(refusal)
             elif call.id in said:
-                outcome = ToolOutcome(*said[call.id])
+                outcome = said[call.id]
             elif call.name == SEND_FILE.name and self._services.files.now is not None:
                 outcome, facts = await self._gather(call, item)
             else:
@@ -404,10 +404,10 @@ class ThinkLoop:
             return ToolOutcome.failure(problem), {}
         waiting = self._session.media_queue.waiting(item.message.channel.address)
         reply = reply_to_sender(item, "", call.id)
-        kept = await self._sender.keep((path,), item, reply, self._session.outside, waiting)
-        if isinstance(kept, str):
-            return ToolOutcome.failure(f"not sent: {kept}"), {}
-        [file] = kept
+        try:
+            [file] = await self._sender.keep((path,), item, reply, self._session.outside, waiting)
+        except ToolError as error:
+            return ToolOutcome.failure(f"not sent: {error}"), {}
         result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
         return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
 
@@ -461,17 +461,13 @@ class ThinkLoop:
         return len(turn.earlier) > before
 
 
-def _thought_entry(
-    response: ModelResponse, now: int, calls: tuple[ToolCall, ...] = (), *, spoken: bool = False
-) -> Entry:
-    """Return the assistant entry of a thought. calls: with their unique ids. spoken: its text is the reply (direct speech)."""
+def _thought_entry(response: ModelResponse, now: int, calls: tuple[ToolCall, ...] = ()) -> Entry:
+    """Return the assistant entry of a thought. calls: with their unique ids."""
     usage = response.usage
     metadata: dict[str, Json] = {
         "usage": {"promptTokens": usage.prompt_tokens, "completionTokens": usage.completion_tokens},
         "stopReason": response.stop_reason,
     }
-    if spoken:
-        metadata["spoken"] = True
     if response.thinking:
         metadata |= {"thinking": list(response.thinking), "thinkingOf": response.thinking_of}
     return Entry(now, "assistant", response.text, calls, metadata=metadata)
