@@ -8,10 +8,12 @@ The way of a message through the files, from the queue to the reply:
 
     chats               with an agent for each chat: starts the actor of a chat that has an item
     actor               takes the item from the journal; /stop and /status run beside it
-    think_loop          decides about each next step of a turn; writes the answer, posts its replies and carries out its calls
+    turns               the work on an item and those that have joined it; what a /stop ends of it
+    think_loop          decides about each next step of a turn; writes the answer and posts its replies
     asking              calls the model, as its manner wants it (`speech`), until there is an answer to act on
     drafts              shows a reply while the model is still writing it
-    queue_items         the item as an entry of the session, and the turn that it belongs to; reports of tasks for the queue
+    tool_calls          carries out the calls of the answer
+    queue_items         the item as an entry of the session; reports of tasks for the queue
     session             the durable log, and the progress of each item; loaded and repaired by `session_loading`
     compaction          makes the session shorter when it comes near the model's window
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md

@@ -28,9 +28,7 @@ the idempotency key in the outbox. Neither sends a second reply. The counters of
 
 from __future__ import annotations
 
-import math
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import takewhile
@@ -45,7 +43,6 @@ from pegasus.intake import Priority, command_of
 from pegasus.main_agent.chat_commands import (
     NEW_IS_THE_OWNERS,
     AgentStatus,
-    EndedWork,
     GetStatus,
     MainAgentMessage,
     Stop,
@@ -56,12 +53,7 @@ from pegasus.main_agent.chat_commands import (
     stops_all,
 )
 from pegasus.main_agent.consolidation import WindowKeeper
-from pegasus.main_agent.queue_items import (
-    MOST_WITHDRAWN,
-    AgentTurn,
-    begins_session,
-    discard_waiting,
-)
+from pegasus.main_agent.queue_items import begins_session, discard_waiting
 from pegasus.main_agent.replies import (
     apologise,
     begin_session,
@@ -71,14 +63,15 @@ from pegasus.main_agent.replies import (
     set_aside,
 )
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session import ItemProgress, NextStep, Session, stopped_thoughts, until_written
+from pegasus.main_agent.session import ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.session_files import GLOBAL, chat_files
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop
+from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
 from pegasus.messages import Address, Progress, Typing
 from pegasus.observe import get_logger
-from pegasus.policy import Principal, sender_of
+from pegasus.policy import sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
 
 _log = get_logger("main_agent")
@@ -87,11 +80,6 @@ COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 MAX_ATTEMPTS: Final = 3
 """How often an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
-STOP_PATIENCE: Final = 5.0
-"""Seconds that /stop waits for work to end before it answers.
-
-All commands that arrive meanwhile wait behind it. Most work ends within milliseconds; a tool that runs a process may take seconds.
-"""
 TASKS_PATIENCE: Final = 2.0
 """Seconds that /status waits for the list of tasks. After that it answers that the task system does not."""
 
@@ -128,7 +116,8 @@ async def main_agent(
         if chat is not None and services.consolidator is not None:
             keeper = WindowKeeper(services.consolidator, session, chat, services.compactor)
             nursery.start_soon(keeper.run)
-        agent = _MainAgent(session, chat, journal, services, announce, publish, answers, note_work, nursery, keeper)
+        stopper = WorkStopper(services, nursery, stopped_thoughts(session.entries))
+        agent = _MainAgent(session, chat, journal, services, announce, publish, answers, note_work, stopper, keeper)
         if services.compactor is not None:
             nursery.start_soon(services.compactor.run)
         nursery.start_soon(agent.main_lane)
@@ -140,7 +129,7 @@ async def main_agent(
                 case Stop():
                     nursery.start_soon(agent.answer_stop, message)
                 case Withdraw():
-                    agent.withdraw(message)
+                    agent.stopper.withdraw(message)
         nursery.cancel_scope.cancel()
 
 
@@ -149,7 +138,6 @@ class _MainAgent:
     """The two lanes and the state that they share.
 
     Both run in one Trio thread: other tasks run only while this one awaits, so code without an `await` sees no change by others.
-    `_running` is written by the main lane alone.
     """
 
     _session: Session
@@ -162,31 +150,18 @@ class _MainAgent:
     _answers: CommandAnswers
     _note_work: Callable[[bool], None]
     """Is told when work on an item or a command begins and ends."""
-    _nursery: trio.Nursery
-    """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
+    stopper: WorkStopper
+    """Knows the running turn, and ends it for a /stop."""
     _keeper: WindowKeeper | None = None
     """Consolidates the session between two turns; None: nobody does."""
     _loop: ThinkLoop = attrs.field(init=False)
-    _running: AgentTurn | None = attrs.field(init=False, default=None)
-    """Turn of the main lane; None while it waits for an item."""
     _started: float = attrs.field(init=False, factory=trio.current_time)
     """Trio's clock (seconds) at the start, for the uptime in /status."""
     _turns: int = attrs.field(init=False, default=0)
     """Queue items finished since the start."""
-    _stopped_before: dict[int, EndedWork] = attrs.field(init=False)
-    """Thoughts that earlier /stops have ended, by item. Read at the start, since /new may archive the notes about them."""
-    _stops_pending: int = attrs.field(init=False, default=0)
-    """Number of /stops whose work still runs."""
-    _stop_deadline: float = attrs.field(init=False, default=-math.inf)
-    """Time on Trio's clock until which the control lane waits for all of them together. A second /stop gets no time of its own
-    meanwhile: anybody could block the lane by repeating the command."""
-
-    _withdrawn: deque[Withdraw] = attrs.field(init=False, factory=partial(deque, maxlen=MOST_WITHDRAWN))
-    """Messages whose senders do not wait for an answer any more."""
 
     def __attrs_post_init__(self) -> None:
         self._loop = ThinkLoop(self._session, self._services, self._journal, self._show)
-        self._stopped_before = stopped_thoughts(self._session.entries)
 
     # ------------------------------------------------------------------ main lane
 
@@ -227,13 +202,13 @@ class _MainAgent:
 
         `ended` is set in a `finally`, so a /stop that waits for it also returns when the actor crashes or is cancelled.
         """
-        turn = self._running = AgentTurn(item)
+        turn = self.stopper.running = AgentTurn(item)
         self._note_work(True)
         self._session.replies = {}
         self._show_typing(item, active=True)
         try:
-            if self._withdrawn:
-                turn.stop_if_withdrawn(self._withdrawn)
+            if self.stopper.withdrawn:
+                turn.stop_if_withdrawn(self.stopper.withdrawn)
             with turn.scope:
                 await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn message is not begun
                 await self._work_on(item, turn)
@@ -244,7 +219,7 @@ class _MainAgent:
                 self._turns += 1
                 self._publish_message(done)
         finally:
-            self._running = None
+            self.stopper.running = None
             self._note_work(False)
             turn.ended.set()
             self._show_typing(item, active=False)
@@ -336,16 +311,12 @@ class _MainAgent:
         message = item.message
         match command_of(message.text):
             case "/stop":
-                by = f"the user ({message.channel.type})"
-                deadline = trio.current_time() + STOP_PATIENCE
-                if self._stops_pending:  # others wait behind this lane already: all stops together may hold it so long
-                    deadline = min(deadline, self._stop_deadline)
-                self._stop_deadline = deadline
-                person, turn = sender_of(message, self._services.config.now.owners), self._running
-                others_go_on = turn is not None and not self._may_stop(person, turn)
+                by, deadline = f"the user ({message.channel.type})", self.stopper.begin_command()
+                person = sender_of(message, self._services.config.now.owners)
+                others_go_on = self.stopper.spares(person)
                 # First, so that none of them is taken up when the thought has ended.
                 discarded = await discard_waiting(self._journal, item, person) if stops_all(message.text) else ""
-                ended, still_ending = await self._stop(by, person, item.n, deadline)
+                ended, still_ending = await self.stopper.stop(by, person, item.n, deadline)
                 waiting = await self._count_waiting(Priority.PERSON)
                 here = 0
                 if waiting:
@@ -356,7 +327,7 @@ class _MainAgent:
             case "/status":
                 waiting, now = await self._count_waiting(), self._services.clock()
                 facts = await gather_status(self.status(), waiting, self._services.work, now, TASKS_PATIENCE)
-                turn, person = self._running, sender_of(message, self._services.config.now.owners)
+                turn, person = self.stopper.running, sender_of(message, self._services.config.now.owners)
                 facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
                 warnings = self._services.warnings.now if person.is_owner else ()
                 return status_text(facts, trio.current_time() - self._started, warnings)
@@ -383,82 +354,12 @@ class _MainAgent:
 
         It has no deadline, because it runs in a task of its own and delays nobody; a program may give its `ask` a timeout.
         """
-        ended, _ = await self._stop(message.by)
+        ended, _ = await self.stopper.stop(message.by)
         message.reply.send(tuple(ended))
-
-    def withdraw(self, message: Withdraw) -> None:
-        """Carry out a Withdraw of the mailbox. Never waits: the main lane closes the turn."""
-        self._withdrawn.append(message)
-        if self._running is not None:
-            self._running.stop_if_withdrawn(self._withdrawn)
-
-    def _may_stop(self, person: Principal | None, turn: AgentTurn) -> bool:
-        """Return whether a /stop of this person ends a turn: an owner's ends any, a guest's that which is for the guest alone.
-
-        person: None for a program in this process.
-        """
-        return person is None or person.is_owner or turn.is_only_for(person, self._services.config.now.owners)
-
-    async def _stop(
-        self, by: str, person: Principal | None = None, item: int | None = None, deadline: float = math.inf
-    ) -> tuple[list[EndedWork], list[str]]:
-        """End the running thought and the tasks of this person's conversation (None: all tasks), as far as the person may.
-
-        Returns what was ended, the thought first, and descriptions of what still runs at the deadline (Trio's clock). That continues
-        to end in the background. A thought that finished by itself before the cancel reached it is in neither of them.
-
-        by: author of the /stop, for the session. item: number of the /stop's queue item; None for a Stop of the mailbox. If a crash
-        came before its answer, the answer names the thought that it had ended by then, and no other thought is ended.
-
-        Thought and tasks are ended at the same time. Cancelled, which happens only when the actor ends: what was cancelled stays
-        cancelled.
-        """
-        before: list[EndedWork] = []
-        waits: dict[str, Callable[[], Awaitable[Iterable[EndedWork]]]] = {}
-        turn, work = self._running, self._services.work
-        channel, guests_only = (None, False) if person is None else (person.channel, not person.is_owner)
-        if item is not None and item in self._stopped_before:
-            before.append(self._stopped_before[item])
-        elif turn is not None and self._may_stop(person, turn):
-            thought = turn.cancel(by, channel, item)
-            waits[f"thought: {thought.what}"] = partial(turn.wait_for_end_of, thought)
-        if work is not None:
-            name = "tasks that were begun on this chat" if channel is not None else "tasks"
-            waits[name] = partial(work.stop, by, channel, guests_only=guests_only)
-        ended, still_ending = await self._wait_for_all(waits, deadline)
-        return sorted([*before, *ended], key=lambda work: work.kind == "task"), still_ending
-
-    async def _wait_for_all(
-        self, waits: Mapping[str, Callable[[], Awaitable[Iterable[EndedWork]]]], deadline: float
-    ) -> tuple[list[EndedWork], list[str]]:
-        """Run functions that wait for stopped work. Return what they have returned by the deadline, and the names of the others.
-
-        Each runs in a task of its own in the agent's nursery, where it goes on after the deadline. waits: functions by the
-        description of the work that they wait for.
-        """
-        if not waits:
-            return [], []
-        ended: list[EndedWork] = []
-        still_ending = list(waits)
-        all_ended = trio.Event()
-
-        async def run(name: str) -> None:
-            ended.extend(await waits[name]())
-            still_ending.remove(name)
-            if not still_ending:
-                self._stops_pending -= 1
-                all_ended.set()
-
-        self._stops_pending += 1
-        for name in waits:
-            self._nursery.start_soon(run, name)
-        with trio.CancelScope(deadline=deadline):
-            await all_ended.wait()
-        return list(ended), list(still_ending)  # copies: the tasks go on changing these
 
     def status(self) -> AgentStatus:
         """Return the status of the agent at this moment. Never waits, so it also answers while a model call hangs."""
-        turn = self._running
+        turn = self.stopper.running
         return attrs.evolve(
             idle_status(self._services),
             entries=len(self._session.entries),
@@ -487,8 +388,8 @@ class _MainAgent:
 
     def _show(self, sign: Typing | Progress) -> None:
         """Send a sign that is never stored. It is dropped while the receiver does not run or its mailbox is full."""
-        if isinstance(sign, Progress) and self._running is not None:
-            sign = attrs.evolve(sign, item=self._running.item.n)
+        if isinstance(sign, Progress) and self.stopper.running is not None:
+            sign = attrs.evolve(sign, item=self.stopper.running.item.n)
         if self._announce is not None:
             with suppress(ActorError):
                 self._announce.tell_nowait(sign)

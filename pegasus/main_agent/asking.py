@@ -24,7 +24,6 @@ from actors import Ref
 from pegasus.conversation import without_calls
 from pegasus.identity import SMALL_WINDOW
 from pegasus.main_agent.drafts import DraftBoard, DraftRules, DraftWriter
-from pegasus.main_agent.queue_items import AgentTurn, find_newer, may_join
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import Session
@@ -39,6 +38,7 @@ from pegasus.main_agent.speech import (
     without_repetition,
 )
 from pegasus.main_agent.toolset import AgentToolset
+from pegasus.main_agent.turns import AgentTurn, find_newer, may_join
 from pegasus.models import (
     Label,
     LanguageModel,

@@ -1,4 +1,4 @@
-"""Queue items: how notifications of tasks come into the queue, how each item stands in the session, and which are worked on together.
+"""Queue items: how notifications of tasks come into the queue, how each item stands in the session, and how waiting ones are dropped.
 
 Several kinds of items come in one queue. A person's message is its metadata line and its text. A notification of a task, the report
 that a reply reached nobody, a scheduled job that is due and a heartbeat are internal: nobody on a channel has written them. They
@@ -22,10 +22,8 @@ task system sends it again. The item's id is made of the task and the number of 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
-import attrs
 import trio
 
 from actors import Answer, Inbox, Ref
@@ -36,15 +34,13 @@ from pegasus.conversation import (
     metadata_line,
     user_content,
 )
-from pegasus.formatting import plural, truncate
+from pegasus.formatting import plural
 from pegasus.identity import SILENCE
 from pegasus.intake import Priority, command_of
-from pegasus.main_agent.chat_commands import EndedWork, Withdraw
-from pegasus.main_agent.chat_prompt import ChatPrompt
 from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, fenced_metadata, parse_outside
-from pegasus.policy import NOBODY, ROLE, Principal, Role, sender_of
+from pegasus.policy import ROLE, Principal, Role
 from pegasus.schedule import HEARTBEAT, QUIET_FAILURE, SCHEDULED
 from pegasus.storage import (
     UNDELIVERED_REPLY,
@@ -53,7 +49,6 @@ from pegasus.storage import (
     Discard,
     Item,
     JournalMessage,
-    Newer,
     Overloaded,
     StorageError,
 )
@@ -68,13 +63,8 @@ DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
 OWN_TURN: Final = "ownTurn"
 """Key of a message's metadata: True if a program waits for the answer to exactly this message, so that it is joined with no other."""
-MOST_WITHDRAWN: Final = 1000
-"""Withdrawn messages that are remembered. One that waits while more than that follow is worked on."""
 RETRY: Final = 5.0
 """Seconds until an item is offered again that the inbox had no room for or that the disk refused. Nobody waits for it at a screen."""
-
-EXCERPT: Final = 60
-"""Characters of a message that /stop and /status show, enough for people to recognise it."""
 
 DISCARDED: Final = "discarded"
 """`metadata.type` of the report that messages were discarded, in the queue and in the session."""
@@ -253,138 +243,3 @@ async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Prin
 def begins_session(item: Item) -> bool:
     """Return whether an item is a /new that a person wrote. The text of an internal item is no command, whatever it says."""
     return command_of(item.message.text) == "/new" and not item.message.is_internal
-
-
-# ------------------------------------------------------------------ items that are worked on together
-
-
-@attrs.define(eq=False, repr=False)
-class AgentTurn:
-    """A queue item that is being worked on, and the earlier ones of the same chat that it was joined with.
-
-    The main lane of the actor creates it, and `ThinkLoop.run` adds the items that join it. A /stop writes the `stop…` attributes
-    before it cancels the scope. The main lane reads them only after the scope has ended, so it never sees half of them.
-
-    Example: `AgentTurn(item)`.
-    """
-
-    item: Item
-    """The item that is being worked on: the last one."""
-    earlier: list[Item] = attrs.field(factory=list)
-    """Those that it was joined with, in the order in which they stand in the session."""
-    since: float = attrs.field(factory=trio.current_time)
-    """Trio's clock (seconds) when it began."""
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    """Cancelled by /stop."""
-    ended: trio.Event = attrs.field(factory=trio.Event)
-    """Set when no part of it runs any more, also after an error."""
-    stopped_by: str = ""
-    """Author of the /stop, as the session shows it; "" while there was none."""
-    stop_facts: dict[str, Json] = attrs.field(factory=dict)
-    """Metadata for the note about the /stop: the item of the /stop, and the facts that its answer needs after a crash."""
-    stopped_elsewhere: bool = False
-    """True if the /stop came from another chat than the message."""
-    principal: Principal = NOBODY
-    """Person that the item is worked on for. The think loop decides it before each thought, by the settings that the thought sees."""
-    prompt: ChatPrompt | None = None
-    """End of the prompt, the same for all thoughts of the turn; None in the one session of all channels, which has none."""
-
-    @property
-    def items(self) -> list[Item]:
-        """All of them, in the order in which they stand in the session. Each needs a `Done`."""
-        return [*self.earlier, self.item]
-
-    def is_only_for(self, person: Principal, owners: Collection[str]) -> bool:
-        """Return whether all of it is work for this person alone, asked for in this conversation, with the same rights.
-
-        owners: the setting `agent.owners`.
-        """
-        senders = [sender_of(item.message, owners) for item in self.items]
-        return all(_is_same_person(sender, person) for sender in senders)
-
-    @property
-    def about(self) -> str:
-        """Return the beginning of the message that is being worked on."""
-        return truncate(self.item.message.text, EXCERPT)
-
-    def cancel(self, by: str, channel: ChannelInfo | None, item: int | None) -> EndedWork:
-        """Cancel the work for a /stop, and return what is ended by it.
-
-        by: author of the /stop, for the session. channel: where it was said, None by a program in this process. item: number of its
-        queue item, if it has one.
-        """
-        thought = EndedWork("thought", self.about, trio.current_time() - self.since)
-        self.stopped_by = by
-        if item is not None:  # the note about the stop must let a restart answer this command
-            self.stop_facts.update(stop=item, what=thought.what, seconds=thought.seconds)
-        self.stopped_elsewhere = channel is not None and channel.address != self.item.message.channel.address
-        self.scope.cancel()
-        return thought
-
-    async def wait_for_end_of(self, thought: EndedWork) -> tuple[EndedWork, ...]:
-        """Wait until cancelled work has ended. Return it, () if it has finished by itself before the cancel reached it."""
-        await self.ended.wait()
-        return (thought,) if self.scope.cancelled_caught else ()
-
-    def stop_if_withdrawn(self, withdrawn: Collection[Withdraw]) -> None:
-        """Cancel the work if nobody waits for any of its messages. withdrawn: messages that nobody waits for."""
-        unawaited = {(message.address, message.message_id) for message in withdrawn}
-        messages = [item.message for item in self.items]
-        if all((message.channel.address, message.id) in unawaited for message in messages):
-            self.stopped_by = self.stopped_by or f"the user ({messages[-1].channel.type})"
-            self.scope.cancel()
-
-    def join(self, item: Item, principal: Principal) -> None:
-        """Go on with another item, which is recorded behind the others. principal: person that it is worked on for."""
-        self.earlier.append(self.item)
-        self.item, self.principal = item, principal
-
-
-def _is_same_person(a: Principal, b: Principal) -> bool:
-    """Return whether both are the same person in the same conversation, with the same rights."""
-    if a.channel is None or b.channel is None:
-        return False
-    return a.role is b.role and a.channel.address == b.channel.address and a.channel.user_id == b.channel.user_id
-
-
-def may_join(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
-    """Return whether an item may join a turn: the same person in the same thread, or a notice for it.
-
-    Commands and skills keep their place in the queue, since each begins something of its own. So does a message with OWN_TURN: the
-    replies of a joined turn belong to its last message. Work for an owner never joins that for a guest, nor the other way round:
-    what a guest has asked for would be done with the rights of the owner. owners: the setting `agent.owners`.
-    """
-    ours, theirs = turn.item.message.channel, item.message.channel
-    if any(message.metadata.get(OWN_TURN) is True for message in (turn.item.message, item.message)):
-        return False
-    if ours.reply_to != theirs.reply_to:
-        return False
-    if sender_of(turn.item.message, owners).role is not sender_of(item.message, owners).role:
-        return False
-    if item.message.is_internal:
-        return True
-    return ours.user_id == theirs.user_id and not item.message.text.lstrip().startswith("/")
-
-
-def is_same_task(item: Item, turn: AgentTurn, owners: Collection[str] = ()) -> bool:
-    """Return whether both are notifications of the same task. owners: the setting `agent.owners`."""
-    task_id = turn.item.message.metadata.get("taskId")
-    return (
-        item.message.is_internal
-        and task_id is not None
-        and item.message.metadata.get("taskId") == task_id
-        and may_join(item, turn, owners)
-    )
-
-
-async def find_newer(journal: Ref[JournalMessage], turn: AgentTurn, *, wait: bool) -> Item | None:
-    """Return the next waiting item of a turn's chat; None if there is none, or if the disk cannot be read.
-
-    wait: do not return before there is one. Cancelled while waiting: nothing has been taken from the queue, since `Newer` only looks
-    at it.
-    """
-    try:
-        return await journal.ask(Newer, turn.item.message.channel.address, turn.item.n, wait)
-    except StorageError as error:  # it cannot be read now, so it is taken in its turn
-        _log.warning("cannot read the next message of this chat", error=str(error))
-        return None

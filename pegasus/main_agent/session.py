@@ -37,7 +37,6 @@ from pegasus.conversation import (
     new_fence,
     parse_metadata_line,
 )
-from pegasus.main_agent.chat_commands import EndedWork
 from pegasus.main_agent.media_queue import MediaQueue
 from pegasus.main_agent.pending_notes import carried_over
 from pegasus.main_agent.session_files import GLOBAL, SessionFiles
@@ -332,20 +331,6 @@ def _leads_to_thought(name: str, result: Entry) -> bool:
     if result.failed:
         return True
     return name not in OUTWARD and not (name == "use_skill" and result.content.startswith(TASK_RESULT))
-
-
-def stopped_thoughts(entries: Sequence[Entry]) -> dict[int, EndedWork]:
-    """Return the thought that each /stop has ended, by the number of the item that said /stop.
-
-    The notes tell it, so a /stop that a crash has cut off from its answer does not end another thought when it is taken up again.
-    """
-    ended: dict[int, EndedWork] = {}
-    for entry in entries:
-        number, seconds = entry.metadata.get("stop"), entry.metadata.get("seconds")
-        if type(number) is int:
-            duration = float(seconds) if isinstance(seconds, int | float) else 0.0
-            ended[number] = EndedWork("thought", str(entry.metadata.get("what")), duration)
-    return ended
 
 
 def _belongs_to(metadata: Metadata, message_id: str | None) -> bool:

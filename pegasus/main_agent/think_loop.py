@@ -1,6 +1,6 @@
 """The think loop: calls the model about a queue item, and carries out its calls, until no further call is due.
 
-A thought is one model call (`asking`) and the tool calls in its answer, which are carried out here. Outward calls that succeed (a
+A thought is one model call (`asking`) and the tool calls in its answer (`tool_calls`). Outward calls that succeed (a
 reply, a spawned task) lead to no further thought. Results with information do, and so does every failure, since the model must be able
 to react. The number of thoughts is limited (`max_thoughts`), because a model may repeat a failing call for ever, and each repetition
 costs money. A sender who got no reply by then gets an apology.
@@ -31,7 +31,7 @@ the thoughts and replies that an item may have are counted from it on. All of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
 
@@ -40,10 +40,8 @@ import attrs
 from actors import Ref
 from pegasus.conversation import (
     MOST_CALLS,
-    MOST_IN_A_ROW,
     Entry,
     KeptMedia,
-    find_circle,
     first_surplus,
     keep_media,
     surplus_note,
@@ -52,18 +50,9 @@ from pegasus.conversation import (
 from pegasus.intake import GROUP
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
-from pegasus.main_agent.delegation import USE_SKILL
 from pegasus.main_agent.drafts import DraftBoard
-from pegasus.main_agent.media_queue import SEND_FILE, SENT, gathered, send_file_path, sent
-from pegasus.main_agent.queue_items import (
-    AgentTurn,
-    find_newer,
-    internal_entries,
-    is_discard_report,
-    is_same_task,
-    may_join,
-    user_entry,
-)
+from pegasus.main_agent.media_queue import SENT, sent
+from pegasus.main_agent.queue_items import internal_entries, is_discard_report, user_entry
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
     REPLY,
@@ -75,7 +64,6 @@ from pegasus.main_agent.replies import (
     model_failure,
     parse_replies,
     repeat_replies,
-    reply_key,
     reply_outcomes,
     reply_to_sender,
 )
@@ -83,17 +71,18 @@ from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
+from pegasus.main_agent.tool_calls import CallRunner
 from pegasus.main_agent.toolset import AgentToolset
+from pegasus.main_agent.turns import AgentTurn, find_newer, is_same_task, may_join
 from pegasus.media import Reading
 from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
-from pegasus.outside import fenced_metadata, parse_outside
+from pegasus.outside import parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
 from pegasus.settings import AgentSettings
 from pegasus.storage import Item, JournalMessage, Post, Take
-from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
-from pegasus.wire import encode_json
+from pegasus.tools import ToolContext, ToolError, sending
 
 _log = get_logger("main_agent")
 
@@ -105,8 +94,6 @@ NOTICE: Final = "notice"
 
 _ELSEWHERE: Final = sending(REPLY.name, "channel")
 """A reply to another conversation as the policy sees it; the journal sends it."""
-_REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
-"""Result of the calls from the surplus one on, for the model."""
 
 
 @attrs.define(eq=False, repr=False)
@@ -130,10 +117,12 @@ class ThinkLoop:
     _toolset: AgentToolset = attrs.field(init=False)
     """Its prompt and tools."""
     _sender: FileSender = attrs.field(init=False)
+    _calls: CallRunner = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._board = DraftBoard(self._show_draft)
         self._sender = FileSender(self._services, self._journal)
+        self._calls = CallRunner(self._session, self._services, self._journal, self._sender)
         self._config, self._toolset = self._services.config.now, self._services.toolset.now
 
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
@@ -318,7 +307,8 @@ class ThinkLoop:
         is_told_all = config.scope == "global" or principal.is_owner
         only = None if is_told_all else item.message.channel.address
         posted = {post.key: result for post, result in zip(posts, results, strict=True)}
-        await self._carry_out(turn, calls, surplus, reply_outcomes(replies, posted, only), active, now)
+        said = reply_outcomes(replies, posted, only)
+        await self._calls.carry_out(calls, turn, self._toolset, said, active, surplus, now)
 
     async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> WantedReply:
         """Return a reply whose post has its files, which are kept by then; refused if the policy or a file does not allow it."""
@@ -353,86 +343,6 @@ class ThinkLoop:
             key=post.key, principal=turn.principal, origin=message.channel, outside=self._session.outside
         )
         return await self._toolset.executor.refusal(_ELSEWHERE, context)
-
-    async def _carry_out(
-        self,
-        turn: AgentTurn,
-        calls: Sequence[ToolCall],
-        surplus: int,
-        said: Mapping[str, ToolOutcome],
-        active: ActiveSkills | None,
-        now: int,
-    ) -> None:
-        """Run the calls of an answer in order and record their results.
-
-        surplus: index of the first call that only repeats those before it; it and all behind it are not run. said: by call id, the
-        outcomes of the replies, which were posted already. now: wall clock of the thought, ms.
-        """
-        session, item, has_ended = self._session, turn.item, False
-        for number, call in enumerate(calls):
-            facts: dict[str, Json] = {}
-            has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
-            if number >= surplus or has_ended:
-                outcome = ToolOutcome.failure(_REPEATED)
-            elif active is not None and (refusal := active.refusal(call)) is not None:
-                outcome = ToolOutcome.failure(refusal)
-            elif call.id in said:
-                outcome = said[call.id]
-            elif call.name == SEND_FILE.name and self._services.files.now is not None:
-                outcome, facts = await self._gather(call, item)
-            else:
-                outcome = await self._run_call(call, turn)
-                now = self._services.clock()
-            metadata: dict[str, Json] = {"error": True} if outcome.failed else facts
-            if outcome.outside:
-                metadata |= fenced_metadata(outcome.outside, session.fence)
-            if outcome.pictures:
-                keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
-                metadata["media"] = list((await until_written(keep, "media")).refs)
-            await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
-            if call.name == USE_SKILL:
-                # this call may have brought a skill into force
-                active = active_skills(session.of_item(item.n), self._toolset.skills)
-
-    async def _gather(self, call: ToolCall, item: Item) -> tuple[ToolOutcome, dict[str, Json]]:
-        """Keep the file of a `send_file` call. Return the outcome, and the metadata by which the session knows that it waits.
-
-        A crash before the result is written leaves a file that nobody names, and a call that is marked as not carried out.
-        """
-        path, problem = send_file_path(call.arguments)
-        if problem := call.error or problem:
-            return ToolOutcome.failure(problem), {}
-        waiting = self._session.media_queue.waiting(item.message.channel.address)
-        reply = reply_to_sender(item, "", call.id)
-        try:
-            [file] = await self._sender.keep((path,), item, reply, self._session.outside, waiting)
-        except ToolError as error:
-            return ToolOutcome.failure(f"not sent: {error}"), {}
-        result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
-        return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
-
-    async def _run_call(self, call: ToolCall, turn: AgentTurn) -> ToolOutcome:
-        """Run the tool of a call and return its outcome.
-
-        Whatever goes wrong becomes a result: a call that could not be parsed, a tool that does not exist (models invent some), one
-        that raises or takes too long. The model reads it and tries something else.
-        """
-        if call.error is not None:
-            return ToolOutcome.failure(call.error)
-        executor, channel = self._toolset.executor, turn.item.message.channel
-        tool = executor.get(call.name)
-        if tool is None:
-            known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
-            return ToolOutcome.failure(f"there is no tool {call.name!r} here. There are: {known}")
-        context = ToolContext(
-            key=reply_key(turn.item.n, call.id),
-            principal=turn.principal,
-            user_id=channel.user_id,
-            origin=channel,
-            max_result=self._services.result_limit(),
-            outside=self._session.outside,
-        )
-        return await executor.run(tool, call.arguments, context)
 
     # ------------------------------------------------------------------ messages that come in meanwhile
 

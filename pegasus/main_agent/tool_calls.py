@@ -1,0 +1,136 @@
+"""Tool calls of a thought: each is run, and its result recorded behind it, before the next one begins.
+
+Replies were posted together with the thought, so only their results are recorded here. Every other call is refused, gathers a file for
+the answer, or runs a tool. Whatever goes wrong becomes a result, which leads to another thought: the model reads it and tries
+something else.
+
+A crash leaves calls without a result. The next start gives them their true result or marks them as cancelled (see `session_loading`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import attrs
+
+from actors import Ref
+from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media
+from pegasus.main_agent.delegation import USE_SKILL
+from pegasus.main_agent.media_queue import SEND_FILE, gathered, send_file_path
+from pegasus.main_agent.replies import REPLY, reply_key, reply_to_sender
+from pegasus.main_agent.sent_files import FileSender
+from pegasus.main_agent.services import AgentServices
+from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.skill_invocation import ActiveSkills, active_skills
+from pegasus.main_agent.toolset import AgentToolset
+from pegasus.main_agent.turns import AgentTurn
+from pegasus.messages import Json
+from pegasus.models import ToolCall
+from pegasus.outside import fenced_metadata
+from pegasus.storage import Item, JournalMessage
+from pegasus.tools import ToolContext, ToolError, ToolOutcome
+from pegasus.wire import encode_json
+
+_REPEATED: Final = f"not carried out: the same call came {MOST_IN_A_ROW} times in a row"
+"""Result of the calls from the surplus one on, for the model."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class CallRunner:
+    """Carries out the calls of thoughts in one session.
+
+    Example: `await CallRunner(session, services, journal, sender).carry_out(calls, turn, toolset, {}, None, len(calls), now)`.
+    """
+
+    _session: Session
+    _services: AgentServices
+    _journal: Ref[JournalMessage]
+    _sender: FileSender
+    """Keeps the files that calls gather."""
+
+    async def carry_out(
+        self,
+        calls: Sequence[ToolCall],
+        turn: AgentTurn,
+        toolset: AgentToolset,
+        said: Mapping[str, ToolOutcome],
+        active: ActiveSkills | None,
+        surplus: int,
+        now: int,
+    ) -> None:
+        """Run the calls of an answer in order and record their results, each before the next call begins.
+
+        toolset: of the thought. said: by call id, the outcomes of the replies, which were posted already. active: the skills in force,
+        None for none. surplus: index of the first call that only repeats those before it; it and all behind it are not run. now: wall
+        clock of the thought, ms.
+
+        While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results, and the others have none. A
+        tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
+        """
+        session, item, has_ended = self._session, turn.item, False
+        for number, call in enumerate(calls):
+            facts: dict[str, Json] = {}
+            has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
+            if number >= surplus or has_ended:
+                outcome = ToolOutcome.failure(_REPEATED)
+            elif active is not None and (refusal := active.refusal(call)) is not None:
+                outcome = ToolOutcome.failure(refusal)
+            elif call.id in said:
+                outcome = said[call.id]
+            elif call.name == SEND_FILE.name and self._services.files.now is not None:
+                outcome, facts = await self._gather(call, item)
+            else:
+                outcome = await self._run_call(call, turn, toolset)
+                now = self._services.clock()
+            metadata: dict[str, Json] = {"error": True} if outcome.failed else facts
+            if outcome.outside:
+                metadata |= fenced_metadata(outcome.outside, session.fence)
+            if outcome.pictures:
+                keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
+                metadata["media"] = list((await until_written(keep, "media")).refs)
+            await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
+            if call.name == USE_SKILL:
+                # this call may have brought a skill into force
+                active = active_skills(session.of_item(item.n), toolset.skills)
+
+    async def _gather(self, call: ToolCall, item: Item) -> tuple[ToolOutcome, dict[str, Json]]:
+        """Keep the file of a `send_file` call. Return the outcome, and the metadata by which the session knows that it waits.
+
+        A crash before the result is written leaves a file that nobody names, and a call that is marked as not carried out.
+        """
+        path, problem = send_file_path(call.arguments)
+        if problem := call.error or problem:
+            return ToolOutcome.failure(problem), {}
+        waiting = self._session.media_queue.waiting(item.message.channel.address)
+        reply = reply_to_sender(item, "", call.id)
+        try:
+            [file] = await self._sender.keep((path,), item, reply, self._session.outside, waiting)
+        except ToolError as error:
+            return ToolOutcome.failure(f"not sent: {error}"), {}
+        result: dict[str, Json] = {"waiting": file.name, "type": file.mime, "note": "it goes out behind your answer"}
+        return ToolOutcome(encode_json(result), failed=False), gathered(file, item)
+
+    async def _run_call(self, call: ToolCall, turn: AgentTurn, toolset: AgentToolset) -> ToolOutcome:
+        """Run the tool of a call and return its outcome.
+
+        Whatever goes wrong becomes a result: a call that could not be parsed, a tool that does not exist (models invent some), one
+        that raises or takes too long. The model reads it and tries something else.
+        """
+        if call.error is not None:
+            return ToolOutcome.failure(call.error)
+        executor, channel = toolset.executor, turn.item.message.channel
+        tool = executor.get(call.name)
+        if tool is None:
+            known = ", ".join((REPLY.name, *(tool.name for tool in executor.offered())))
+            return ToolOutcome.failure(f"there is no tool {call.name!r} here. There are: {known}")
+        context = ToolContext(
+            key=reply_key(turn.item.n, call.id),
+            principal=turn.principal,
+            user_id=channel.user_id,
+            origin=channel,
+            max_result=self._services.result_limit(),
+            outside=self._session.outside,
+        )
+        return await executor.run(tool, call.arguments, context)
