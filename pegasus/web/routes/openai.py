@@ -13,8 +13,8 @@ What of the format means something here:
   of its own, by which clients know whether to try again. An error after that is an event of the stream.
 * A client that hangs up stops the turn, which is how front ends stop an answer. One that sends an `Idempotency-Key` may lose its
   connection and send the request again: the turn goes on, and a turn that has ended is answered again from memory.
-* Front ends ask models about a chat as well: for a title, for tags. The agent would take such a prompt for something that a person has
-  said, so it is answered with nothing (`is_chore`).
+* Front ends ask models for more than answers: for the title of a chat, for tags, to merge or to continue answers. The agent would take
+  that for something that a person has said, or do again what it has done. So it is answered here (`answer_without_agent`).
 
 A stream is a text that only grows, and a draft may change. `DeltaText` sends of a draft what continues the text before it.
 
@@ -44,6 +44,10 @@ from pegasus.wire import encode_json
 
 MODEL: Final = "pegasus"
 """The model that is listed. A request may name any."""
+CHUNK: Final = "chat.completion.chunk"
+"""Type of the parts of a streamed answer."""
+DONE: Final = "[DONE]"
+"""Last event of a streamed answer."""
 NO_USAGE: Final[Mapping[str, Json]] = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 """Usage of an answer without the agent."""
 _SEAM: Final = 64
@@ -53,6 +57,9 @@ _CHORES: Final = (
     "Query: History:\n",
 )
 """Beginnings of what Open WebUI asks for without the marks of its other prompts: a face, and which of its tools to call."""
+_MERGE: Final = "You have been provided with a set of responses from various models to the latest user query:"
+"""Beginning of what Open WebUI asks for when somebody wants the answers of several models to be merged."""
+NO_MERGE: Final = "(The answers stay as they are: the agent does not merge answers of several models.)"
 _FIELDS: Final = {"channel.channelId": "user", "id": "Idempotency-Key"}
 """Names of what a message holds, as clients of this API know it."""
 IDEMPOTENCY: Final = "idempotency-key"
@@ -114,12 +121,33 @@ def last_user_message(messages: Json) -> Json:
     raise ApiError(400, "bad_request", "messages: found no message of the role user")
 
 
-def is_chore(text: str) -> bool:
-    """Return whether a front end, and not a person, asks for something about a chat, such as its title, tags or next questions.
+def answer_without_agent(messages: Json, text: str, *, is_streamed: bool) -> str | None:
+    """Return the answer to what a front end asks for, and not a person; None for a message of a person.
 
-    The marks are those of the prompts of Open WebUI, which sends them like messages.
+    text: of the last user message. The marks are those of the prompts of Open WebUI, which sends them like messages:
+
+    * Title, tags and next questions of a chat, never streamed: nothing.
+    * Answers of several models to be merged, which somebody waits for: a sentence.
+    * An answer to be continued, which is the chat up to that answer: nothing. Its question was carried out, and answers of the agent
+      are whole.
     """
-    return text.startswith(_CHORES) or (text.startswith("### Task:") and "<chat_history>" in text)
+    if _is_answered(messages):
+        return ""
+    if text.startswith(_MERGE):
+        return NO_MERGE
+    is_chore = text.startswith(_CHORES) or (text.startswith("### Task:") and "<chat_history>" in text)
+    return "" if is_chore and not is_streamed else None
+
+
+def _is_answered(messages: Json) -> bool:
+    """Return whether an answer with content stands behind the last user message."""
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, Mapping) and message.get("role") in ("user", "assistant"):
+            content = message.get("content")
+            has_content = bool(content.strip() if isinstance(content, str) else content)
+            if message["role"] == "user" or has_content:
+                return message["role"] == "assistant"
+    return False
 
 
 class DeltaText:
@@ -169,6 +197,17 @@ class ReasoningPieces:
         return piece
 
 
+def chunk_json(head: Mapping[str, Json], delta: Mapping[str, Json], reason: str | None = None) -> str:
+    """Return a chunk of a streamed answer: what is new, or the reason of the end."""
+    choice: dict[str, Json] = {"index": 0, "delta": delta, "finish_reason": reason}
+    return encode_json({**head, "choices": [choice]})
+
+
+def event_text(data: str) -> str:
+    """Return a server-sent event."""
+    return f"data: {data}\n\n"
+
+
 class CompletionStream(EventStreamResponse):
     """A chat completion as server-sent events: a chunk for each piece of text, then the reason of the end, then `[DONE]`."""
 
@@ -180,7 +219,7 @@ class CompletionStream(EventStreamResponse):
         self._request = request
         self._message = message
         self._with_usage = with_usage
-        self._head: dict[str, Json] = {**routes.head(model), "object": "chat.completion.chunk"}
+        self._head: dict[str, Json] = {**routes.head(model), "object": CHUNK}
         self._text = DeltaText()
         self._thoughts = ReasoningPieces()
         self._is_begun = False
@@ -202,13 +241,13 @@ class CompletionStream(EventStreamResponse):
         if error is not None and not self._is_begun:
             raise error  # a refusal has its status, by which clients know whether to try again
         if error is not None:
-            await self._event(encode_json(error.body))
+            await self._write(event_text(encode_json(error.body)))
         else:
             await self._chunk({}, "stop" if turn.is_done else "length")
             if self._with_usage:
                 usage = self._routes.usage_of(turn)
-                await self._event(encode_json({**self._head, "choices": [], "usage": usage}))
-        await self._event("[DONE]")
+                await self._write(event_text(encode_json({**self._head, "choices": [], "usage": usage})))
+        await self._write(event_text(DONE))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _begin(self) -> None:
@@ -231,11 +270,7 @@ class CompletionStream(EventStreamResponse):
             await self._chunk({"content": piece})
 
     async def _chunk(self, delta: Mapping[str, Json], reason: str | None = None) -> None:
-        choice: dict[str, Json] = {"index": 0, "delta": delta, "finish_reason": reason}
-        await self._event(encode_json({**self._head, "choices": [choice]}))
-
-    async def _event(self, data: str) -> None:
-        await self._write(f"data: {data}\n\n")
+        await self._write(event_text(chunk_json(self._head, delta, reason)))
 
     async def _write(self, text: str) -> None:
         async with self._sending:
@@ -281,32 +316,43 @@ class CompletionRoutes:
     async def complete(self, request: ApiRequest) -> Response:
         """Return the answer of the agent to the last user message; streamed if `stream` is true."""
         fields = await request.json()
-        text, media = text_and_media(last_user_message(fields.get("messages")))
+        messages, is_streamed = fields.get("messages"), fields.get("stream") is True
+        text, media = text_and_media(last_user_message(messages))
         user = fields.get("user")
         if user is not None and not isinstance(user, str):
             raise ApiError(400, "bad_request", "user: allowed: a text")
         model = fields.get("model")
         model = model if isinstance(model, str) and model else MODEL
-        if is_chore(text) and fields.get("stream") is not True:  # it must not become a part of the conversation
-            return self._answer(model, "", "stop", NO_USAGE)
+        options = fields.get("stream_options")
+        with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
+        answer = answer_without_agent(messages, text, is_streamed=is_streamed)
+        if answer is not None:
+            return self._streamed_answer(model, answer, with_usage) if is_streamed else self._answer(model, answer)
         channel: dict[str, Json] = {"type": API, **({"channelId": user} if user else {})}
         id = request.http.headers.get(IDEMPOTENCY)
         message = message_of(request, {"id": id, "text": text, "media": media or None, "channel": channel})
         if not id:
             message = attrs.evolve(message, id=new_message_id(message.channel.address))
-        if fields.get("stream") is True:
-            options = fields.get("stream_options")
-            with_usage = isinstance(options, Mapping) and options.get("include_usage") is True
+        if is_streamed:
             return CompletionStream(self, request, message, model, with_usage)
         with failures_as_errors():
             turn = await self.run_turn(request, message)
         content = "\n\n".join(reply.text_with_names for reply in turn.replies)
         return self._answer(model, content, "stop" if turn.is_done else "length", self.usage_of(turn))
 
-    def _answer(self, model: str, content: str, reason: str, usage: Mapping[str, Json]) -> Response:
+    def _answer(self, model: str, content: str, reason: str = "stop", usage: Mapping[str, Json] = NO_USAGE) -> Response:
         answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
         choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": reason}
         return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": usage})
+
+    def _streamed_answer(self, model: str, content: str, with_usage: bool) -> Response:
+        """Return an answer without the agent in the form of a stream that has ended."""
+        head: dict[str, Json] = {**self.head(model), "object": CHUNK}
+        events = [chunk_json(head, {"role": "assistant", "content": content}), chunk_json(head, {}, "stop")]
+        if with_usage:
+            events.append(encode_json({**head, "choices": [], "usage": NO_USAGE}))
+        body = "".join(map(event_text, [*events, DONE]))
+        return Response(body, headers={"cache-control": "no-store"}, media_type="text/event-stream")
 
     async def run_turn(
         self,

@@ -103,6 +103,52 @@ async def test_what_open_webui_asks_for_during_a_chat_is_neither_in_it_nor_mixed
         assert [message.text for message, _ in there.journal.accepted] == ["hi"]
 
 
+def text_of(response):
+    """The text of an answer, streamed or not."""
+    assert response.status_code == 200, response.text
+    if response.headers["content-type"].startswith("application/json"):
+        [choice] = response.json()["choices"]
+        assert choice["finish_reason"] == "stop"
+        return choice["message"]["content"]
+    *events, end = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line.startswith("data: ")]
+    choices = [choice for event in events for choice in json.loads(event)["choices"]]
+    assert (end, choices[-1]["finish_reason"]) == ("[DONE]", "stop")
+    return "".join(choice["delta"].get("content", "") for choice in choices)
+
+
+MERGE = (
+    'You have been provided with a set of responses from various models to the latest user query: "hi"\n\nYour task '
+    'is to synthesize these responses.\n\nResponses from models: """hello"""\n\n"""good day"""'
+)
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_button_of_open_webui_that_merges_answers_says_nothing_to_the_agent(is_streamed):
+    async with world() as there, there.owner() as client:
+        response = await client.post("/v1/chat/completions", json=complete(MERGE, stream=is_streamed))
+        assert "does not merge" in text_of(response)
+        assert there.journal.accepted == []
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("answered", ["hello", [{"type": "text", "text": "hello"}]])
+async def test_a_button_that_continues_an_answer_does_not_send_its_question_again(is_streamed, answered):
+    """Open WebUI sends the chat up to the answer. The agent has carried out the question; doing so twice could do harm."""
+    history = [{"role": "user", "content": "book a table"}, {"role": "assistant", "content": answered}]
+    async with world() as there, there.owner() as client:
+        body = complete(messages=history, stream=is_streamed, stream_options={"include_usage": True})
+        response = await client.post("/v1/chat/completions", json=body)
+        assert text_of(response) == ""
+        assert there.journal.accepted == []
+
+
+async def test_an_empty_answer_behind_a_question_is_the_place_for_the_agents_own():
+    history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": ""}]
+    async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(answer, there, "hello")
+        assert text_of(await client.post("/v1/chat/completions", json=complete(messages=history))) == "hello"
+
+
 # ------------------------------------------------------------------ how a turn ends
 
 
