@@ -38,11 +38,11 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.messages import Json
-from pegasus.models.base import ModelError, ModelRequest, Usage
+from pegasus.models.base import ModelError
 from pegasus.models.catalog import DEFAULT_WINDOW
 from pegasus.models.formats import usual_window
 from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
-from pegasus.models.tokens import TokenCounter
+from pegasus.models.tokens import PromptEstimate
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
@@ -106,7 +106,7 @@ class ModelFacts:
         self._lock = trio.Lock()
         self._not_before = 0.0 if describe is not None else float("inf")
         """Trio time from which the server may be asked; infinite once it has answered."""
-        self._has_answered = False
+        self.has_answered = False
         """The server has answered a call. What it does not tell then, it never will."""
         self._has_remembered = False
         """A window of an earlier run was taken over."""
@@ -118,7 +118,7 @@ class ModelFacts:
         told = self._configured or self._told or self._known
         window = told or (LOCAL_WINDOW if self._is_local else DEFAULT_WINDOW)
         self.context_window = min(window, self._limit) if self._limit else window
-        self.is_assumed = not (told or self._limit or self._has_answered)
+        self.is_assumed = not (told or self._limit or self.has_answered)
 
     # ------------------------------------------------------------ learning
 
@@ -133,7 +133,7 @@ class ModelFacts:
             async with self._lock:
                 if trio.current_time() >= self._not_before:
                     model = await self._describe()
-                    is_over = model is not None or self._has_answered
+                    is_over = model is not None or self.has_answered
                     self._not_before = float("inf") if is_over else trio.current_time() + _AGAIN
                     if model is not None:
                         self._take(model)
@@ -158,7 +158,7 @@ class ModelFacts:
     def forget(self) -> None:
         """Ask the server again before the next call: it was not there, and may come back with another window."""
         if self._describe is not None:
-            self._not_before, self._has_answered = min(self._not_before, trio.current_time()), False
+            self._not_before, self.has_answered = min(self._not_before, trio.current_time()), False
             self._conclude()
 
     def note_failure(self, error: ModelError) -> None:
@@ -178,28 +178,29 @@ class ModelFacts:
 
     # ------------------------------------------------------------ prompts that the server cuts
 
-    def check_prompt(self, request: ModelRequest, usage: Usage, counter: TokenCounter) -> str:
-        """Return a notice if the server has read only a part of this prompt without saying so, once for each model; else "".
+    def note_answer(self) -> None:
+        """Note that the server has answered a call. It may tell more now that it has loaded the model."""
+        if self._not_before < float("inf"):
+            self._not_before = trio.current_time()
+        self.has_answered = True
+        self._conclude()
 
-        usage: what the server has counted, tokens of its cache included. counter: has not learned from this answer yet.
+    def check_prompt(self, read: int, estimate: PromptEstimate, sent: int) -> str:
+        """Return a notice if the server has read only a part of a prompt without saying so, once for each model; else "".
+
+        read: tokens that the server has counted, those of its cache included. estimate: of the prompt, before this answer. sent: lower
+        estimate of its text (see `TokenCounter.at_least`).
 
         The check is cautious, because a wrong notice costs trust: it compares with the least that the text can be, and ignores numbers
         that look like those of servers which count only what is not in their cache. It sets the window, too, so that the next prompt
         fits.
         """
-        if not self._has_answered:
-            if self._not_before < float("inf"):  # it may tell more now that it has loaded the model
-                self._not_before = trio.current_time()
-            self._has_answered = True
-            self._conclude()
-        read = usage.prompt_tokens
-        if self._has_warned or read < _FEWEST or read >= counter.estimate(request) * _SHARE_AT_A_LIMIT:
+        if self._has_warned or read < _FEWEST or read >= estimate.tokens * _SHARE_AT_A_LIMIT:
             return ""
-        sent = counter.at_least(request)
         limit = next((size for size in _LIMITS if size - _NEAR <= read <= size), 0)
         half = next((size for size in _LIMITS if abs(read - size // 2) <= _NEAR), 0)
         share = _SHARE_AT_A_LIMIT if limit or half else _SHARE
-        if counter.known(request) > 2 * read or read >= sent * share or sent - read < _LEAST_MISSING:
+        if estimate.known > 2 * read or read >= sent * share or sent - read < _LEAST_MISSING:
             return ""
         # A server that cuts may keep only half of its window, so that there is room for the answer.
         window = limit or half or next((size for size in _LIMITS if size >= read), read)
@@ -208,7 +209,7 @@ class ModelFacts:
         self._conclude()
         _log.warning("the server cuts the prompt", model=self._name, read=read, sent=sent, window=window)
         return (
-            f"The server of {self._name} has read only {read:,} of about {counter.estimate(request):,} tokens that I sent, "
+            f"The server of {self._name} has read only {read:,} of about {estimate.tokens:,} tokens that I sent, "
             f"and dropped the rest without saying so. I keep to {window:,} tokens from now on. For more, {self._advice()}."
         )
 

@@ -112,6 +112,16 @@ class ExactCount(Protocol):
         """
 
 
+@attrs.frozen
+class PromptEstimate:
+    """Estimate of a prompt before its answer came: `PromptEstimate(known=12_000, tokens=12_340)`."""
+
+    known: int
+    """Tokens of this conversation that the provider had counted, 0 if it had counted none."""
+    tokens: int
+    """Approximate tokens of the whole prompt."""
+
+
 @attrs.frozen(eq=False, repr=False)
 class _CountedPrompt:
     """Prompt of a conversation that the provider has counted."""
@@ -165,8 +175,7 @@ class TokenCounter:
 
     def estimate(self, request: ModelRequest) -> int:
         """Return the approximate tokens of the request. Immediate."""
-        known, new = self._split(request)
-        return round(known + self._factor * sum(part.tokens for part in new))
+        return self._sum(*self._split(request))
 
     def estimate_usage(self, request: ModelRequest, answer: str) -> Usage:
         """Return the approximate usage of a call with this text as its answer. Immediate."""
@@ -188,43 +197,46 @@ class TokenCounter:
         ascii_length = len(texts.encode("ascii", "ignore"))
         return math.floor(_LEAST_PER_ASCII * ascii_length + _LEAST_PER_OTHER * (len(texts) - ascii_length))
 
-    def known(self, request: ModelRequest) -> int:
-        """Return the tokens of this conversation that the provider has counted, 0 if it has counted none."""
-        return self._split(request)[0]
-
     async def count(self, request: ModelRequest) -> int:
         """Return the tokens of the request as exactly as possible. Never raises; takes at most 5 seconds."""
-        if self._exact is None:
-            return self.estimate(request)
-        counted = await self._exact.count(request, *self._split(request))
-        return self.estimate(request) if counted is None else counted
+        return await self._count(request, *self._split(request))
 
     async def compare(self, request: ModelRequest, limit: int) -> int:
         """Return the tokens of the request: estimated, but counted where the estimate is within a tenth of the limit."""
-        estimate = self.estimate(request)
-        return await self.count(request) if 0.9 * limit <= estimate <= 1.1 * limit else estimate
+        known, new = self._split(request)
+        estimate = self._sum(known, new)
+        return await self._count(request, known, new) if 0.9 * limit <= estimate <= 1.1 * limit else estimate
 
-    def learn(self, request: ModelRequest, usage: Usage) -> None:
-        """Take note of the provider's count after an answer.
+    async def _count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int:
+        """Return the exact count where there is one, else the estimate."""
+        counted = None if self._exact is None else await self._exact.count(request, known, new)
+        return self._sum(known, new) if counted is None else counted
+
+    def _sum(self, known: int, new: Sequence[PromptParts]) -> int:
+        return round(known + self._factor * sum(part.tokens for part in new))
+
+    def learn(self, request: ModelRequest, usage: Usage) -> PromptEstimate:
+        """Take note of the provider's count after an answer. Return what was estimated before.
 
         A provider that does not count teaches nothing. Then the estimate itself is kept as the count, so that the next estimate has
         only the new turns to look at all the same.
         """
-        if not request.turns:
-            return
         known, new = self._split(request)
         estimated = sum(part.tokens for part in new)
-        tokens = usage.prompt_tokens or round(known + self._factor * estimated)
+        estimate = PromptEstimate(known, round(known + self._factor * estimated))
+        if not request.turns:
+            return estimate
         if usage.prompt_tokens > 0 and estimated > 0 and not _has_new_pictures(request, len(new)):
             self._adjust((usage.prompt_tokens - known) / estimated, estimated)
         first, last = request.turns[0], request.turns[-1]
         is_longer = last is not first
         self._counted[first] = _CountedPrompt(
             len(request.turns),
-            tokens,
+            usage.prompt_tokens or estimate.tokens,
             last if is_longer else None,
-            self._factor * turn_parts(last).tokens if is_longer else 0.0,
+            self._factor * (new[-1] if new else turn_parts(last)).tokens if is_longer else 0.0,
         )
+        return estimate
 
     def _adjust(self, ratio: float, weight: float) -> None:
         """Learn from one report: `weight` tokens of the estimate were `ratio` times as many in truth.

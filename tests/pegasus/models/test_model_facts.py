@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pegasus.models import AssistantTurn, Image, ModelError, TokenCounter, Usage, UserTurn
+from pegasus.models import AssistantTurn, Image, ModelError, ModelRequest, TokenCounter, Usage, UserTurn
 from pegasus.models.errors import status_error, window_in_refusal
 from pegasus.models.model_facts import LOCAL_WINDOW, ModelFacts
 from pegasus.models.providers.local_servers import LocalModel
@@ -66,7 +66,7 @@ async def test_an_assumption_counts_once_the_model_has_answered_or_named_its_win
     refused.note_failure(ModelError("gone", kind="network"))
     assert refused.is_assumed
     refused.note_failure(ModelError("too long", kind="overflow", context_window=4096))
-    answered.check_prompt(request(), Usage(100, 5), TokenCounter())
+    answered.note_answer()
     assert not refused.is_assumed
     assert not answered.is_assumed
 
@@ -123,7 +123,7 @@ async def test_a_server_that_does_not_answer_is_asked_again_later(mock_clock: An
     mock_clock.jump(5)
     await facts.ask_server()
     assert len(asked) == 2
-    facts.check_prompt(request(), Usage(100, 5), TokenCounter())  # it answers calls, so it will never tell more
+    facts.note_answer()  # it answers calls, so it will never tell more
     for _ in range(3):
         mock_clock.jump(5)
         await facts.ask_server()
@@ -172,8 +172,16 @@ def check(
     text: str, read: int, *, counter: TokenCounter | None = None, facts: ModelFacts | None = None, cached: int = 0
 ) -> str:
     asked = request(text=text, system="", tools=())
-    usage = Usage(read, 5, cache_read_tokens=cached)
-    return (facts or ModelFacts("lab/m", is_local=True)).check_prompt(asked, usage, counter or TokenCounter())
+    return check_request(asked, Usage(read, 5, cache_read_tokens=cached), counter, facts)
+
+
+def check_request(
+    asked: ModelRequest, usage: Usage, counter: TokenCounter | None = None, facts: ModelFacts | None = None
+) -> str:
+    counter = counter or TokenCounter()
+    estimate = counter.learn(asked, usage)
+    facts = facts or ModelFacts("lab/m", is_local=True)
+    return facts.check_prompt(usage.prompt_tokens, estimate, counter.at_least(asked))
 
 
 @pytest.mark.parametrize("read", [2048, 2050, 4096, 4090, 1026, 1900])
@@ -195,7 +203,7 @@ def test_a_server_that_does_not_count_or_counts_only_what_is_new_is_not_suspecte
     counter, asked = TokenCounter(), request(text=ENGLISH, system="", tools=())
     counter.learn(asked, Usage(8600, 5))
     longer = request(*asked.turns, AssistantTurn("ok"), UserTurn(text="and now?"), system="", tools=())
-    assert ModelFacts("lab/m").check_prompt(longer, Usage(1500, 5), counter) == ""
+    assert check_request(longer, Usage(1500, 5), counter, ModelFacts("lab/m")) == ""
 
 
 def test_a_notice_comes_once_and_sets_the_window() -> None:
@@ -217,4 +225,4 @@ async def test_a_notice_names_the_setting_of_the_server(server: str, advice: str
 
 def test_pictures_do_not_count_as_missing_text() -> None:
     asked = request(UserTurn(text="look " * 300, images=(Image("image/png", "iVBORw0KGgo="),) * 5), system="", tools=())
-    assert ModelFacts("lab/m").check_prompt(asked, Usage(600, 5), TokenCounter()) == ""
+    assert check_request(asked, Usage(600, 5), facts=ModelFacts("lab/m")) == ""
