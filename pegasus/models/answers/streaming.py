@@ -125,60 +125,64 @@ def visible_text(text: str, request: ModelRequest) -> str:
     return text[: opening.start()] if opening else text
 
 
+@attrs.define(eq=False, repr=False)
+class _FilterState:
+    """State of an answer that arrives. It is replaced when what came so far is void."""
+
+    held: str = ""
+    """Text that was not passed on yet."""
+    sent: list[str] = attrs.field(factory=list)
+    """Text that was passed on."""
+    has_calls: bool = False
+    """The server has found calls, so the text has none."""
+    look_at: int = 0
+    """Length of the held text at which it is looked at again: looking at each piece would cost the square of its length."""
+    is_thinking: bool = False
+    drops_blanks: bool = False
+    """Reasoning has ended, and no text has come yet: blanks between the two are dropped."""
+    is_call: bool = False
+    """A tag has begun a call: nothing more of the text is shown before the answer is complete."""
+    at_line_start: bool = True
+    """What comes next stands at the begin of a line."""
+
+
+@attrs.define(eq=False, repr=False)
 class AnswerFilter:
     """Listener of a model (`ModelRequest.on_piece`) that passes on what is text, and holds back what may be a call.
 
-    relay: gets the pieces.
+    Example: `AnswerFilter(request, PieceRelay(request.on_piece))`.
     """
 
-    def __init__(self, request: ModelRequest, relay: PieceRelay) -> None:
-        self.relay = relay
-        self._request = request
-        self._begin()
-
-    def _begin(self) -> None:
-        """Begin with an answer."""
-        self._held = ""
-        """Text that was not passed on yet."""
-        self._sent: list[str] = []
-        """Text that was passed on."""
-        self._has_calls = False
-        """The server has found calls, so the text has none."""
-        self._look_at = 0
-        """Length of the held text at which it is looked at again: looking at each piece would cost the square of its length."""
-        self._is_thinking = False
-        self._drops_blanks = False
-        """Reasoning has ended, and no text has come yet: blanks between the two are dropped."""
-        self._is_call = False
-        """A tag has begun a call: nothing more of the text is shown before the answer is complete."""
-        self._at_line_start = True
-        """What comes next stands at the begin of a line."""
+    _request: ModelRequest
+    relay: PieceRelay
+    """Gets the pieces."""
+    _state: _FilterState = attrs.field(factory=_FilterState, init=False)
 
     def __call__(self, piece: StreamPiece | None) -> None:
         """Take a piece."""
         if not isinstance(piece, TextPiece):
             if piece is None:
-                self._begin()
+                self._state = _FilterState()
             elif not isinstance(piece, ReasoningPiece):
-                self._has_calls = True
+                self._state.has_calls = True
             self.relay(piece)
             return
         text = piece.text
-        if not self._held and not self._is_thinking and not _SPECIAL.search(text):
+        if not self._state.held and not self._state.is_thinking and not _SPECIAL.search(text):
             self._send(text)
             return
-        self._held += text
-        if len(self._held) >= self._look_at:
+        self._state.held += text
+        if len(self._state.held) >= self._state.look_at:
             self._sort()
-            held = len(self._held)
-            self._look_at = 0 if held <= _SHORT else held * 5 // 4 if held <= _LONG else sys.maxsize
+            held = len(self._state.held)
+            self._state.look_at = 0 if held <= _SHORT else held * 5 // 4 if held <= _LONG else sys.maxsize
 
     def finish(self, response: ModelResponse) -> ModelResponse:
         """Return the answer as `read_answer` does, after the rest of it was passed on."""
         answer = read_answer(response, self._request)
-        if self._is_thinking and self._held:
-            self.relay(ReasoningPiece(self._held))
-        sent = "".join(self._sent)
+        if self._state.is_thinking and self._state.held:
+            self.relay(ReasoningPiece(self._state.held))
+        sent = "".join(self._state.sent)
         if answer.text.startswith(sent):
             if rest := answer.text[len(sent) :]:
                 self.relay(TextPiece(rest))
@@ -204,58 +208,58 @@ class AnswerFilter:
             error.partial = visible_text(error.partial, self._request)
 
     def _send(self, text: str) -> None:
-        if self._drops_blanks:
+        if self._state.drops_blanks:
             text = text.lstrip()
-            self._drops_blanks = not text
+            self._state.drops_blanks = not text
         if text:
-            self._sent.append(text)
-            self._at_line_start = text.endswith("\n") or (self._at_line_start and not text.strip())
+            self._state.sent.append(text)
+            self._state.at_line_start = text.endswith("\n") or (self._state.at_line_start and not text.strip())
             self.relay(TextPiece(text))
 
     def _sort(self) -> None:
         """Pass on what is known of the held text."""
-        while self._held and not self._is_call:
-            if self._is_thinking:
+        while self._state.held and not self._state.is_call:
+            if self._state.is_thinking:
                 if not self._end_thinking():
                     return
-            elif opening := _THINK_OPEN.search(self._held):
-                before = self._held[: opening.start()]
-                self._send(before if before.strip() or self._sent else "")
-                self._held, self._is_thinking = self._held[opening.end() :], True
+            elif opening := _THINK_OPEN.search(self._state.held):
+                before = self._state.held[: opening.start()]
+                self._send(before if before.strip() or self._state.sent else "")
+                self._state.held, self._state.is_thinking = self._state.held[opening.end() :], True
             else:
                 self._send_text()
                 return
 
     def _end_thinking(self) -> bool:
         """Pass on held reasoning; return whether it has ended."""
-        closing = _THINK_CLOSE.search(self._held)
-        stop = closing.start() if closing else max(0, len(self._held) - _CLOSING_TAIL)
+        closing = _THINK_CLOSE.search(self._state.held)
+        stop = closing.start() if closing else max(0, len(self._state.held) - _CLOSING_TAIL)
         if stop:
-            self.relay(ReasoningPiece(self._held[:stop]))
-        self._held = self._held[closing.end() if closing else stop :]
+            self.relay(ReasoningPiece(self._state.held[:stop]))
+        self._state.held = self._state.held[closing.end() if closing else stop :]
         if closing is None:
             return False
-        self._is_thinking = False
-        self._drops_blanks = not self._sent
+        self._state.is_thinking = False
+        self._state.drops_blanks = not self._state.sent
         return True
 
     def _send_text(self) -> None:
         """Pass on the held text up to where something may begin that is no text."""
-        if "<|" in self._held:
-            self._held = _CHANNEL.sub("", self._held)
-        held = self._held
-        tools = self._request.tools and not self._has_calls
+        if "<|" in self._state.held:
+            self._state.held = _CHANNEL.sub("", self._state.held)
+        held = self._state.held
+        tools = self._request.tools and not self._state.has_calls
         stops = [len(held)]
         if tail := _TAIL.search(held):
             stops.append(tail.start())
         if tools and (opening := CALL_OPEN.search(held) or _COMMENTARY.search(held)):
-            self._is_call = True
+            self._state.is_call = True
             stops.append(opening.start())
         if tools and (line := self._line_of_call()) is not None:
             stops.append(line)
         stop = min(stops)
         self._send(held[:stop])
-        self._held = held[stop:]
+        self._state.held = held[stop:]
 
     def _line_of_call(self) -> int | None:
         """Return where a line begins that may be a call; None if there is none, or if all of them are known to be none.
@@ -263,11 +267,13 @@ class AnswerFilter:
         A code block in another language and JSON that is complete and calls nothing are known.
         """
         known = 0  # index behind the last block or JSON that calls nothing; its lines are not looked at one by one
-        for begin in _HELD.finditer(self._held):
+        for begin in _HELD.finditer(self._state.held):
             at = begin.end()
-            if at < known or (begin.start() == 0 and not self._held.startswith("\n") and not self._at_line_start):
+            if at < known or (
+                begin.start() == 0 and not self._state.held.startswith("\n") and not self._state.at_line_start
+            ):
                 continue
-            if _may_be_call(self._held[at : at + _GLIMPSE]):
+            if _may_be_call(self._state.held[at : at + _GLIMPSE]):
                 end = self._end_of_nothing(at)
                 if end is None:
                     return begin.start()
@@ -276,12 +282,12 @@ class AnswerFilter:
 
     def _end_of_nothing(self, at: int) -> int | None:
         """Return where a code block or JSON ends that begins at an index of the held text, if it is complete and calls nothing."""
-        if self._held[at] in "`~":
-            block = _BLOCK.match(self._held, at)
+        if self._state.held[at] in "`~":
+            block = _BLOCK.match(self._state.held, at)
             end = block.end() if block else None
         else:
-            end = end_of_value(self._held, at)
-        return None if end is None or find_calls(self._held[at:end], self._request.tools) else end
+            end = end_of_value(self._state.held, at)
+        return None if end is None or find_calls(self._state.held[at:end], self._request.tools) else end
 
 
 _BLOCK: Final = re.compile(r"(```++|~~~++)[^\n]*+\n.*?^[ \t]*\1[ \t]*(?:\n|$)", re.MULTILINE | re.DOTALL)
@@ -357,6 +363,7 @@ def pieces_of(response: ModelResponse) -> Iterator[StreamPiece]:
             yield CallPiece(number, encode_json(call.arguments).decode())
 
 
+@attrs.define(eq=False, repr=False)
 class PieceRelay:
     """Relay of a streamed answer from a provider to the listener of a request. There is one for each call, whatever it takes.
 
@@ -376,17 +383,16 @@ class PieceRelay:
         relay(TextPiece("Hel")); relay(None); relay(TextPiece("Hello")); relay.finish()
     """
 
-    def __init__(self, listener: OnPiece | None = None) -> None:
-        self._listener = listener
-        self._halves: dict[type[_WrittenPiece] | int, _WrittenPiece] = {}
-        """First surrogates of characters whose second one is still to come, by kind of piece or number of the call."""
-        self._has_sent = False
-        self._texts: list[str] = []
-        """Text of this attempt."""
-        self._longest_text = ""
-        """The longest text of the attempts that failed."""
-        self.characters = 0
-        """Characters of text, reasoning and arguments received so far, over all attempts."""
+    _listener: OnPiece | None = None
+    _halves: dict[type[_WrittenPiece] | int, _WrittenPiece] = attrs.field(factory=dict, init=False)
+    """First surrogates of characters whose second one is still to come, by kind of piece or number of the call."""
+    _has_sent: bool = attrs.field(default=False, init=False)
+    _texts: list[str] = attrs.field(factory=list, init=False)
+    """Text of this attempt."""
+    _longest_text: str = attrs.field(default="", init=False)
+    """The longest text of the attempts that failed."""
+    characters: int = attrs.field(default=0, init=False)
+    """Characters of text, reasoning and arguments received so far, over all attempts."""
 
     def __call__(self, piece: StreamPiece | None) -> None:
         """Take a piece, or None: what came so far will not be part of the answer."""
