@@ -23,8 +23,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from pegasus.models.answers.quotes import TEXT_CALL, without_quotes
-from pegasus.models.answers.text_calls import CALL_OPEN, TextCall, find_calls, remove_calls
+from pegasus.models.answers.text_calls import TEXT_CALL, TextCall, find_calls, remove_calls, without_quotes
+from pegasus.models.answers.text_regions import CALL_OPEN
 from pegasus.models.base import (
     CallBegun,
     CallPiece,

@@ -24,7 +24,8 @@ The rules, in this order:
    a call.
 3. JSON is repaired: comments, trailing commas, arguments given as a string. But a call that is cut off is never carried out, because
    its missing part could change what it does; the model is told.
-4. What stands in the prompt is quoted, not called (see `quotes`). Otherwise anybody could have a call made by having a text repeated.
+4. What stands in the prompt is quoted, not called (see `without_quotes`). Otherwise anybody could have a call made by having a text
+   repeated.
 
 Everything here is pure. `streaming` does the same with a stream.
 """
@@ -32,6 +33,7 @@ Everything here is pure. `streaming` does the same with a stream.
 from __future__ import annotations
 
 import ast
+import html
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -40,12 +42,19 @@ from typing import Any, Final
 import attrs
 
 from pegasus.messages import Json, Metadata
-from pegasus.models.base import ToolSpec
+from pegasus.models.answers.text_regions import (
+    ARGUMENT_KEYS,
+    BAR,
+    NAME_KEYS,
+    TextRegion,
+    find_last_value,
+    find_regions,
+)
+from pegasus.models.base import AssistantTurn, ModelRequest, ToolSpec, UserTurn
 from pegasus.models.formats import wire_name
 from pegasus.models.json_text import (
     CUT_CALL,
     end_of_value,
-    end_of_values,
     ends_outside_text,
     json_or_text,
     load_json,
@@ -84,63 +93,20 @@ class TextCall:
     """Tags say that it is a call."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class _Region:
-    """Part of a text that holds calls."""
-
-    content: str
-    start: int
-    end: int
-    """Indexes in the text, tags included."""
-    is_closed: bool = True
-    """Its end is marked, so nothing of it is missing."""
-    is_certain: bool = True
-    """Tags say that it is a call; else it is one only if it names a tool that is offered."""
-    name: str = ""
-    """Name of the tool, where it stands outside of the content."""
-
-
-_BAR: Final = "[|｜]"
-_TAGS: Final = (
-    (r"<tool_calls?>", r"</tool_calls?>"),
-    (r"<function_calls?>", r"</function_calls?>"),
-    (r"<tools>(?=\s*[{\[])", r"</tools>"),
-    (r"<\|tool_calls?\|>", r"<\|/tool_calls?\|>"),
-    (r"<\|python_tag\|>", r"<\|eo[mt]_id\|>"),
-    (r"<function=(?P<name>[\w.\-]+)>", r"</function>"),
-    (r"\[TOOL_CALLS\]", r"</s>"),
-    (r"functools(?=\[)", r"(?!)"),
-    (rf"<{_BAR}tool[▁_]calls?[▁_]begin{_BAR}>", rf"<{_BAR}tool[▁_]calls[▁_]end{_BAR}>"),
-    (r"<\|channel\|>commentary to=(?:functions\.)?(?P<tool>[\w.\-]+)[^{]{0,80}?(?=\{)", r"<\|call\|>"),
-)
-"""Begin and end of regions that are calls for certain."""
-CALL_OPEN: Final = re.compile(
-    "(?<!`)(?:" + "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', opening)})" for opening, _ in _TAGS) + ")"
-)
-"""Begin of any such region. A tag behind a backquote is quoted."""
-_OPENINGS: Final = tuple((re.compile(opening), re.compile(closing)) for opening, closing in _TAGS)
-_FENCE: Final = re.compile(r"^[ \t]*+(?P<fence>`{3,9}+|~{3,9}+)[ \t]*+(?P<kind>[\w-]*+)[ \t]*+\n", re.MULTILINE)
-"""First line of a code block."""
-_FENCE_KINDS: Final = frozenset(
-    {"", "json", "json5", "jsonc", "tool_code", "tool_call", "tool_calls", "tool", "python", "xml"}
-)
-"""Languages of code blocks that may hold a call."""
 _FUNCTION: Final = re.compile(r"<function=([\w.\-]+)>(.*?)(</function>|$)", re.DOTALL)
 _PARAMETER: Final = re.compile(r"<parameter=(?P<key>[\w.\-]+)>(?P<value>.*?)</parameter>", re.DOTALL)
 _ARGUMENT: Final = re.compile(r"<arg_key>(?P<key>[^<]*+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>", re.DOTALL)
 _NAMED: Final = re.compile(r"^\s*<name>(?P<name>[^<]+)</name>\s*<arguments>(?P<value>.*)</arguments>\s*$", re.DOTALL)
 _DEEPSEEK_CALL: Final = re.compile(
-    rf"<{_BAR}tool[▁_]call[▁_]begin{_BAR}>(?P<body>.*?)(?P<end><{_BAR}tool[▁_]call[▁_]end{_BAR}>|$)", re.DOTALL
+    rf"<{BAR}tool[▁_]call[▁_]begin{BAR}>(?P<body>.*?)(?P<end><{BAR}tool[▁_]call[▁_]end{BAR}>|$)", re.DOTALL
 )
-_DEEPSEEK_SEPARATOR: Final = re.compile(rf"<{_BAR}tool[▁_]sep{_BAR}>")
+_DEEPSEEK_SEPARATOR: Final = re.compile(rf"<{BAR}tool[▁_]sep{BAR}>")
 _LEFT_OVER: Final = re.compile(
-    rf"</?(?:tool_calls?|function_calls?|tools)>|</function>|<{_BAR}/?tool[▁_]calls?[▁_](?:begin|end){_BAR}>|<\|eo[mt]_id\|>|```\w*\s*$"
+    rf"</?(?:tool_calls?|function_calls?|tools)>|</function>|<{BAR}/?tool[▁_]calls?[▁_](?:begin|end){BAR}>|<\|eo[mt]_id\|>|```\w*\s*$"
 )
 """Tags around calls that were taken out: of lists of calls, and of a code block that was cut off."""
 _NEXT_MISTRAL: Final = re.compile(r"\s*+(?:\[TOOL_CALLS\]\s*+)?([A-Za-z_][\w.\-]*)(?:\[ARGS\])?\s*(?=\{)")
 _NAME: Final = re.compile(r"[A-Za-z_][\w.\-]*")
-_NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
-_ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs", "params")
 
 
 def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
@@ -151,19 +117,19 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
     """
     offered = {name: tool for tool in tools for name in (wire_name(tool.name), tool.name)}
     found: list[TextCall] = []
-    for region in islice(_regions(text), _MOST_REGIONS):
+    for region in islice(find_regions(text), _MOST_REGIONS):
         calls = list(islice(_calls_in(region, offered), _MOST_CALLS))
         if not calls and _is_cut_call(region, text):
             calls = [TextCall("", {}, region.start, region.end, CUT_CALL)]
         found += calls if region.is_certain else [call for call in calls if call.name in offered]
         if len(found) >= _MOST_CALLS:
             break
-    if not found and (last := _last_value(text)) is not None:
+    if not found and (last := find_last_value(text)) is not None:
         found = [call for call in _calls_in(last, offered) if call.name in offered]
     return [attrs.evolve(call, name=offered[call.name].name) if call.name in offered else call for call in found]
 
 
-def _is_cut_call(region: _Region, text: str) -> bool:
+def _is_cut_call(region: TextRegion, text: str) -> bool:
     """Return whether a region is the begin of a call that ends with the text before it has named a tool."""
     is_last = region.is_certain and not region.is_closed and region.end >= len(text.rstrip())
     return is_last and re.match(r"\s*(?:[{\[<]|$)", region.content) is not None
@@ -180,110 +146,10 @@ def remove_calls(text: str, calls: Iterable[TextCall]) -> str:
     return rest if rest.strip() else ""
 
 
-# ------------------------------------------------------------------ regions
-
-
-def _regions(text: str) -> Iterator[_Region]:
-    """Yield the parts of a text that may hold calls, in order, none inside of another."""
-    at = 0
-    while opening := CALL_OPEN.search(text, at):
-        yield from _untagged(text, at, opening.start())
-        region = _tagged(text, opening.start())
-        yield region
-        at = max(region.end, opening.end())
-    yield from _untagged(text, at, len(text))
-
-
-def _tagged(text: str, start: int) -> _Region:
-    """Return the region whose tag is at `start`. A second tag of the kind ends it as well: some models leave out closing tags."""
-    found = ((opening, begin, end) for begin, end in _OPENINGS if (opening := begin.match(text, start)))
-    opening, begin, end = next(found)
-    groups = opening.groupdict()
-    name = groups.get("name") or groups.get("tool") or ""
-    following = begin.search(text, opening.end())
-    stop = following.start() if following is not None else len(text)
-    if (closing := end.search(text, opening.end(), stop)) is not None:
-        return _Region(text[opening.end() : closing.start()], start, closing.end(), name=name)
-    # Nothing says where the region ends: it is as long as its JSON, or as what may be one call.
-    stop = end_of_values(text, opening.end(), stop) or stop
-    return _Region(text[opening.end() : stop], start, stop, is_closed=False, name=name)
-
-
-def _untagged(text: str, start: int, stop: int) -> Iterator[_Region]:
-    """Yield code blocks and bare JSON between two indexes."""
-    at = start
-    for fence, end in _blocks(text, start, stop):
-        yield from _bare(text, at, fence.start())
-        if fence["kind"].lower() in _FENCE_KINDS:
-            yield _Region(text[fence.end() : end.start()], fence.start(), end.end(), is_certain=False)
-        at = end.end()
-    yield from _bare(text, at, stop)
-
-
-def _blocks(text: str, start: int, stop: int) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
-    """Yield first and last line of each complete code block. The end of each kind of fence is missed once only: time stays linear."""
-    at, unclosed = start, set[str]()
-    while fence := _FENCE.search(text, at, stop):
-        at, mark = fence.end(), fence["fence"]
-        if mark in unclosed:
-            continue
-        if end := re.compile(rf"^[ \t]*+{mark}[ \t]*+$", re.MULTILINE).search(text, at, stop):
-            yield fence, end
-            at = end.end()
-        else:
-            unclosed.add(mark)
-
-
-_BARE: Final = re.compile(r"(?:^|(?<=[}\];]))[ \t]*(?=[{\[])", re.MULTILINE)
-"""Where JSON may begin: at the begin of a line, or right behind other JSON."""
-_FIRST_KEYS: Final = "|".join((*_NAME_KEYS, *_ARGUMENT_KEYS, "type", "id", "tool_calls"))
-_FIRST_KEY: Final = re.compile(rf"\{{\s*+\"(?:{_FIRST_KEYS})\"\s*+:")
-_CALL_LIKE: Final = re.compile(
-    rf"[{{\[]\s*(?:\{{\s*)?(?:(?://[^\n]{{0,300}}+|/\*[^*]{{0,300}}+\*/)\s*+){{0,10}}+[\"'](?:{_FIRST_KEYS})[\"']\s*:|\[\s*[A-Za-z_]\w*\("
-    r"|\{\s*\"\w+\"\s*:\s*\{",
-    re.DOTALL,
-)
-"""Begin of JSON, or of a list of Python calls, that may be a call. Few and short comments may stand before the first key: a bracket
-in a comment is looked at as well, and each look must be short."""
-
-
-def _bare(text: str, start: int, stop: int) -> Iterator[_Region]:
-    """Yield JSON values that stand alone, between two indexes. One that is cut off is a region too."""
-    at = start
-    while at < stop and (begin := _BARE.search(text, at, stop)):
-        at = begin.end()
-        if not _CALL_LIKE.match(text, at, stop):
-            at += 1
-            continue
-        end = end_of_value(text, at, stop)
-        last = stop if end is None else end
-        yield _Region(text[at:last], at, last, is_closed=end is not None, is_certain=False)
-        at = last
-
-
-def _last_value(text: str) -> _Region | None:
-    """Return the JSON object at the end of a text, behind words on the same line; None if there is none that may be a call."""
-    end = len(text.rstrip())
-    if not text.endswith("}", 0, end):
-        return None
-    at = tries = 0
-    while tries < _MOST_TRIES and (begin := _FIRST_KEY.search(text, at)):
-        value_end = end_of_value(text, begin.start())
-        if value_end == end:
-            return _Region(text[begin.start() : end], begin.start(), end, is_certain=False)
-        tries += value_end is None
-        at = value_end or begin.end()
-    return None
-
-
-_MOST_TRIES: Final = 4
-"""Values without an end that are looked at in the search for the last one. Each may cost a walk through the whole text."""
-
-
 # ------------------------------------------------------------------ calls of a region
 
 
-def _calls_in(region: _Region, offered: Mapping[str, ToolSpec]) -> Iterator[TextCall]:
+def _calls_in(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[TextCall]:
     """Yield the calls of a region. The first one takes the place of the whole region, the others stand at its end."""
     start = region.start
     for name, arguments, error in _parse(region, offered):
@@ -296,7 +162,7 @@ _Parsed = tuple[str, Metadata, str | None]
 """Name, arguments, error."""
 
 
-def _parse(region: _Region, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
+def _parse(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
     """Yield name, arguments and error of each call of a region."""
     content = region.content
     if _DEEPSEEK_CALL.search(content) or _DEEPSEEK_SEPARATOR.search(content):
@@ -331,7 +197,7 @@ def _parse(region: _Region, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed
     yield from _parse_values(region, offered)
 
 
-def _parse_deepseek(region: _Region) -> Iterator[_Parsed]:
+def _parse_deepseek(region: TextRegion) -> Iterator[_Parsed]:
     """Yield the calls of DeepSeek's format: V3 with the type before the name, V3.1 with the arguments right behind it."""
     bodies = [(match["body"], bool(match["end"])) for match in _DEEPSEEK_CALL.finditer(region.content)]
     for body, is_closed in bodies or [(region.content, region.is_closed)]:
@@ -344,7 +210,7 @@ def _parse_deepseek(region: _Region) -> Iterator[_Parsed]:
         yield (name.strip(), *parse_object(rest, is_closed=is_closed))
 
 
-def _parse_mistral(region: _Region, first: re.Match[str]) -> Iterator[_Parsed]:
+def _parse_mistral(region: TextRegion, first: re.Match[str]) -> Iterator[_Parsed]:
     """Yield the calls of Mistral's newer format: the name, then the arguments, one after the other."""
     content = region.content
     match: re.Match[str] | None = first
@@ -421,7 +287,7 @@ def _python_call(call: ast.expr | None, offered: Mapping[str, ToolSpec]) -> _Par
 _SEPARATORS: Final = re.compile(r"(?:[\s,;]++|//[^\n]*+|/\*[^*]*+\*/)*+(?=[{\[])")
 
 
-def _parse_values(region: _Region, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
+def _parse_values(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
     """Yield the calls of the JSON values of a region, which may stand one behind the other."""
     content, at = region.content, 0
     for _ in range(_MOST_CALLS):
@@ -455,14 +321,14 @@ def _calls_of(value: Json, offered: Mapping[str, ToolSpec], *, is_certain: bool)
     if isinstance(inner, dict):
         yield from _calls_of(inner, offered, is_certain=is_certain)
         return
-    name_key = next((key for key in _NAME_KEYS if isinstance(value.get(key), str)), None)
+    name_key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
     if name_key is None:
         [(key, arguments), *others] = value.items() or [("", None)]
         if not others and key in offered and isinstance(arguments, dict):
             yield key, arguments, None
         return
     name = str(value[name_key]).removeprefix("functions.")
-    argument_key = next((key for key in _ARGUMENT_KEYS if key in value), None)
+    argument_key = next((key for key in ARGUMENT_KEYS if key in value), None)
     if argument_key is not None:
         if not _is_schema(value, value[argument_key]):
             yield (name, *_as_arguments(value[argument_key]))
@@ -484,3 +350,66 @@ def _as_arguments(value: Json) -> tuple[Metadata, str | None]:
     if isinstance(value, str) and value.strip():
         return parse_object(value, is_closed=True)
     return parse_arguments({} if value in ("", None) else value)
+
+
+# ------------------------------------------------------------------ calls that are only shown
+
+TEXT_CALL: Final = "text_"
+"""Begin of the ids of calls that were read from text."""
+_SHORTEST_QUOTE: Final = 16
+"""Characters. A shorter call is not looked for in the prompt."""
+_LAYOUT: Final = re.compile(r"\\+[nrt]|[\s\\]+")
+"""What differs between a text, the same text inside of JSON, and the same with another indentation."""
+_BLOCK_EDGE: Final = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
+_CODED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+
+
+def without_quotes(text: str, calls: list[TextCall], request: ModelRequest) -> list[TextCall]:
+    """Return the calls in an answer's text that the model makes, rather than shows.
+
+    What stands in the prompt is an echo: with tags only if the tags stand there too, for a model may well be asked to make a call;
+    without tags also if the model has put it into a code block or indented it. If one call of a region is an echo, so are the others.
+
+    A call in a code block with words around it is an example if the model has called tools properly in this conversation.
+    """
+    if not calls:
+        return calls
+    prompt = [_plain(source) for source in _sources(request)]
+    regions = {call.end: call for call in reversed(calls)}  # the first call of a region begins where the region does
+
+    def is_echo(call: TextCall) -> bool:
+        quote = _plain(text[call.start : call.end] if call.is_certain else call.source)
+        return len(quote) >= _SHORTEST_QUOTE and any(quote in source for source in prompt)
+
+    echoes = {end for end, first in regions.items() if is_echo(first)}
+    made = [call for call in calls if call.end not in echoes]
+    if made and _calls_properly(request) and _BLOCK_EDGE.sub("", remove_calls(text, calls)).strip():
+        made = [call for call in made if not _is_in_block(text, call)]
+    return made
+
+
+def _sources(request: ModelRequest) -> Iterator[str]:
+    """Yield the texts of the prompt that others than the model have written."""
+    yield request.system
+    for turn in request.turns:
+        if isinstance(turn, UserTurn):
+            yield turn.text
+            yield from (result.content for result in turn.results)
+
+
+def _plain(text: str) -> str:
+    """Return the text without what escaping or laying it out may change."""
+    text = _CODED.sub(lambda match: chr(int(match[1], 16)), html.unescape(text))
+    return _LAYOUT.sub("", text)
+
+
+def _calls_properly(request: ModelRequest) -> bool:
+    """Return whether the model has made a call in this conversation that its server has read."""
+    turns = (turn for turn in request.turns if isinstance(turn, AssistantTurn))
+    return any(not call.id.startswith(TEXT_CALL) for turn in turns for call in turn.calls)
+
+
+def _is_in_block(text: str, call: TextCall) -> bool:
+    """Return whether a call stands in a code block."""
+    before = text[: call.start]
+    return text.startswith(("```", "~~~"), call.start) or len(_BLOCK_EDGE.findall(before)) % 2 == 1

@@ -1,0 +1,163 @@
+"""Regions of an answer's text that may hold tool calls: between tags, in a code block, or bare JSON.
+
+This file finds where such a region begins and ends, and whether tags say for certain that it is a call. What it holds is read in
+`text_calls`, whose docstring has the formats.
+
+    find_regions('Well: <tool_call>{"name": "reply"}</tool_call>')  # one TextRegion, certain and closed
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from pegasus.models.json_text import end_of_value, end_of_values
+
+NAME_KEYS: Final = ("name", "tool", "tool_name", "function", "function_name", "action")
+ARGUMENT_KEYS: Final = ("arguments", "parameters", "args", "input", "tool_input", "action_input", "kwargs", "params")
+"""Keys of the name and of the arguments in the JSON of a call."""
+BAR: Final = "[|｜]"
+"""Bar of a tag: DeepSeek writes it full-width."""
+_TAGS: Final = (
+    (r"<tool_calls?>", r"</tool_calls?>"),
+    (r"<function_calls?>", r"</function_calls?>"),
+    (r"<tools>(?=\s*[{\[])", r"</tools>"),
+    (r"<\|tool_calls?\|>", r"<\|/tool_calls?\|>"),
+    (r"<\|python_tag\|>", r"<\|eo[mt]_id\|>"),
+    (r"<function=(?P<name>[\w.\-]+)>", r"</function>"),
+    (r"\[TOOL_CALLS\]", r"</s>"),
+    (r"functools(?=\[)", r"(?!)"),
+    (rf"<{BAR}tool[▁_]calls?[▁_]begin{BAR}>", rf"<{BAR}tool[▁_]calls[▁_]end{BAR}>"),
+    (r"<\|channel\|>commentary to=(?:functions\.)?(?P<tool>[\w.\-]+)[^{]{0,80}?(?=\{)", r"<\|call\|>"),
+)
+"""Begin and end of regions that are calls for certain."""
+CALL_OPEN: Final = re.compile(
+    "(?<!`)(?:" + "|".join(f"(?:{re.sub(r'[?]P<[a-z]+>', '?:', opening)})" for opening, _ in _TAGS) + ")"
+)
+"""Begin of any such region. A tag behind a backquote is quoted."""
+_OPENINGS: Final = tuple((re.compile(opening), re.compile(closing)) for opening, closing in _TAGS)
+_FENCE: Final = re.compile(r"^[ \t]*+(?P<fence>`{3,9}+|~{3,9}+)[ \t]*+(?P<kind>[\w-]*+)[ \t]*+\n", re.MULTILINE)
+"""First line of a code block."""
+_FENCE_KINDS: Final = frozenset(
+    {"", "json", "json5", "jsonc", "tool_code", "tool_call", "tool_calls", "tool", "python", "xml"}
+)
+"""Languages of code blocks that may hold a call."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class TextRegion:
+    """Part of a text that may hold calls.
+
+    Example: `TextRegion('{"name": "reply"}', 6, 46)`.
+    """
+
+    content: str
+    start: int
+    end: int
+    """Indexes in the text, tags included."""
+    is_closed: bool = True
+    """Its end is marked, so nothing of it is missing."""
+    is_certain: bool = True
+    """Tags say that it is a call; else it is one only if it names a tool that is offered."""
+    name: str = ""
+    """Name of the tool, where it stands outside of the content."""
+
+
+def find_regions(text: str) -> Iterator[TextRegion]:
+    """Yield the parts of a text that may hold calls, in order, none inside of another."""
+    at = 0
+    while opening := CALL_OPEN.search(text, at):
+        yield from _untagged(text, at, opening.start())
+        region = _tagged(text, opening.start())
+        yield region
+        at = max(region.end, opening.end())
+    yield from _untagged(text, at, len(text))
+
+
+def _tagged(text: str, start: int) -> TextRegion:
+    """Return the region whose tag is at `start`. A second tag of the kind ends it as well: some models leave out closing tags."""
+    found = ((opening, begin, end) for begin, end in _OPENINGS if (opening := begin.match(text, start)))
+    opening, begin, end = next(found)
+    groups = opening.groupdict()
+    name = groups.get("name") or groups.get("tool") or ""
+    following = begin.search(text, opening.end())
+    stop = following.start() if following is not None else len(text)
+    if (closing := end.search(text, opening.end(), stop)) is not None:
+        return TextRegion(text[opening.end() : closing.start()], start, closing.end(), name=name)
+    # Nothing says where the region ends: it is as long as its JSON, or as what may be one call.
+    stop = end_of_values(text, opening.end(), stop) or stop
+    return TextRegion(text[opening.end() : stop], start, stop, is_closed=False, name=name)
+
+
+def _untagged(text: str, start: int, stop: int) -> Iterator[TextRegion]:
+    """Yield code blocks and bare JSON between two indexes."""
+    at = start
+    for fence, end in _blocks(text, start, stop):
+        yield from _bare(text, at, fence.start())
+        if fence["kind"].lower() in _FENCE_KINDS:
+            yield TextRegion(text[fence.end() : end.start()], fence.start(), end.end(), is_certain=False)
+        at = end.end()
+    yield from _bare(text, at, stop)
+
+
+def _blocks(text: str, start: int, stop: int) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
+    """Yield first and last line of each complete code block. The end of each kind of fence is missed once only: time stays linear."""
+    at, unclosed = start, set[str]()
+    while fence := _FENCE.search(text, at, stop):
+        at, mark = fence.end(), fence["fence"]
+        if mark in unclosed:
+            continue
+        if end := re.compile(rf"^[ \t]*+{mark}[ \t]*+$", re.MULTILINE).search(text, at, stop):
+            yield fence, end
+            at = end.end()
+        else:
+            unclosed.add(mark)
+
+
+_BARE: Final = re.compile(r"(?:^|(?<=[}\];]))[ \t]*(?=[{\[])", re.MULTILINE)
+"""Where JSON may begin: at the begin of a line, or right behind other JSON."""
+_FIRST_KEYS: Final = "|".join((*NAME_KEYS, *ARGUMENT_KEYS, "type", "id", "tool_calls"))
+_FIRST_KEY: Final = re.compile(rf"\{{\s*+\"(?:{_FIRST_KEYS})\"\s*+:")
+_CALL_LIKE: Final = re.compile(
+    rf"[{{\[]\s*(?:\{{\s*)?(?:(?://[^\n]{{0,300}}+|/\*[^*]{{0,300}}+\*/)\s*+){{0,10}}+[\"'](?:{_FIRST_KEYS})[\"']\s*:|\[\s*[A-Za-z_]\w*\("
+    r"|\{\s*\"\w+\"\s*:\s*\{",
+    re.DOTALL,
+)
+"""Begin of JSON, or of a list of Python calls, that may be a call. Few and short comments may stand before the first key: a bracket
+in a comment is looked at as well, and each look must be short."""
+
+
+def _bare(text: str, start: int, stop: int) -> Iterator[TextRegion]:
+    """Yield JSON values that stand alone, between two indexes. One that is cut off is a region too."""
+    at = start
+    while at < stop and (begin := _BARE.search(text, at, stop)):
+        at = begin.end()
+        if not _CALL_LIKE.match(text, at, stop):
+            at += 1
+            continue
+        end = end_of_value(text, at, stop)
+        last = stop if end is None else end
+        yield TextRegion(text[at:last], at, last, is_closed=end is not None, is_certain=False)
+        at = last
+
+
+def find_last_value(text: str) -> TextRegion | None:
+    """Return the JSON object at the end of a text, behind words on the same line; None if there is none that may be a call."""
+    end = len(text.rstrip())
+    if not text.endswith("}", 0, end):
+        return None
+    at = tries = 0
+    while tries < _MOST_TRIES and (begin := _FIRST_KEY.search(text, at)):
+        value_end = end_of_value(text, begin.start())
+        if value_end == end:
+            return TextRegion(text[begin.start() : end], begin.start(), end, is_certain=False)
+        tries += value_end is None
+        at = value_end or begin.end()
+    return None
+
+
+_MOST_TRIES: Final = 4
+"""Values without an end that are looked at in the search for the last one. Each may cost a walk through the whole text."""
