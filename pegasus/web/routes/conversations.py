@@ -11,6 +11,10 @@ it with its next answer instead (`hears_unasked`).
 Replies that a response has carried are acknowledged, so that the agent does not keep them for a client that will never ask; others
 are not, see `TakenReplies`. A response may get lost, and the client then repeats its request with the same id: so the last turns are
 remembered, in memory only.
+
+An answer that its client may fetch by `replies_after` is kept until it does. Meanwhile the journal keeps all replies behind it, too,
+since it is told "everything up to this number". Those that were carried are known in memory only: after a restart, what was said
+unasked is given again. docs/http.md says so where messages are explained.
 """
 
 from __future__ import annotations
@@ -57,15 +61,15 @@ MOST_TURNS: Final = 500
 """Turns that are remembered for clients that repeat a request."""
 MOST_ADDRESSES: Final = 200
 """Conversations whose last replies are remembered."""
-REMEMBERED: Final = 20
+MOST_REMEMBERED: Final = 20
 """Replies of one conversation that are."""
 MOST_REPLIES: Final = 100_000
 """Replies of one conversation that are looked through for those of a turn."""
-RETRY: Final = 0.2
+RETRY_DELAY: Final = 0.2
 """Seconds before the journal is asked again after it was restarted."""
 MOST_BYTES: Final = 32 << 20
 """Bytes of the files of the replies in one response, or a little more."""
-CHECK: Final = 10.0
+LOOK_AGAIN: Final = 10.0
 """Seconds after which a long poll looks into the journal, whatever it has heard."""
 
 
@@ -85,25 +89,28 @@ OnSaid = Callable[[OutboundMessage | Progress], Awaitable[None]]
 """Takes a draft or a reply as it comes. It is not cancelled when the turn ends."""
 
 
-class _Gathering:
-    """The replies that one request is given."""
+class _WaitingRequest:
+    """A request that waits for the end of a turn, and the replies that it is given."""
 
     def __init__(
         self,
         address: Address,
         message_id: str,
         on_said: OnSaid | None,
-        is_free: Callable[[OutboundMessage], bool] | None,
+        is_unclaimed: Callable[[OutboundMessage], bool] | None,
     ) -> None:
-        """Begin with none. is_free: returns whether a reply was said unasked and may be taken; None: nothing of the kind is."""
+        """Begin without replies.
+
+        is_unclaimed: returns whether a reply was said unasked and is given to nobody yet. None: this request gets nothing of the kind.
+        """
         self.address = address
         self.message_id = message_id
         self.item = 0
         """Number of the message in the queue, once it is accepted."""
-        self.had = 0
-        """Number up to which all replies of the conversation are acknowledged."""
+        self.acknowledged_up_to = 0
+        """Number up to which all replies of the conversation are acknowledged, as far as is known here."""
         self._on_said = on_said
-        self._is_free = is_free
+        self._is_unclaimed = is_unclaimed
         self.unasked: dict[int, OutboundMessage] = {}
         """What was said unasked, by number."""
         self._replies: dict[int, OutboundMessage] = {}
@@ -112,7 +119,7 @@ class _Gathering:
     @property
     def hears_unasked(self) -> bool:
         """True if it gets what was said unasked, too."""
-        return self._is_free is not None
+        return self._is_unclaimed is not None
 
     def has(self, seq: int) -> bool:
         """Return whether it has a reply."""
@@ -122,7 +129,7 @@ class _Gathering:
         """Return whether it is to have a reply, and has not."""
         if item_of_key(reply.key) == self.item:
             return not self.has(reply.seq)
-        return self._is_free is not None and reply.seq > self.had and self._is_free(reply)
+        return self._is_unclaimed is not None and reply.seq > self.acknowledged_up_to and self._is_unclaimed(reply)
 
     async def take(self, message: object) -> None:
         """Take a reply if it is wanted, and show it or a draft of one to the client. Anything else is left out."""
@@ -159,8 +166,8 @@ class Conversations:
         self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
         """Replies that were acknowledged by a response."""
         self._taken = TakenReplies()
-        self._gatherings: dict[_Gathering, None] = {}
-        """Of the requests that wait."""
+        self._waiting: dict[_WaitingRequest, None] = {}
+        """Requests that wait, in the order in which they came."""
 
     async def submit(self, message: InboundMessage, grant: TokenGrant) -> Accepted:
         """Return when the message is on disk. Raises ApiError, ActorError and StorageError."""
@@ -200,8 +207,8 @@ class Conversations:
         """
         address, deadline = message.channel.address, trio.current_time() + seconds
         message = attrs.evolve(message, metadata={**message.metadata, OWN_TURN: True})
-        gathering = _Gathering(address, message.id, on_said, self._is_free if hears_unasked else None)
-        self._gatherings[gathering] = None
+        request = _WaitingRequest(address, message.id, on_said, self._is_unclaimed if hears_unasked else None)
+        self._waiting[request] = None
         try:
             with self._listeners.listen(address) as said:
                 accepted = await self.submit(message, grant)
@@ -214,18 +221,18 @@ class Conversations:
                         for reply in known.replies:
                             await on_said(reply)
                     return known
-                gathering.item = accepted.n
-                turn = await self._follow(gathering, said, deadline)
-                self._taken.add(gathering.unasked.values())  # at once, so that no other request gets it, too
+                request.item = accepted.n
+                turn = await self._follow(request, said, deadline)
+                self._taken.add(request.unasked.values())  # at once, so that no other request gets it, too
         finally:
-            del self._gatherings[gathering]
+            del self._waiting[request]
         if turn.is_done:
             self._remember(address, message.id, turn)
         return turn
 
     async def _follow(
         self,
-        gathering: _Gathering,
+        request: _WaitingRequest,
         said: trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind],
         deadline: float,
     ) -> HttpTurn:
@@ -234,11 +241,12 @@ class Conversations:
         What is said comes by `said`, in most cases. The rest is read from the journal when the item is done. A reply that another
         client of the conversation has acknowledged by then is not found there any more, but has been said before.
         """
-        address, n = gathering.address, gathering.item
-        if gathering.hears_unasked:
-            for reply in await self._ask(Unacknowledged, address.type, address.channel_id):
-                if item_of_key(reply.key) != n and gathering.wants(reply):  # its own come in the order of what is said
-                    await gathering.take(await self._with_files(reply))
+        address, n = request.address, request.item
+        if request.hears_unasked:
+            found = await self._ask(OpenReplies, address, MOST_REPLIES)
+            # Its own come in the order of what is said. Those that a response has carried need not be read again.
+            others = [each for each in found if item_of_key(each.key) != n and not self._taken.has(address, each.seq)]
+            await self._take_posted(request, others)
         ended, receiving = trio.Event(), trio.CancelScope()
 
         async def wait_for_end() -> None:
@@ -254,19 +262,23 @@ class Conversations:
                     message = await said.receive()
                 if receiving.cancelled_caught:
                     break
-                await gathering.take(message)
+                await request.take(message)
             nursery.cancel_scope.cancel()
         if not ended.is_set():
-            return gathering.turn(is_done=False)
+            return request.turn(is_done=False)
         found = await self._ask(OpenReplies, address, MOST_REPLIES)
         with suppress(trio.WouldBlock):
             while True:
-                await gathering.take(said.receive_nowait())
-        missing = [reply.key for reply in found if item_of_key(reply.key) == n and not gathering.has(reply.seq)]
-        for posted in await self._ask(Posted, tuple(missing)) if missing else ():
-            if posted is not None:
-                await gathering.take(await self._with_files(posted))
-        return gathering.turn(is_done=True)
+                await request.take(said.receive_nowait())
+        missing = [each for each in found if item_of_key(each.key) == n and not request.has(each.seq)]
+        await self._take_posted(request, missing)
+        return request.turn(is_done=True)
+
+    async def _take_posted(self, request: _WaitingRequest, found: Sequence[OpenReply]) -> None:
+        """Give a request those of these replies that it wants."""
+        for posted in await self._ask(Posted, tuple(each.key for each in found)) if found else ():
+            if posted is not None and request.wants(posted):
+                await request.take(await self._with_files(posted))
 
     async def _ask(self, question: Callable[[Reply[T], *Args], JournalMessage], *args: *Args) -> T:
         """Ask the journal, also while it is being restarted: the turn goes on after that.
@@ -277,7 +289,7 @@ class Conversations:
             try:
                 return await self._journal.ask(question, *args)
             except (ActorError, StorageError):
-                await trio.sleep(RETRY)
+                await trio.sleep(RETRY_DELAY)
 
     async def _with_files(self, reply: OutboundMessage) -> OutboundMessage:
         """Return a reply with its files, also while the journal is being restarted."""
@@ -285,14 +297,14 @@ class Conversations:
             try:
                 return await load_files(reply, self._journal)
             except (ActorError, StorageError):
-                await trio.sleep(RETRY)
+                await trio.sleep(RETRY_DELAY)
 
     def _remember(self, address: Address, id: str, turn: HttpTurn) -> None:
         turn = attrs.evolve(turn, replies=tuple(attrs.evolve(reply, media=()) for reply in turn.replies))
         self._turns[address, id] = turn
         if len(self._turns) > MOST_TURNS:
             self._turns.popitem(last=False)
-        self._replies.setdefault(address, deque(maxlen=REMEMBERED)).extend(turn.replies)
+        self._replies.setdefault(address, deque(maxlen=MOST_REMEMBERED)).extend(turn.replies)
         self._replies.move_to_end(address)
         if len(self._replies) > MOST_ADDRESSES:
             self._replies.popitem(last=False)
@@ -305,9 +317,9 @@ class Conversations:
     async def _acknowledge(self, address: Address, seq: int) -> None:
         await self._journal.tell(Acknowledge(address, seq))
         self._taken.forget(address, seq)
-        for gathering in self._gatherings:
-            if gathering.address == address:  # it may still come to a reply that another one had
-                gathering.had = max(seq, gathering.had)
+        for request in self._waiting:
+            if request.address == address:  # it may still come to a reply that another one had
+                request.acknowledged_up_to = max(seq, request.acknowledged_up_to)
 
     async def acknowledge_turn(self, address: Address, replies: Sequence[OutboundMessage]) -> None:
         """Note that a response has carried these replies. While the journal is being restarted, that is left to the next one.
@@ -331,18 +343,20 @@ class Conversations:
         """Return whether a reply answers a message whose id its client does not know, and whose request has ended."""
         [reply] = await self._journal.ask(Posted, (found.key,))
         id = "" if reply is None else str(reply.metadata.get(IN_REPLY_TO, ""))
-        return id.startswith(_prefix(found.address)) and not self._is_waited_for(found.address, id)
+        return id.startswith(_own_id_prefix(found.address)) and not self._is_waited_for(found.address, id)
 
     def _is_waited_for(self, address: Address, id: str) -> bool:
         """Return whether a request waits for the end of the turn of this message."""
-        return any((each.address, each.message_id) == (address, id) for each in self._gatherings)
+        return any((each.address, each.message_id) == (address, id) for each in self._waiting)
 
-    def _is_free(self, reply: OutboundMessage) -> bool:
+    def _is_unclaimed(self, reply: OutboundMessage) -> bool:
         """Return whether a reply answers no message of its conversation, and is in no response yet."""
         address, seq = reply.channel.address, reply.seq
         id = str(reply.metadata.get(IN_REPLY_TO, ""))
-        is_answer = QUESTION in reply.metadata or id.startswith(_prefix(address)) or self._is_waited_for(address, id)
-        is_carried = any(each.address == address and seq in each.unasked for each in self._gatherings)
+        is_answer = (
+            QUESTION in reply.metadata or id.startswith(_own_id_prefix(address)) or self._is_waited_for(address, id)
+        )
+        is_carried = any(each.address == address and seq in each.unasked for each in self._waiting)
         return not is_answer and not is_carried and not self._taken.has(address, seq)
 
     # ---------------------------------------------------------------- replies
@@ -359,7 +373,7 @@ class Conversations:
                 found |= {reply.seq: reply for reply in await self._unacknowledged(address, after)}
                 if found or trio.current_time() >= deadline:
                     return await self._load([found[seq] for seq in sorted(found)], MOST_BYTES)
-                with trio.move_on_at(min(deadline, trio.current_time() + CHECK)):
+                with trio.move_on_at(min(deadline, trio.current_time() + LOOK_AGAIN)):
                     async for message in said:
                         if isinstance(message, OutboundMessage | Behind):
                             break
@@ -387,7 +401,7 @@ class Conversations:
             limit *= 4
 
 
-def _prefix(address: Address) -> str:
+def _own_id_prefix(address: Address) -> str:
     return f"v1-{sha256(str(address).encode()).hexdigest()[:8]}-"
 
 
@@ -396,7 +410,7 @@ def new_message_id(address: Address) -> str:
 
     It shows the conversation that the message was sent in: a message of another one may be answered here, too.
     """
-    return _prefix(address) + secrets.token_hex(8)
+    return _own_id_prefix(address) + secrets.token_hex(8)
 
 
 def own_channel_id(grant: TokenGrant, home_token: str) -> str:

@@ -210,6 +210,22 @@ async def test_an_answer_to_a_message_that_nobody_waits_for_is_in_no_other(askin
     assert [reply["text"] for reply in found] == ["later", "at once"]
 
 
+async def test_answers_that_nobody_fetches_keep_nothing_from_the_next_answer(asking):
+    there = asking.there
+    sent = {"text": "for later", "id": "m-1", "channel": {"channelId": "c1"}}
+    assert (await asking.client.post("/api/messages", json=sent)).status_code == 202
+    for n in range(300):
+        there.journal.post(CHANNEL, f"{n}", item=1)
+    there.journal.post(CHANNEL, "the task is done", item=0)
+    for text in ("one", "two"):
+        n = await asking.begin(text)
+        await there.say(CHANNEL, f"to {text}", item=n)
+        await there.journal.finish(n)
+        await asking.until_answered(text)
+    assert asking.answers == {"one": "the task is done\n\nto one", "two": "to two"}
+    assert there.journal.acks == []
+
+
 async def test_a_message_that_a_request_waits_for_has_a_turn_of_its_own(asking):
     await asking.begin("hi")
     await asking.begin("hi again", "rest")
