@@ -250,7 +250,7 @@ class ModelAsker:
         """
         shared, specs = self._toolset.profile(manner.is_direct, is_lean, manner.has_tools)
         item, prompt = turn.item, shared if turn.prompt is None else turn.prompt.after(shared, lean=is_lean)
-        turns = tuple(self._session.turns())
+        turns = tuple(self._session.projection.turns)
         if not manner.has_tools:
             turns = without_calls(turns)
         if first is not None:

@@ -170,50 +170,41 @@ def user_entry(
 
 
 def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
-    """Return the entries of an internal item: its user entry, and the end of one that needs no thought.
+    """Return the entries of an internal item: the user entry with metadata line, heading and text, and the end if it needs no thought.
 
     now: wall clock, ms. fence: id of the session's fences.
-    """
-    entry = _internal_entry(item, now, fence)
-    if not is_discard_report(item):
-        return (entry,)
-    end = Entry(now, "system", "(Nothing is to be done about them.)", metadata={"type": DISCARDED, "ends": True})
-    return entry, end
-
-
-def is_discard_report(item: Item) -> bool:
-    """Return whether an internal item is the report of `discard_waiting`, which needs no thought."""
-    return item.message.metadata.get("type") == DISCARDED
-
-
-def _internal_entry(item: Item, now: int, fence: str) -> Entry:
-    """Return the user entry of an internal item: metadata line, heading and text.
 
     An unknown kind of notification becomes an "update". The entry's metadata lets later readers recognise the kind of item, and its
     task.
     """
     message, facts = item.message, item.message.metadata
-    labels: tuple[Outside, ...] = ()
+    ends: tuple[Entry, ...] = ()
     if facts.get("type") == UNDELIVERED_REPLY:
         heading = f"[Reply {facts.get('seq')} could not be delivered]"
         metadata: dict[str, Json] = {"item": item.n, "type": UNDELIVERED_REPLY, "seq": facts.get("seq")}
     elif facts.get("type") == SCHEDULED:
         heading = f"[Scheduled job {facts.get('jobId')} is due]"
         metadata = {"item": item.n, "type": SCHEDULED, "jobId": facts.get("jobId")}
-        labels = parse_outside(facts) if facts.get(ROLE) == Role.OWNER else (Outside.GUEST, *parse_outside(facts))
     elif facts.get("type") == DISCARDED:
         heading = f"[Messages discarded: {facts.get('discarded')}]"
         metadata = {"item": item.n, "type": DISCARDED}
+        end = Entry(now, "system", "(Nothing is to be done about them.)", metadata={"type": DISCARDED, "ends": True})
+        ends = (end,)
     elif facts.get("type") == HEARTBEAT:
         heading = f"[Scheduled heartbeat: if there is nothing to tell anybody, say nothing; in text, answer {SILENCE}]"
         metadata = {"item": item.n, "type": HEARTBEAT}
     else:
         heading = f"[Task {facts.get('taskId')} {_HEADINGS.get(str(facts.get('notification')), 'update')}]"
         metadata = {"item": item.n, "type": TASK_NOTIFY, "taskId": facts.get("taskId")}
-        labels = parse_outside(facts) if OUTSIDE in facts else (Outside.TASK,)  # an item of a version without labels
     text = clean_text(message.text)
     own = f"{metadata_line(message.channel)}\n{heading}\n"
-    return Entry(now, "user", own + text, metadata=metadata | fenced_metadata(labels, fence, len(own)))
+    labels = parse_outside(facts) if metadata["type"] in (SCHEDULED, TASK_NOTIFY) else ()
+    if metadata["type"] == SCHEDULED and facts.get(ROLE) != Role.OWNER:
+        labels = (Outside.GUEST, *labels)
+    elif metadata["type"] == TASK_NOTIFY and OUTSIDE not in facts:  # an item of a version without labels
+        labels = (Outside.TASK,)
+    metadata |= fenced_metadata(labels, fence, len(own))
+    return (Entry(now, "user", own + text, metadata=metadata), *ends)
 
 
 # ------------------------------------------------------------------ items that are discarded

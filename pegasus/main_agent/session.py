@@ -41,7 +41,6 @@ from pegasus.main_agent.media_queue import MediaQueue
 from pegasus.main_agent.pending_notes import carried_over
 from pegasus.main_agent.session_files import GLOBAL, SessionFiles
 from pegasus.messages import Address, Json, Metadata, OutboundMessage
-from pegasus.models import Turn
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, join_outside
 from pegasus.storage import (
@@ -155,10 +154,8 @@ class Session:
         """Make the state in memory from these entries, which are on disk: at load, and after the session was archived."""
         self.entries: list[Entry] = []
         """All entries, oldest first."""
-        self._projection = Projection((), self.pictures)
-        """The entries as turns for a provider, up to the last request."""
-        self._projected = 0
-        """Number of the entries in it."""
+        self.projection = Projection((), self.pictures)
+        """The entries as turns for a provider."""
         self.call_ids = {call.id for entry in entries for call in entry.calls}
         """Ids of all calls. Those of a new answer are made unique with it, since some providers count from 0 in every answer, and the
         keys of posts and tasks are made of them."""
@@ -190,13 +187,6 @@ class Session:
         """Return the item's user entry and everything behind it; () if the item is not recorded."""
         start = self._starts.get(item)
         return () if start is None else self.entries[start:]
-
-    def turns(self) -> Sequence[Turn]:
-        """Return the entries as turns for a provider. Those that were written since the last request become turns now."""
-        for entry in self.entries[self._projected :]:
-            self._projection.append(entry)
-        self._projected = len(self.entries)
-        return self._projection.turns
 
     def item_numbers(self) -> list[int]:
         """Return the items that the session shows, the oldest first: the /new that began it, and those that are recorded."""
@@ -299,6 +289,7 @@ class Session:
                 self.media_queue.follow(entry)
             if OUTSIDE in entry.metadata:
                 self.outside = join_outside(self.outside, entry.outside)
+            self.projection.append(entry)
             self.entries.append(entry)
 
 

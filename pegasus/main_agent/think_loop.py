@@ -52,7 +52,7 @@ from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.drafts import DraftBoard
 from pegasus.main_agent.media_queue import SENT, sent
-from pegasus.main_agent.queue_items import internal_entries, is_discard_report, user_entry
+from pegasus.main_agent.queue_items import DISCARDED, internal_entries, user_entry
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
     REPLY,
@@ -165,7 +165,7 @@ class ThinkLoop:
             return
         if progress.next is NextStep.RECORD and invocation is None:
             if message.is_internal:
-                if is_discard_report(item):
+                if message.metadata.get("type") == DISCARDED:  # nobody waits for a thought about them
                     return
                 await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
             await self._take_along(turn, self._config.burst_cap, may_join)
@@ -302,11 +302,11 @@ class ThinkLoop:
             posts = [attrs.evolve(post, metadata={**post.metadata, **usage}) for post in posts]
         notes = () if answer.is_final else _notes(item, response, now)
         results = await session.commit((thought, *notes), tuple(posts))
+        posted = {post.key: result for post, result in zip(posts, results, strict=True)}
         self._board.settle({result.channel.address for result in results if isinstance(result, OutboundMessage)})
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
         is_told_all = config.scope == "global" or principal.is_owner
         only = None if is_told_all else item.message.channel.address
-        posted = {post.key: result for post, result in zip(posts, results, strict=True)}
         said = reply_outcomes(replies, posted, only)
         await self._calls.carry_out(calls, turn, self._toolset, said, active, surplus, now)
 

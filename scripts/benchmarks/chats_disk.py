@@ -59,7 +59,7 @@ async def _resume(data: Path, rounds: int) -> Result:
             began = time.perf_counter()
             session = await load_session(root.ref("journal"), _now, files)
             loads.append(time.perf_counter() - began)
-            if len(session.entries) < MESSAGES or not session.turns():
+            if len(session.entries) < MESSAGES or not session.projection.turns:
                 raise AssertionError(f"{len(session.entries)} of {MESSAGES} messages were loaded")
     return compared(f"resume a chat of {MESSAGES:,} messages", loads, floors, "json, line by line", RESUME)
 

@@ -59,7 +59,7 @@ async def _load(data: Path, lines: int) -> float:
         began = time.perf_counter()
         session = await load_session(root.ref("journal"), _now)
         seconds = time.perf_counter() - began
-    if len(session.entries) != lines or not session.turns():
+    if len(session.entries) != lines or not session.projection.turns:
         raise AssertionError(f"{len(session.entries)} of {lines} lines were loaded")
     return seconds
 

@@ -74,7 +74,7 @@ async def test_older_turns_become_a_summary_that_names_the_archive_of_all_of_the
         assert "Anna wants the report." in opening.content
         assert kept == talk.entries[-len(kept) :]
         assert 0 < len(kept) < 20
-        assert is_valid(session.turns())
+        assert is_valid(session.projection.turns)
         assert await reloaded(session.disk.survivor()) == session.entries
 
 
@@ -293,7 +293,7 @@ async def test_forced_again_and_again_it_gets_smaller_until_nothing_is_left(auto
                 break
             sizes.append(total(session.entries))
             assert is_well_formed(session.entries)
-            assert is_valid(session.turns())
+            assert is_valid(session.projection.turns)
             running = session.of_item(talk.last_item)
             assert running[0].metadata["item"] == start.item
             assert [call.id for entry in running for call in entry.calls] == calls
@@ -525,4 +525,4 @@ async def test_what_comes_after_a_compaction_goes_on_in_the_new_session(autojump
         late.heard("more")
         await session.add(*late.entries)
         assert (await reloaded(session.disk.survivor()))[-1] == late.entries[0]
-        assert isinstance(session.turns()[-1], UserTurn)
+        assert isinstance(session.projection.turns[-1], UserTurn)
