@@ -1,4 +1,4 @@
-"""Parts of the prompt, made of prompt_toolkit's: history, completion, key bindings, layout.
+"""Parts of the prompt, made of prompt_toolkit's: reading of the terminal, history, completion, key bindings, layout.
 
 Decisions about keys are pure functions in `prompt_rules`, effects are methods of `Screen`; this file connects the two with
 prompt_toolkit's classes. It is imported only when a terminal is opened.
@@ -19,6 +19,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, has_focus, is_done
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import History
+from prompt_toolkit.input.posix_utils import PosixStdinReader
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import (
     BufferControl,
@@ -42,6 +43,52 @@ from pegasus.terminal.history import LONGEST_ENTRY, HistoryFile
 from pegasus.terminal.leaving import LeaveQuestion
 from pegasus.terminal.prompt_rules import KeyAction, on_enter, on_interrupt
 from pegasus.terminal.tty import is_utf8, neutralise
+
+# ------------------------------------------------------------------ reading
+
+_PASTE_BEGINS: Final = "\x1b[200~"
+_PASTE_ENDS: Final = "\x1b[201~"
+"""Marks that a terminal puts around a pasted text, both of the same length."""
+_PIECE: Final = 1 << 16
+"""Bytes that are read at a time. prompt_toolkit's 1,024 would go through its event loop a thousand times for a megabyte."""
+
+
+class PasteReader(PosixStdinReader):
+    """Reader of the terminal that returns a pasted text when it is whole.
+
+    prompt_toolkit searches everything that was pasted so far for the end of the paste with each piece that comes, which takes time by
+    the square of the length: seconds for three megabytes. Here a piece is searched once. What is typed is returned at once.
+
+    Example: `input.stdin_reader = PasteReader(input.fileno(), encoding="utf-8")`.
+    """
+
+    def __init__(self, stdin_fd: int, encoding: str) -> None:
+        super().__init__(stdin_fd, encoding=encoding)
+        self._held: list[str] = []
+        """Pieces of the paste that has begun and not ended."""
+        self._is_pasting = False
+        """A paste has begun and not ended."""
+        self._last = ""
+        """The last characters that were read, in which a mark may have begun."""
+
+    def read(self, count: int = _PIECE) -> str:
+        """Return what has come; "" if that is a part of a paste. Text of a paste that ends with the terminal is returned, too."""
+        data = super().read(count)
+        seen = self._last + data
+        self._last = seen[-len(_PASTE_BEGINS) + 1 :]
+        was_pasting = self._is_pasting
+        begin, end = seen.rfind(_PASTE_BEGINS), seen.rfind(_PASTE_ENDS)
+        if begin != end:  # one of the marks is there
+            self._is_pasting = begin > end
+        if not was_pasting:
+            return data
+        self._held.append(data)
+        if end < 0 and not self.closed:
+            return ""
+        whole = "".join(self._held)
+        self._held.clear()
+        return whole
+
 
 # ------------------------------------------------------------------ history
 

@@ -34,6 +34,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import ThreadedCompleter
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import merge_key_bindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth, Output, create_output
@@ -52,6 +53,7 @@ from pegasus.terminal.prompt import (
     ChatCompleter,
     ChatHistory,
     KeyEffects,
+    PasteReader,
     chat_layout,
     key_bindings,
     offers_choices,
@@ -226,6 +228,9 @@ class Screen:
 
         The window size is not polled: SIGWINCH reaches the main thread, which calls `resized`.
         """
+        input = self._input or create_input()
+        if isinstance(input, Vt100Input):
+            input.stdin_reader = PasteReader(input.fileno(), encoding=input.stdin.encoding)
         output = self._output or create_output(stdout=sys.stdout)
         if isinstance(output, Vt100_Output):
             output.enable_cpr = False
@@ -244,7 +249,7 @@ class Screen:
             ),
             style=STYLE,
             color_depth=None if self._colour else ColorDepth.DEPTH_1_BIT,
-            input=self._input or create_input(),
+            input=input,
             output=output,
             erase_when_done=True,
             terminal_size_polling_interval=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import queue
 import threading
 from time import monotonic
@@ -11,10 +12,12 @@ import attrs
 import pytest
 from prompt_toolkit.data_structures import Size
 from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from pegasus.terminal.completion import Suggestions
 from pegasus.terminal.leaving import Leave, LeaveRules
+from pegasus.terminal.prompt import PasteReader
 from pegasus.terminal.prompt_rules import ScreenListener
 from pegasus.terminal.screen import Screen
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask
@@ -124,6 +127,61 @@ def test_a_very_long_paste_arrives_whole(rig):
     text = "".join(f"line {n}\n" for n in range(5000))
     rig.type("\x1b[200~" + text + "\x1b[201~", ENTER)
     assert rig.sent() == text.rstrip()
+
+
+def test_a_very_long_paste_is_searched_for_its_end_once_and_not_with_each_piece(rig, monkeypatch):
+    rig.screen._max_bytes = 1 << 20
+    text = "x" * 400_000
+    fed, feed = [], Vt100Parser.feed
+    monkeypatch.setattr(Vt100Parser, "feed", lambda self, data: (fed.append(data), feed(self, data)))
+    rig.type("\x1b[200~" + text + "\x1b[201~", "yz", ENTER)
+    assert rig.sent() == text + "yz"
+    assert len([data for data in fed if data]) < 20
+
+
+class Pieces(PasteReader):
+    """A reader of a terminal that gives these pieces."""
+
+    def __init__(self, *pieces):
+        self.pipe, write = os.pipe()
+        super().__init__(self.pipe, encoding="utf-8")
+        self.results = []
+        for piece in pieces:
+            os.write(write, piece.encode())
+            self.results.append(self.read())
+        os.close(write)
+        self.results.append(self.read())
+        os.close(self.pipe)
+
+
+def test_typed_text_is_read_at_once_and_a_paste_when_it_is_whole():
+    assert Pieces("ab", "c\x1b[200~one", " two ", "three", "\x1b[201~d", "e").results == [
+        "ab",
+        "c\x1b[200~one",
+        "",
+        "",
+        " two three\x1b[201~d",
+        "e",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+def test_a_paste_whose_marks_come_in_pieces_is_whole(at):
+    begin, end = "\x1b[200~", "\x1b[201~"
+    cut = min(at, len(begin) - 1)
+    reader = Pieces(begin[:cut], begin[cut:], "text", end[:cut], end[cut:], "typed")
+    assert reader.results == [begin[:cut], begin[cut:], "", "", f"text{end}", "typed", ""]
+
+
+def test_a_paste_behind_a_paste_is_whole_too():
+    begin, end = "\x1b[200~", "\x1b[201~"
+    reader = Pieces(f"{begin}a{end}b", f"{begin}c", f"d{end}e{begin}f", "g", f"h{end}")
+    assert reader.results == [f"{begin}a{end}b", f"{begin}c", f"d{end}e{begin}f", "", f"gh{end}", ""]
+
+
+def test_a_paste_that_the_end_of_the_terminal_cuts_off_is_not_lost():
+    assert Pieces("\x1b[200~one", " two").results == ["\x1b[200~one", "", " two"]
 
 
 def test_a_reply_is_printed_above_a_half_typed_line(rig):
