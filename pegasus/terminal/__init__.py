@@ -15,12 +15,11 @@ Read the files in this order; each uses only those before it:
     leaving          the question about work that is running, when somebody leaves
     greeting         values that a chat begins with, and the first lines that it shows
     prompt_rules     meaning of keys, as pure functions, and what comes of them for the chat
-    completion       what may follow the typed text, as pure functions
-    agent_questions  what a chat asks the agent over its own connection
-    unanswered       count of the messages that are not answered yet
+    completion       what may follow the typed text
     history          file of the typed messages
     line_chat        the chat of a pipe
     attachments      files that a message mentions
+    typed_messages   messages on their way from the prompt to the agent, and those without an answer
     markdown         layout of replies, by rich
     live_region      a reply while it is being written
     prompt           parts of the prompt, of prompt_toolkit

@@ -1,4 +1,4 @@
-"""Completion as pure functions: what may follow the text before the cursor.
+"""Completion: what may follow the text before the cursor, as pure functions, and asking the agent for it.
 
     /st              commands and skills
     /model anth      models
@@ -16,12 +16,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from pegasus.client import ClientError, Conversation
 from pegasus.messages import Json
 
 OWN_COMMANDS: Final[Mapping[str, str]] = {"/exit": "leave the chat (also /quit)"}
@@ -37,6 +39,8 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "/skills": {"accept": "accept a skill of the workspace as it is now"},
 }
 """First words that may follow a command."""
+REFRESH_SECONDS: Final = 3.0
+"""Seconds that the agent may take for an answer that nobody waits for."""
 MOST_CHOICES: Final = 50
 """Choices that are offered; a longer menu is not read."""
 _MOST_ENTRIES: Final = 5000
@@ -75,6 +79,18 @@ class MenuEntry:
     replaces: int
     """Characters before the cursor that it takes the place of."""
     meaning: str = ""
+
+
+async def ask_suggestions(conversation: Conversation) -> Suggestions | None:
+    """Return the names that may be typed; None if the agent does not say so in time, or is of another version."""
+    with suppress(ClientError):
+        completions = await conversation.call("completions", timeout=REFRESH_SECONDS)
+        tasks: Json = {}
+        with suppress(ClientError):  # the task system starts later than the agent
+            tasks = await conversation.call("tasks.list", timeout=REFRESH_SECONDS)
+        if isinstance(completions, Mapping) and isinstance(tasks, Mapping):
+            return parse_suggestions(completions, tasks)
+    return None
 
 
 def parse_suggestions(completions: Mapping[str, Json], tasks: Mapping[str, Json]) -> Suggestions:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -37,27 +36,24 @@ from pegasus.client import (
     Offline,
     Online,
 )
-from pegasus.formatting import format_usage, plural
+from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
 from pegasus.messages import ApprovalNotice, Media, OutboundMessage, Progress, TaskProgress, Typing
 from pegasus.policy import end_text, question_text, shown_subject
 from pegasus.protocol import STOPPING
-from pegasus.terminal.agent_questions import ask_suggestions, count_other_clients, is_nothing_waiting
-from pegasus.terminal.completion import Suggestions
+from pegasus.terminal.completion import Suggestions, ask_suggestions
 from pegasus.terminal.greeting import ChatConfig, gone_text, greeting
-from pegasus.terminal.leaving import Leave
-from pegasus.terminal.line_chat import DaemonGone, describe_rejection, frame_bytes
-from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener, is_stop, is_stop_all
+from pegasus.terminal.leaving import Leave, count_other_clients
+from pegasus.terminal.line_chat import DaemonGone, describe_rejection
+from pegasus.terminal.prompt_rules import STOP_ALL, ScreenListener
 from pegasus.terminal.status_line import ChatStatus, Draft, RunningTask, in_order, running_task
 from pegasus.terminal.tty import neutralise, restore_terminal
-from pegasus.terminal.unanswered import UnansweredMessages
+from pegasus.terminal.typed_messages import TypedMessages, is_nothing_waiting
 
 if TYPE_CHECKING:  # imports prompt_toolkit and rich
     from pegasus.terminal.screen import Screen
 
-MAX_UNSENT: Final = 1000
-"""Typed messages that may wait for the conversation; a person does not type more, a runaway paste does."""
 ACCEPT_SECONDS: Final = 2.0
 """Seconds that leaving waits for the messages just typed to be accepted."""
 STOP_SECONDS: Final = 6.0
@@ -82,8 +78,6 @@ class InteractiveChat:
         async with open_conversation(find, config.channel, random=random) as conversation:
             await InteractiveChat(conversation, make_screen, config).run()
 
-    Typed messages wait in a bounded queue, so that a paste cannot fill the memory while the daemon is away. `/stop` does
-    not wait in it, and `/stop all` empties it.
     """
 
     def __init__(self, conversation: Conversation, make_screen: MakeScreen, config: ChatConfig) -> None:
@@ -92,14 +86,6 @@ class InteractiveChat:
         self._events = aiter(conversation)
         self._token = trio.lowlevel.current_trio_token()
         """Way from the screen's thread into Trio's."""
-        self._typed: deque[tuple[str, tuple[Media, ...]]] = deque()
-        """Typed messages with their attachments that are not handed to the conversation yet."""
-        self._typed_news = trio.Event()
-        """Wakes the task that hands them over."""
-        self._sending = trio.CancelScope()
-        """Around the wait of that task until the conversation has room for the first of them."""
-        self._unanswered = UnansweredMessages()
-        """Messages that were handed over and not answered yet."""
         self._is_asking = False
         """The agent is asked whether anything waits."""
         self._left = trio.Event()
@@ -110,8 +96,6 @@ class InteractiveChat:
         """Name of the agent, from the gateway's welcome."""
         self._status = ChatStatus()
         """Facts that the status line shows at present."""
-        self._urgent: deque[str] = deque()
-        """Messages that passed the queue (/stop) and are not handed over yet."""
         self._questions: set[str] = set()
         """Ids of the approvals that are shown and wait for an answer."""
         self._tasks: dict[str, RunningTask] = {}
@@ -128,8 +112,6 @@ class InteractiveChat:
         """Set by each welcome."""
         self._leave = Leave.LEAVE
         """What the user wants to become of the agent."""
-        self._last_sent = ""
-        """Id of the message that was sent last."""
         self._last_question = ""
         """Id of the message that the last reply has answered."""
         self._replies = 0
@@ -149,6 +131,10 @@ class InteractiveChat:
             partial(self._post, self._on_leaving),
         )
         self._screen = make_screen(listener)
+        self._typed = TypedMessages(conversation, config.max_frame_bytes, self._screen.notice, self._update_status)
+        """Typed messages on their way to the agent."""
+        self._unanswered = self._typed.unanswered
+        """Messages that were handed over and not answered yet."""
 
     async def run(self) -> Leave:
         """Chat until the user leaves; return what is to become of the agent. What could not be sent is then in `unsent`.
@@ -162,7 +148,7 @@ class InteractiveChat:
             raise DaemonGone(self._offline_reason)
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            nursery.start_soon(self._send_typed)
+            nursery.start_soon(self._typed.run)
             nursery.start_soon(self._handle_events)
             nursery.start_soon(self._refresh_at_each_connection)
             nursery.start_soon(self._watch_window_size)
@@ -225,7 +211,7 @@ class InteractiveChat:
     def _take(self, text: str, media: tuple[Media, ...] = ()) -> None:
         """Queue a typed text, unless it is a command that the agent does not know."""
         if find_unknown(text, self._suggestions.names) is None or not self._suggestions.commands:
-            self._queue(text, media)
+            self._typed.add(text, media)
         else:
             self._checked.append(text)
             self._nursery.start_soon(self._take_when_known, text, media)
@@ -238,61 +224,17 @@ class InteractiveChat:
         if name := find_unknown(text, names):
             self._screen.notice(f"Not sent. {describe_unknown(name, names)}")
         else:
-            self._queue(text, media)
-
-    def _queue(self, text: str, media: tuple[Media, ...] = ()) -> None:
-        """Queue a typed text, or show why it is not sent: too large, or too many waiting."""
-        size, limit = frame_bytes(text, media), self._config.max_frame_bytes
-        if size > limit:
-            self._screen.notice(f"Not sent: {size:,} bytes; the agent takes {limit:,} at most.")
-        elif is_stop(text):  # passes everything that waits
-            discarded = len(self._typed) if is_stop_all(text) else 0
-            if discarded:
-                self._sending.cancel()
-                self._typed.clear()
-            self._urgent.append(text)
-            self._nursery.start_soon(self._send_urgent, text, discarded)
-        elif len(self._typed) >= MAX_UNSENT:
-            self._screen.notice(f"Not sent: {MAX_UNSENT} messages are waiting to be sent already.")
-        else:
-            self._typed.append((text, media))
-            self._typed_news.set()
-        self._update_status()
-
-    async def _send_typed(self) -> None:
-        """Send the queued texts in order. `send` waits while too many are not accepted yet."""
-        while True:
-            while self._typed:
-                with trio.CancelScope() as self._sending:
-                    text, media = self._typed[0]
-                    self._last_sent = await self._conversation.send(text, media=media)
-                    self._typed.popleft()
-                    self._unanswered.add(self._last_sent, text)
-                self._update_status()
-            self._typed_news = trio.Event()
-            await self._typed_news.wait()
-
-    async def _send_urgent(self, text: str, discarded: int) -> None:
-        """Send a text before everything that waits; `/stop all` in its place. discarded: typed messages that are gone already."""
-        if is_stop_all(text):
-            discarded += await self._conversation.discard()
-        if discarded:
-            self._screen.notice(
-                f"Discarded: {plural(discarded, 'message')} that {'was' if discarded == 1 else 'were'} not sent yet."
-            )
-        self._last_sent = await self._conversation.send(text, is_urgent=True)
-        self._urgent.remove(text)
-        self._update_status()
+            self._typed.add(text, media)
 
     @property
     def unsent(self) -> tuple[str, ...]:
         """Typed texts that the agent has not accepted yet, in the order in which they would be."""
-        return (*self._conversation.unaccepted_texts, *self._urgent, *(text for text, _ in self._typed), *self._checked)
+        return (*self._typed.unsent, *self._checked)
 
     @property
     def _unsent_count(self) -> int:
         """Number of these texts."""
-        return self._conversation.unaccepted + len(self._urgent) + len(self._typed) + len(self._checked)
+        return len(self._typed) + len(self._checked)
 
     # ---------------------------------------------------------------- leaving
 
@@ -300,7 +242,7 @@ class InteractiveChat:
         """Leave, after the work of this conversation has been stopped if that is wanted."""
         self._leave = leave
         if leave is Leave.STOP:
-            self._queue(STOP_ALL if len(self._unanswered) > 1 else "/stop")
+            self._typed.add(STOP_ALL if len(self._unanswered) > 1 else "/stop")
             self._nursery.start_soon(self._leave_when_stopped)
         else:
             self._left.set()
@@ -464,7 +406,7 @@ class InteractiveChat:
         self._last_question = id
         if not self._conversation.is_own(id):
             self._screen.notice(f"(asked elsewhere) {question}")
-        elif self._last_sent not in ("", id):
+        elif self._typed.last_id not in ("", id):
             self._screen.notice(f"(about) {question}")
 
     async def _show(self, reply: OutboundMessage) -> None:

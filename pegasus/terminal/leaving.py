@@ -1,7 +1,9 @@
-"""The question that is asked when somebody leaves the chat while work is running, as values and pure functions.
+"""The question that is asked when somebody leaves the chat while work is running, and what must be known for it.
 
 A chat that has joined a running agent leaves it running; a chat that has started the agent stops it. In both cases a person who
 leaves while something runs must be able to choose what becomes of it, and know what each choice does.
+
+What counts is tasks, messages that the agent has not answered yet, and other chats that would lose their agent.
 
 Ctrl-D once more takes the way that leaving takes without a question, so that an impatient person is not held up.
 """
@@ -9,12 +11,14 @@ Ctrl-D once more takes the way that leaving takes without a question, so that an
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from typing import Final
 
 import attrs
 
+from pegasus.client import ClientError, Conversation
 from pegasus.formatting import GOES_ON
 from pegasus.terminal.status_line import ChatStatus
 
@@ -31,6 +35,8 @@ NOTHING_RUNS: Final = "Nothing is running any more"
 """Beginning of the hint that takes the place of the question when the work has ended."""
 STAY: Final = "stay"
 """Text of the key that ends the question."""
+OTHERS_SECONDS: Final = 1.0
+"""Seconds that the agent may take to say who else is connected, which a person who leaves waits for."""
 _INDENT: Final = 10
 """Columns before the text of a key."""
 
@@ -113,3 +119,12 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
             "q": (f"only stop the agent, as Ctrl-D does; {outcome}", Leave.LEAVE),
         },
     )
+
+
+async def count_other_clients(conversation: Conversation) -> int:
+    """Return how many other chats are connected to the agent, of this conversation or others; 0 if it does not say so."""
+    with suppress(ClientError):
+        answer = await conversation.call("clients", timeout=OTHERS_SECONDS)
+        clients = answer.get("clients") if isinstance(answer, Mapping) else None
+        return max(0, len(clients) - 1) if isinstance(clients, Sequence) and not isinstance(clients, str) else 0
+    return 0

@@ -20,6 +20,7 @@ from pegasus.terminal.interactive import InteractiveChat
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone
 from pegasus.terminal.status_line import ChatStatus, Draft
+from pegasus.terminal.typed_messages import MAX_UNSENT
 
 CHANNEL = ChannelInfo("cli", "main")
 
@@ -397,7 +398,7 @@ async def test_more_than_can_wait_is_refused(rig):
         await trio.sleep_forever()
 
     rig.talk.send = stuck
-    for n in range(interactive.MAX_UNSENT + 2):
+    for n in range(MAX_UNSENT + 2):
         rig.screen.type(str(n))
     with trio.fail_after(20):
         while len(rig.screen.of("notice")) < 2:  # the first one greets
