@@ -13,9 +13,9 @@ The module knows the shape of frames and nothing else. Whether a client may name
 a name may be used by `pegasus.intake`. The client package imports this module instead of the server.
 
 Two rules hold for reading. First, whatever text comes, it gives a frame or a BadFrame that says what was found and what is
-allowed; no other exception. Second, what a client's frame holds can be written as UTF-8 JSON again: it has no halves of
-surrogate pairs, no numbers beyond 64 bits and no endless nesting. The journal relies on that. Unknown keys are ignored, and
-null is the same as an absent key, so that older and newer programs understand each other.
+allowed; no other exception. Second, what a client's frame holds can be written as UTF-8 JSON again, since `wire` reads it as foreign:
+it has no halves of surrogate pairs, no numbers beyond 64 bits and no endless nesting. The journal relies on that. Unknown keys are
+ignored, and null is the same as an absent key, so that older and newer programs understand each other.
 
 Example::
 
@@ -25,11 +25,9 @@ Example::
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -45,16 +43,12 @@ from pegasus.messages import (
     TaskProgress,
     Typing,
 )
-from pegasus.wire import WireError, camel, decode_json, describe, encode_json, from_wire, to_wire
+from pegasus.wire import WireError, decode_json, describe, encode_json, from_wire, is_unicode, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
 """The name that is agreed in the WebSocket handshake."""
 PROTOCOL: Final = 1
 """The number that `welcome` carries."""
-MAX_DEPTH: Final = 32
-"""Levels of lists and objects that a value in a client's frame may nest: far below what recursive readers can take."""
-MAX_INTEGER: Final = 2**64
-"""Whole numbers of this size and beyond are refused, because most JSON readers change them."""
 
 # Codes that a connection is closed with: our own from 4000 on, the others from RFC 6455 section 7.4 and its registry.
 BAD_HELLO: Final = 4400
@@ -71,12 +65,6 @@ SERVER_ERROR: Final = 1011
 """The journal could not be read; connecting again will get what is missing."""
 TRY_LATER: Final = 1013
 """Too many clients; also sent to a client that does not read, whose replies are kept."""
-
-
-_HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
-"""Half of a surrogate pair. JSON can name one, and no UTF-8 can hold it."""
-
-F = TypeVar("F")
 
 
 class BadFrame(Exception):
@@ -256,7 +244,6 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "event": EventFrame,
     "error": ErrorFrame,
 }
-_CLIENT_KEYS: Final = {cls: tuple(camel(field.name) for field in attrs.fields(cls)) for cls in _CLIENT_FRAMES.values()}
 _TYPES: Final = {cls: name for table in (_CLIENT_FRAMES, _SERVER_FRAMES) for name, cls in table.items()}
 
 
@@ -268,11 +255,11 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
 
     A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
     """
-    if isinstance(frame, OutboundMessage | Progress) and not _is_unicode(frame.text):
+    if isinstance(frame, OutboundMessage | Progress) and not is_unicode(frame.text):
         frame = attrs.evolve(frame, text=_to_unicode(frame.text))
     if isinstance(frame, OutboundMessage) and (frame.files or frame.key):
         frame = attrs.evolve(frame, files=(), key="")
-    if isinstance(frame, Progress) and (frame.item or not _is_unicode(frame.reasoning)):
+    if isinstance(frame, Progress) and (frame.item or not is_unicode(frame.reasoning)):
         frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning), item=0)
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
@@ -283,15 +270,14 @@ def decode_client_frame(text: str) -> ClientFrame:
     name, id = fields.get("type"), fields.get("id")
     cls = _CLIENT_FRAMES.get(name) if isinstance(name, str) else None
     try:
-        if cls is None:
-            code = "unknown_type" if isinstance(name, str) else "bad_frame"
-            raise BadFrame(code, f"type: found {describe(name)}, allowed: message, ack, call")
-        for key in _CLIENT_KEYS[cls]:
-            _check_content(f"{name}.{key}", fields.get(key), MAX_DEPTH)
-        return _structure(fields, cls, str(name))
-    except BadFrame as error:
-        error.frame, error.id = cls, id if isinstance(id, str) else None
-        raise
+        if cls is not None:
+            return from_wire(fields, cls, is_foreign=True)
+        code = "unknown_type" if isinstance(name, str) else "bad_frame"
+        error = BadFrame(code, f"type: found {describe(name)}, allowed: message, ack, call")
+    except WireError as problem:
+        error = BadFrame("bad_frame", f"{name}.{problem}")
+    error.frame, error.id = cls, id if isinstance(id, str) else None
+    raise error
 
 
 def decode_server_frame(text: str | bytes) -> ServerFrame | None:
@@ -299,47 +285,24 @@ def decode_server_frame(text: str | bytes) -> ServerFrame | None:
     fields = _decode_object(text)
     name = fields.get("type")
     cls = _SERVER_FRAMES.get(name) if isinstance(name, str) else None
-    return None if cls is None else _structure(fields, cls, str(name))
+    try:
+        return None if cls is None else from_wire(fields, cls)
+    except WireError as problem:
+        raise BadFrame("bad_frame", f"{name}.{problem}") from None
 
 
 def _decode_object(text: str | bytes) -> dict[str, Json]:
+    """Return the fields of a frame; null is the same as an absent key. Raises BadFrame."""
     try:
         value = decode_json(text)
     except ValueError as error:  # not JSON, nested too deep, or a number with more digits than Python reads
         raise BadFrame("bad_frame", f"found no JSON ({error}), allowed: one JSON object per text frame") from None
     if not isinstance(value, dict):
         raise BadFrame("bad_frame", f"found {describe(value)}, allowed: one JSON object per text frame")
-    return cast("dict[str, Json]", {key: field for key, field in value.items() if field is not None})
-
-
-def _structure(fields: dict[str, Json], cls: type[F], name: str) -> F:
-    try:
-        return from_wire(fields, cls)
-    except WireError as error:
-        raise BadFrame("bad_frame", f"{name}.{error}") from None
-
-
-def _check_content(path: str, value: Json, levels: int) -> None:
-    """Raise BadFrame if the value could not be written as UTF-8 JSON again, or only in a form that other readers change."""
-    match value:
-        case str() if not _is_unicode(value):
-            raise BadFrame("bad_frame", f"{path}: found half a surrogate pair in {describe(value)}, allowed: Unicode")
-        case int() if abs(value) >= MAX_INTEGER:
-            raise BadFrame(
-                "bad_frame", f"{path}: found {describe(value)}, which is beyond 64 bits; send it as a string"
-            )
-        case float() if not math.isfinite(value):
-            raise BadFrame("bad_frame", f"{path}: found a number beyond all floats; send it as a string")
-        case Mapping() | list():
-            if not levels:
-                raise BadFrame("bad_frame", f"{path}: found JSON nested too deep, allowed: {MAX_DEPTH} levels")
-            for item in value if isinstance(value, list) else [*value.keys(), *value.values()]:
-                _check_content(path, item, levels - 1)
-
-
-def _is_unicode(text: str) -> bool:
-    """Return whether the text can be written as UTF-8: it has no half of a surrogate pair."""
-    return text.isascii() or _HALF_PAIR.search(text) is None
+    for key, field in list(value.items()):
+        if field is None:
+            del value[key]
+    return value
 
 
 def _to_unicode(text: str) -> str:

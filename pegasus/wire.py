@@ -3,7 +3,9 @@ r"""Conversion between values in memory and JSON, for frames on the wire and for
 There are two steps, and one function for each direction of each step:
 
     attrs value  ── to_wire ──▶  JSON value  ── encode_json, encode_line ──▶  text, line of a file
-    attrs value  ◀── from_wire ──  JSON value  ◀── decode_json, decode_object, scan_lines ──  text
+    attrs value  ◀── from_wire ──  JSON value  ◀── decode_json, decode_object ──  text
+
+Files of such lines are read by `pegasus.json_lines`.
 
 A *JSON value* is what the `json` module works with: dicts, lists, strings, numbers, booleans and None.
 
@@ -15,32 +17,27 @@ A *JSON value* is what the `json` module works with: dicts, lists, strings, numb
 * Nothing is coerced. "5" is no number, 5 is no text, and 1 is not true: a sender that mixes them up has an error that
   should be found, not guessed away.
 * Errors name the first field that does not fit, by its path on the wire: `channel.replyTo`, `media[1].mime`.
+* What a stranger has sent is read with `is_foreign`. It can then be written as UTF-8 JSON again: it has no halves of surrogate pairs,
+  no numbers beyond 64 bits and no endless nesting.
 * A class whose JSON is older than these rules, or is read more leniently, has functions for it (`use_functions`). They then apply
   wherever such a value is part of another one.
 
-**Text.** No other package calls the `json` module, so that two of its properties are changed the same way everywhere:
+**Text.** Frames and files are written and read by these functions, so that two properties of the `json` module are changed the same
+way everywhere:
 
 * Text is written as it is (UTF-8), not as `\uXXXX` escapes. A lone surrogate cannot be written in UTF-8, so a text
   that contains one is written with escapes altogether; readers get the same string either way.
 * NaN and Infinity are refused in both directions. They are not JSON, and other programs reject a file that holds them.
-
-**Files of JSON lines** may have been damaged by a crash. A line is a record only together with its newline. Bytes after
-the last newline were being written when the process or the machine died. They are called *torn*: nobody was promised
-that they are safe, so cutting them off breaks no promise. The same holds for a damaged line at the very end of the file,
-since a file system may write the last block of an append without the blocks before it.
-
-A damaged line anywhere else is reported and skipped; the lines around it stay readable. File systems fill blocks that
-were allocated but not written with NUL bytes, and the next record may follow them without a newline in between.
-Therefore NUL bytes at the beginning of a line are reported as damage of their own, and the record behind them is read.
-Numbers of lines and offsets of bytes are those of the file, so that a report names the place that an editor shows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple, NoReturn, TypeVar, get_args, get_origin
+from typing import Any, NoReturn, TypeVar, get_args, get_origin
 
 import attrs
 from cattrs import ClassValidationError, Converter, IterableValidationError
@@ -56,6 +53,13 @@ _Structure = Callable[[Any, Any], Any]
 
 DEEPEST = 64
 """Levels that free-form JSON (metadata) may nest. It is far below the depth at which writing it out again would fail."""
+DEEPEST_FOREIGN = 32
+"""Levels that lists and objects of strangers may nest: far below what recursive readers can take."""
+END_OF_INTEGERS = 2**64
+"""Whole numbers of strangers of this size and beyond are refused, because most JSON readers change them."""
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair. JSON can name one, and no UTF-8 can hold it."""
 
 
 class WireError(ValueError):
@@ -88,17 +92,17 @@ def to_wire(value: attrs.AttrsInstance) -> dict[str, Json]:
     return wire
 
 
-def from_wire(mapping: object, cls: type[T]) -> T:
+def from_wire(mapping: object, cls: type[T], *, is_foreign: bool = False) -> T:
     """Return the value of class `cls` that a JSON object stands for. Raises WireError, which names the first bad field.
 
     >>> from_wire({"type": "web", "channelId": "c1"}, ChannelInfo)
     ChannelInfo(type='web', channel_id='c1', user_id=None, reply_to=None)
 
     mapping: a parsed JSON value of any kind. Large values cost time in proportion to their size; nothing is
-    kept of them.
+    kept of them. is_foreign: a stranger has sent it; texts, numbers and nesting that could not be written again are refused.
     """
     try:
-        return _converter().structure(mapping, cls)
+        return (_foreign_converter() if is_foreign else _converter()).structure(mapping, cls)
     except (ClassValidationError, IterableValidationError, _Misfit) as error:
         raise WireError(*_first_problem(error)) from None
 
@@ -152,10 +156,21 @@ class _Misfit(ValueError):
 @cache
 def _converter() -> Converter:
     """Return the converter, which is made at the first use: importing it should cost nothing."""
+    return _make_converter(_checked, _json_object)
+
+
+@cache
+def _foreign_converter() -> Converter:
+    """Return the converter that reads what strangers have sent."""
+    return _make_converter(_checked_foreign, _foreign_object)
+
+
+def _make_converter(read_scalar: Callable[..., Any], read_object: _Structure) -> Converter:
+    """Return a converter. read_scalar: called as `_checked` is. read_object: reads free-form JSON objects."""
     converter = Converter(omit_if_default=True)
     for cls, allowed, words in _SCALARS:
-        converter.register_structure_hook(cls, partial(_checked, allowed, words))
-    converter.register_structure_hook_func(_is_json_object, _json_object)
+        converter.register_structure_hook(cls, partial(read_scalar, allowed, words))
+    converter.register_structure_hook_func(_is_json_object, read_object)
     converter.register_unstructure_hook_func(_is_json_object, lambda value: value)
     converter.register_structure_hook_factory(attrs.has, _class_structure)
     converter.register_unstructure_hook_factory(attrs.has, _class_unstructure)
@@ -274,6 +289,42 @@ def _check_json(value: object, levels: int) -> None:
         raise _Misfit("found NaN, Infinity or a number too large for a float, allowed: finite numbers")
 
 
+# ------------------------------------------------------------------ values of strangers
+
+
+def is_unicode(text: str) -> bool:
+    """Return whether the text can be written as UTF-8: it has no half of a surrogate pair."""
+    return text.isascii() or _HALF_PAIR.search(text) is None
+
+
+def _checked_foreign(allowed: tuple[type, ...], words: str, value: Any, _: Any = None) -> Any:
+    """Return the value as `_checked` does, if it can be written again."""
+    _check_foreign(_checked(allowed, words, value), DEEPEST_FOREIGN)
+    return value
+
+
+def _foreign_object(value: object, _: object) -> object:
+    """Return a free-form JSON object as it is, if it can be written again."""
+    _check_foreign(_checked((dict,), "an object", value), DEEPEST_FOREIGN)
+    return value
+
+
+def _check_foreign(value: object, levels: int) -> None:
+    """Refuse what could not be written as UTF-8 JSON again, or only in a form that other readers change."""
+    match value:
+        case str() if not is_unicode(value):
+            raise _Misfit(f"found half a surrogate pair in {describe(value)}, allowed: Unicode")
+        case int() if abs(value) >= END_OF_INTEGERS:
+            raise _Misfit(f"found {describe(value)}, which is beyond 64 bits; send it as a string")
+        case float() if not math.isfinite(value):
+            raise _Misfit("found a number beyond all floats; send it as a string")
+        case dict() | list():
+            if not levels:
+                raise _Misfit(f"found JSON nested too deep, allowed: {DEEPEST_FOREIGN} levels")
+            for item in value if isinstance(value, list) else [*value.keys(), *value.values()]:
+                _check_foreign(item, levels - 1)
+
+
 # ------------------------------------------------------------------ errors
 
 
@@ -319,6 +370,11 @@ def encode_json(value: Json, *, indent: int | None = None) -> str:
     return text
 
 
+def encode_line(record: Mapping[str, Json]) -> bytes:
+    """Return a JSON object as one line of UTF-8, with its newline. Raises as `encode_json` does."""
+    return encode_json(record).encode() + b"\n"
+
+
 @cache
 def _encoder(indent: int | None, *, ensure_ascii: bool) -> json.JSONEncoder:
     """Return the encoder of these options. `json.dumps` makes one for each text, which takes as long as a line of a log does."""
@@ -354,107 +410,6 @@ def _decoder() -> json.JSONDecoder:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
-
-
-# ------------------------------------------------------------------ files of JSON lines
-
-
-class Line(NamedTuple):
-    """A good line of a file."""
-
-    number: int
-    """Number of the line, from 1."""
-    offset: int
-    """Place of its first byte in the file."""
-    length: int
-    """Number of its bytes, including the newline."""
-    value: dict[str, Any]
-    """The JSON object that it holds."""
-
-
-class BadLine(NamedTuple):
-    """Bytes of a file that are not a record."""
-
-    number: int
-    """Number of the line, from 1."""
-    offset: int
-    """Place of the first byte in the file."""
-    raw: bytes
-    """The bytes themselves."""
-    problem: str
-    """The reason why they are not a record, for people."""
-    torn: bool = False
-    """The bytes end the file, so that cutting them off loses nothing that was promised."""
-
-    def __str__(self) -> str:
-        return f"line {self.number}: {self.problem}"
-
-
-def encode_line(record: Mapping[str, Json]) -> bytes:
-    """Return a JSON object as one line of UTF-8, with its newline. Raises as `encode_json` does."""
-    return encode_json(record).encode() + b"\n"
-
-
-def scan_lines(data: bytes) -> Iterator[Line | BadLine]:
-    """Yield the good and bad lines of a file's content, in order. Empty lines are skipped."""
-    offset, number = 0, 0
-    while offset < len(data):
-        number += 1
-        end = data.find(b"\n", offset) + 1
-        if not end:
-            yield BadLine(number, offset, data[offset:], "the last line has no end: it was being written", torn=True)
-            return
-        raw = data[offset:end]
-        try:
-            value = _parse_record(raw)
-        except ValueError as error:
-            yield from _scan_damaged(raw, number, offset, str(error), is_last=end == len(data))
-        else:
-            yield Line(number, offset, end - offset, value)
-        offset = end
-
-
-def _scan_damaged(raw: bytes, number: int, offset: int, problem: str, *, is_last: bool) -> Iterator[Line | BadLine]:
-    """Yield the parts of a line that is no record as it stands: NUL bytes, and perhaps a record behind them."""
-    record = raw.lstrip(b"\0")
-    nulls = len(raw) - len(record)
-    if not record.strip():
-        if nulls:
-            yield BadLine(number, offset, raw, f"{nulls} NUL bytes", is_last)
-        return
-    try:
-        line = Line(number, offset + nulls, len(record), _parse_record(record))
-    except ValueError as error:
-        yield BadLine(number, offset, raw, str(error) if nulls else problem, is_last)
-    else:
-        yield BadLine(number, offset, raw[:nulls], f"{nulls} NUL bytes before the record")
-        yield line
-
-
-_decode_start = json.JSONDecoder().raw_decode
-"""Decodes the beginning of a text. `json.loads` would do the same after looking for options and spaces at each of 100,000 lines."""
-
-
-def _parse_record(raw: bytes) -> dict[str, Any]:
-    """Return the object of a line. Raises ValueError with the reason why it has none.
-
-    NaN is accepted, unlike in `decode_json`: versions of the past may have written it, and a number that is no number
-    is no reason to lose the rest of the record.
-    """
-    try:
-        text = raw.decode().strip(" \t\r\n")
-        value, end = _decode_start(text)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 ({error.reason} at byte {error.start})") from None
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    except ValueError as error:
-        raise ValueError(f"not JSON ({error})") from None
-    if end != len(text):
-        raise ValueError(f"not JSON (more text behind it, at character {end})")
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return value
 
 
 def require_text(value: object) -> str:

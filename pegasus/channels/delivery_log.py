@@ -31,10 +31,11 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
+from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Address, Json, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.storage import Acknowledge, Commit, JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import Line, encode_line, scan_lines
+from pegasus.wire import encode_line
 
 LONGEST: Final = 5_000
 """Lines after which the file is rewritten."""

@@ -30,8 +30,9 @@ import attrs
 
 from pegasus.formatting import truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona
+from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json
-from pegasus.wire import BadLine, require_number, require_text, scan_lines
+from pegasus.wire import require_number, require_text
 
 PROPOSALS: Final = "identity/proposals.jsonl"
 """The file of the lines, below data/; written by the journal."""

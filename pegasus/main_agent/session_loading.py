@@ -34,13 +34,13 @@ from pegasus.conversation import (
 )
 from pegasus.formatting import truncate
 from pegasus.host import collector_paused
+from pegasus.json_lines import BadLine, scan_lines
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.replies import REPLY, queued_result, reply_key
 from pegasus.main_agent.session import Session, until_written
 from pegasus.main_agent.session_files import GLOBAL, SessionFiles
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile, TakeLease
-from pegasus.wire import BadLine, scan_lines
 
 _log = get_logger("session")
 

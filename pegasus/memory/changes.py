@@ -15,12 +15,11 @@ one of the places, undoing would silently undo a later change too, so it is refu
 **Growth.** A log that has grown by `GROWTH` is shortened to its latest changes. In front of them stand "base" lines, so
 that the content of every file still follows from the log.
 
-**Reading.** The log is read once when the process starts, and after an error. From then on `History` follows each line
-that is written, so that a change costs an append and no reading. Because it knows the content of each file, a splice
-can be computed without having read the file before, and an edit by hand becomes visible as a difference. A line that is
-damaged (a torn write, an edit by hand) makes the text of its file unknown, as later splices have nothing to be applied
-to. The hash of the file is still known from the next line on, so changes are still noticed; only their text can be
-neither shown nor undone.
+**Reading.** The log is read once when the process starts, and after an error. From then on `History` follows each line that is
+written, so that a change costs an append and no reading. Because it knows the content of each file, a splice can be computed
+without having read the file before, and an edit by hand becomes visible as a difference. A line that is damaged (a torn write, an
+edit by hand) makes the text of its file unknown, as later splices have nothing to be applied to. The hash of the file is still
+known from the next line on, so changes are still noticed; only their text can be neither shown nor undone.
 
 Nothing in this file reads or writes a file: `logged_files` does. The only object that changes is `History`.
 """
@@ -34,9 +33,10 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
+from pegasus.json_lines import BadLine, scan_lines
 from pegasus.memory.pages import is_summary
 from pegasus.messages import Json
-from pegasus.wire import BadLine, encode_line, require_number, scan_lines
+from pegasus.wire import encode_line, require_number
 
 LOG: Final = ".log/changes.jsonl"
 """The log's path in the memory folder."""

@@ -16,10 +16,11 @@ from typing import Final
 
 import attrs
 
+from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json, Metadata
 from pegasus.policy.approvals import Approval, ApprovalRequest, ApprovalState
 from pegasus.policy.principal import Role
-from pegasus.wire import BadLine, WireError, encode_line, from_wire, scan_lines, to_wire
+from pegasus.wire import WireError, encode_line, from_wire, to_wire
 
 FILE: Final = "approvals.jsonl"
 """File of all approvals, below data/."""

@@ -39,10 +39,11 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, Type
 
 import attrs
 
+from pegasus.json_lines import BadLine, Line, scan_lines
 from pegasus.storage.disk import Disk
 from pegasus.storage.messages import StorageError
 from pegasus.storage.volume import Span, Volume
-from pegasus.wire import BadLine, Line, from_wire, scan_lines
+from pegasus.wire import from_wire
 
 SMALL = 1 << 20
 """Bytes below which a log is not rewritten, and by which it must have grown since it was last considered."""

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.wire import Line, encode_line, scan_lines
+from pegasus.json_lines import Line, scan_lines
+from pegasus.wire import encode_line
 
 GOOD = b'{"n":1}\n{"n":2}\n'
 

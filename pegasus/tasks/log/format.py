@@ -33,9 +33,10 @@ import attrs
 
 from pegasus.events import Event, EventType
 from pegasus.formatting import format_time
+from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Json
 from pegasus.tasks.core.task_events import EVENT_DATA, PayloadError, parse_payload
-from pegasus.wire import Line, WireError, decode_json, encode_json, encode_line, from_wire, scan_lines, to_wire
+from pegasus.wire import WireError, decode_json, encode_json, encode_line, from_wire, to_wire
 
 FOLDER: Final = "tasks"
 """Folder of the task system below data/."""

@@ -20,12 +20,12 @@ import attrs
 
 from pegasus.events import Event, EventType
 from pegasus.host import collector_paused
+from pegasus.json_lines import Line, scan_lines
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import Notification, notification_of
 from pegasus.tasks.log.format import OLD_EVENTS, BadTaskLine, parse_task_line
-from pegasus.wire import Line, scan_lines
 
 MAX_PROBLEMS: Final = 20
 """Problems that are reported of one log; a file that is no log at all would give as many as it has lines."""

@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from pegasus.channels.delivery_log import DeliveryLog
+from pegasus.json_lines import scan_lines
 from pegasus.messages import ChannelInfo, OutboundMessage
 from pegasus.storage import UnacknowledgedChannels
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.wire import scan_lines
 from tests.pegasus.storage.conftest import run_journal
 
 PATH = "channels/letters.jsonl"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from pegasus.conversation.entry import BadEntry, Entry, decode, encode, to_json
+from pegasus.json_lines import Line, scan_lines
 from pegasus.models.base import ToolCall
-from pegasus.wire import Line, scan_lines
 from tests.pegasus.conversation.logs import logs
 
 

@@ -136,6 +136,10 @@ def test_hello_of_a_bridge():
         ('{"type":"message","id":"m","text":"x","metadata":' + '{"a":' * 40 + "1" + "}" * 40 + "}", "32 levels"),
         ('{"type":"message","id":"m","text":"\\ud800"}', "surrogate"),
         ('{"type":"message","id":"m","text":"x","metadata":{"\\udfff":1}}', "surrogate"),
+        (
+            MESSAGE | {"channel": {"type": "web", "channelId": "\ud800"}},
+            "message.channel.channelId: found half a surrogate",
+        ),
         ({}, "type: found null"),
         ({"type": 5}, "type: found the number 5"),
         ({"type": ["message"]}, "type: found a list"),

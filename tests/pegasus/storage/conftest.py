@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 
 from actors import Child, Mailbox, Restart, open_supervisor
+from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.storage.inbox_messages import Accept
 from pegasus.storage.journal import run_journal as journal_actor
 from pegasus.storage.messages import Commit, Post
 from pegasus.testing.memory_disk import MemoryDisk
-from pegasus.wire import Line, scan_lines
 
 AT = 1_700_000_000_000
 NOW = 1_772_029_800_000  # 2026-02-25 14:30:00 UTC

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Address, ChannelInfo
 from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog
 from pegasus.storage.outbox import OutboxLog
-from pegasus.wire import Line, encode_line, scan_lines
+from pegasus.wire import encode_line
 
 PAGE = Path(__file__).parents[3] / "docs" / "storage.md"
 

@@ -7,11 +7,11 @@ import math
 
 import pytest
 
+from pegasus.json_lines import Line
 from pegasus.messages import Address, ChannelInfo, InboundMessage
 from pegasus.storage.directory import Directory
 from pegasus.storage.inbox import InboxLog, message_in
 from pegasus.storage.inbox_messages import Accepted, Discard, Overloaded
-from pegasus.wire import Line
 
 from .conftest import AT, LogFile
 

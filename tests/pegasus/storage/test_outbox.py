@@ -7,11 +7,11 @@ import math
 
 import pytest
 
+from pegasus.json_lines import Line
 from pegasus.messages import Address, ChannelInfo, OutboundMessage
 from pegasus.storage.messages import Post
 from pegasus.storage.outbox import GIVEN_UP_AFTER_MS, OutboxLog
 from pegasus.storage.reply_queries import reply_in
-from pegasus.wire import Line
 
 from .conftest import AT, LogFile
 
