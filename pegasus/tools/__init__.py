@@ -1,26 +1,23 @@
 """Tools: everything the agent can do besides speaking.
 
-`base` defines what a tool is. `executor` holds the tools by name and runs them: there arguments are
-checked and deadlines enforced. Each category has its own file: `files/`, `shell` (commands and their environment; `pegasus.sandbox`
-runs them) and `background` (commands that go on running), `web_fetch`, `web_page`, `web_search` and `download`, `basic`, `memory`,
-`persona`, `attachments` and `speak`. `standard` puts together what an installation has, `lean` the fewer tools for a model with a
-small context window. `gate` asks the policy before each call; `questions` lets a call ask an owner while it runs.
-
-Tools for the web use `http_client`, `http_exchange` and `addresses`. `page_markdown` is a program that makes Markdown of a page, with
-`page_writer`. `text` knows encodings.
+`base` defines what a tool is, and how a call asks an owner while it runs. `executor` holds the tools by name and runs them: there
+arguments are checked and deadlines enforced. `gate` asks the policy before each call. Each category has its own file or folder:
+`files/`, `web/`, `shell` (commands and their environment; `pegasus.sandbox` runs them) and `background` (commands that go on
+running), `basic`, `memory`, `persona` and `media`. `standard` puts together what an installation has, and what a model with a small
+context window is shown of it. `text` knows encodings.
 
 A new tool is a `Tool` value; `docs/tools.md` has a complete example. Tools know nothing of tasks or
 conversations.
 
 The model's arguments and everything that comes from the web are not trusted. Three checks are therefore not
 left to the tools: arguments fit their schema before a tool sees them, paths are resolved against the allowed
-folders (`files.paths`), and connections go to public addresses only (`addresses`). What a tool raises as
+folders (`files.paths`), and connections go to public addresses only (`web.addresses`). What a tool raises as
 ToolError is a result that the model can read; anything else is a defect.
 """
 
-from pegasus.tools.addresses import AddressGuard, guarded_dial
-from pegasus.tools.attachments import save_attachment_tool
 from pegasus.tools.base import (
+    AwaitsOwner,
+    CallQuestions,
     Effect,
     Illustrated,
     Labelled,
@@ -35,20 +32,20 @@ from pegasus.tools.basic import current_time
 from pegasus.tools.executor import ToolExecutor, ToolSource, cut_result, is_valid_schema, prepare_arguments, run_tool
 from pegasus.tools.files import read_content, save_file
 from pegasus.tools.gate import Gate, PolicyGate, describe_call, sending
-from pegasus.tools.lean import lean_task_specs
+from pegasus.tools.media import SPEAK, save_attachment_tool, speak_tool
 from pegasus.tools.memory import found_json, memory_tools
 from pegasus.tools.persona import persona_tool
-from pegasus.tools.questions import AwaitsOwner, CallQuestions
 from pegasus.tools.shell import command_environment
-from pegasus.tools.speak import SPEAK, speak_tool
 from pegasus.tools.standard import (
     ALL_TASK_TOOLS,
     MAIN_AGENT_TOOLS,
     REFLECTION_TOOLS,
     base_context,
+    lean_task_specs,
     result_limit,
     standard_tools,
 )
+from pegasus.tools.web import AddressGuard, guarded_dial
 
 __all__ = [
     "ALL_TASK_TOOLS",

@@ -40,9 +40,8 @@ from pegasus.messages import Media, Metadata
 from pegasus.observe import get_logger
 from pegasus.outside import Outside, join_outside
 from pegasus.redaction import KnownSecrets
-from pegasus.tools.base import NO_CONTEXT, Illustrated, Labelled, Tool, ToolContext, ToolError, ToolOutcome
+from pegasus.tools.base import NO_CONTEXT, AwaitsOwner, Illustrated, Labelled, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.tools.gate import Gate
-from pegasus.tools.questions import AwaitsOwner
 from pegasus.wire import encode_json, kind
 
 if TYPE_CHECKING:

@@ -42,9 +42,8 @@ from pegasus.policy import (
 )
 from pegasus.settings import InForce
 from pegasus.storage import StorageError
-from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolOutcome, parameters
+from pegasus.tools.base import CallQuestions, Effect, Reach, Tool, ToolContext, ToolOutcome, parameters
 from pegasus.tools.files import is_prompt_file, is_within, notes_of_owners, real_path
-from pegasus.tools.questions import CallQuestions
 
 _LOOKING: Final = ("GET", "HEAD", "OPTIONS")
 """Methods of HTTP that change nothing (RFC 9110, section 9.2.1)."""

@@ -11,7 +11,7 @@ import trio
 
 from pegasus.sandbox import DialError, ProcessError, TerminalSize, open_process, run_process
 from pegasus.sandbox.proxy import MAX_CONNECTIONS, MAX_HEAD, ProxyOrder, serve_proxy
-from pegasus.tools.addresses import AddressGuard, guarded_dial
+from pegasus.tools.web.addresses import AddressGuard, guarded_dial
 from tests.pegasus.sandbox.processes import PYTHON, QUICK, guards
 from tests.pegasus.sandbox.walls import KINDS, make_sandbox
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.tools.addresses import AddressGuard, embedded_v4, why_not_public
 from pegasus.tools.base import ToolError
+from pegasus.tools.web.addresses import AddressGuard, embedded_v4, why_not_public
 
 PUBLIC = ["93.184.216.34", "1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700:4700::1111", "2a00:1450::1"]
 PUBLIC_INSIDE = ["::ffff:1.1.1.1", "64:ff9b::1.1.1.1", "2002:0101:0101::1"]

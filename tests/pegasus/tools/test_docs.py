@@ -13,7 +13,7 @@ from pegasus.tasks import BUILT_IN_TYPES, load_task_types
 from pegasus.tools import executor, save_attachment_tool, standard
 from pegasus.tools.base import MAX_RESULT
 from pegasus.tools.files import changing, searching
-from pegasus.tools.http_client import MAX_PARTS
+from pegasus.tools.web.http_client import MAX_PARTS
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "tools.md").read_text("utf-8")

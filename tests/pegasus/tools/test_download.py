@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from pegasus.tools import Effect, base_context, run_tool
-from pegasus.tools.addresses import AddressGuard
-from pegasus.tools.download import download_tool, name_of, plain_name
 from pegasus.tools.files import incoming
+from pegasus.tools.web.addresses import AddressGuard
+from pegasus.tools.web.download import download_tool, name_of, plain_name
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
 MIB = 1 << 20

@@ -10,10 +10,11 @@ import zlib
 import pytest
 import trio
 
-from pegasus.tools import Effect, ToolContext, http_exchange, run_tool
-from pegasus.tools.addresses import AddressGuard
-from pegasus.tools.http_client import MAX_PARTS
-from pegasus.tools.web_fetch import fetch_tools
+from pegasus.tools import Effect, ToolContext, run_tool
+from pegasus.tools.web import http_exchange
+from pegasus.tools.web.addresses import AddressGuard
+from pegasus.tools.web.http_client import MAX_PARTS
+from pegasus.tools.web.http_tools import fetch_tools
 from tests.pegasus.tools.web import answer_of, certificate, open_web, redirect
 
 TEXT = {"content_type": "text/plain; charset=utf-8"}
@@ -526,7 +527,7 @@ async def secure(tmp_path, monkeypatch):
     names = []
     context.sni_callback = lambda connection, name, context: names.append(name)
     trusted = ssl.create_default_context(cafile=str(cert))
-    monkeypatch.setattr("pegasus.tools.http_exchange.system_trust", lambda: trusted)
+    monkeypatch.setattr("pegasus.tools.web.http_exchange.system_trust", lambda: trusted)
     async with open_web(tls=context) as web:
         web.names = names
         yield web
@@ -547,7 +548,7 @@ async def test_another_name_is_refused(secure, host):
 
 
 async def test_a_certificate_nobody_vouches_for(secure, monkeypatch):
-    monkeypatch.setattr("pegasus.tools.http_exchange.system_trust", ssl.create_default_context)
+    monkeypatch.setattr("pegasus.tools.web.http_exchange.system_trust", ssl.create_default_context)
     result = await use(secure.guard(), "http_get", url=secure.url(host="secure.invalid", scheme="https"))
     assert "CERTIFICATE_VERIFY_FAILED" in result
 

@@ -8,7 +8,7 @@ import trio
 
 from pegasus.settings import WebSearchSettings
 from pegasus.tools import ToolContext, run_tool
-from pegasus.tools.web_search import web_search, with_environment
+from pegasus.tools.web.search import web_search, with_environment
 from tests.pegasus.tools.web import answer_of, open_web, redirect
 
 TAVILY = {

@@ -7,7 +7,7 @@ import attrs
 import h11
 import trio
 
-from pegasus.tools.addresses import AddressGuard
+from pegasus.tools.web.addresses import AddressGuard
 
 
 @attrs.define

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias, cast
 import attrs
 import trio
 
-from pegasus.tools.addresses import AddressGuard
+from pegasus.tools.web.addresses import AddressGuard
 
 MAX_REDIRECTS: Final = 10
 """Redirects of one request. Browsers allow 20; more than a few is a circle."""
@@ -98,6 +98,6 @@ async def fetch(
     one address) and for the body, if the limits have one: the
     deadline of the call ends the rest.
     """
-    exchange = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.tools.http_exchange"))
+    exchange = cast("Any", await trio.to_thread.run_sync(importlib.import_module, "pegasus.tools.web.http_exchange"))
     answer: HttpAnswer = await exchange.follow(guard, method, url, headers, body, limits or FetchLimits(), sink)
     return answer

@@ -1,6 +1,6 @@
 """An HTTP request: connecting to checked addresses, sending, following redirects, reading the answer.
 
-Loaded by the first request (see `pegasus.tools.http_client`), because importing `httpx2` is slow.
+Loaded by the first request (see `pegasus.tools.web.http_client`), because importing `httpx2` is slow.
 Only the transport of that library is used, not its client: then nothing follows redirects, keeps cookies or adds
 headers by itself.
 """
@@ -19,9 +19,9 @@ import httpx2
 import trio
 
 from pegasus import __version__
-from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import ToolError
-from pegasus.tools.http_client import MAX_BODY, MAX_PARTS, MAX_REDIRECTS, FetchLimits, HttpAnswer, Sink
+from pegasus.tools.web.addresses import AddressGuard
+from pegasus.tools.web.http_client import MAX_BODY, MAX_PARTS, MAX_REDIRECTS, FetchLimits, HttpAnswer, Sink
 
 _CONNECT_TIMEOUT: Final = 10.0
 """Seconds for connecting to one address, so that the next one is tried before the deadline of the

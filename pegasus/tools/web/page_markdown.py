@@ -1,6 +1,6 @@
 """Conversion of an HTML page to Markdown, as a program of its own: a hostile page can cost time and memory, but not the daemon's.
 
-`web_page` runs `main` in a bare interpreter with an empty environment, gives it the address in the first line of its input and
+`page` runs `main` in a bare interpreter with an empty environment, gives it the address in the first line of its input and
 the page behind that, and gets the title in the first line of the output and the Markdown behind that. It ends itself when it has
 used up its seconds or its memory. Of Pegasus it imports `page_writer` only: the rest would take longer to load than most pages
 to convert.
@@ -21,7 +21,7 @@ import resource
 import sys
 from typing import Any, Final
 
-from pegasus.tools.page_writer import BLOCKS, LONGEST, PageWriter, join_address, names
+from pegasus.tools.web.page_writer import BLOCKS, LONGEST, PageWriter, join_address, names
 
 SECONDS: Final = 8
 """CPU seconds after which the kernel ends the program."""

@@ -22,11 +22,11 @@ import trio
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
 from pegasus.tools.files import IncomingFile
-from pegasus.tools.http_client import FetchLimits, HttpAnswer, fetch
 from pegasus.tools.text import find_codec
+from pegasus.tools.web.addresses import AddressGuard
+from pegasus.tools.web.http_client import FetchLimits, HttpAnswer, fetch
 
 DOWNLOAD_TIMEOUT: Final = 600.0
 """Seconds for one download, unless the settings say otherwise."""

@@ -25,10 +25,10 @@ from typing import Any, Final
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
-from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.http_client import HttpAnswer, fetch
 from pegasus.tools.text import PROBE, detect_encoding, find_codec
+from pegasus.tools.web.addresses import AddressGuard
+from pegasus.tools.web.http_client import HttpAnswer, fetch
 from pegasus.wire import decode_json, encode_json
 
 # ------------------------------------------------------------------ the tools

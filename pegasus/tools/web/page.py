@@ -25,10 +25,10 @@ from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside
 from pegasus.sandbox import CommandLimits, run_process
-from pegasus.tools.addresses import AddressGuard
 from pegasus.tools.base import Effect, Reach, Tool, ToolContext, ToolError, parameters
-from pegasus.tools.http_client import FetchLimits, HttpAnswer, fetch
-from pegasus.tools.web_fetch import declared_charset, decode_body, is_text
+from pegasus.tools.web.addresses import AddressGuard
+from pegasus.tools.web.http_client import FetchLimits, HttpAnswer, fetch
+from pegasus.tools.web.http_tools import declared_charset, decode_body, is_text
 from pegasus.wire import encode_json
 
 MAX_PAGE: Final = 4 << 20
@@ -39,14 +39,16 @@ _CONVERSION_SECONDS: Final = 10.0
 """Seconds for the conversion of a page."""
 _LIMITS: Final = CommandLimits(output=16 << 20, flood=32 << 20, grace=0.1)
 """Limits of the converter, which has its own for time and memory."""
-_TOOLS: Final = Path(__file__).parent
+_WEB: Final = Path(__file__).parent
 """The folder of the converter."""
 _PROGRAM: Final = f"""
 import sys, types
-for name, folder in (("pegasus", {str(_TOOLS.parent)!r}), ("pegasus.tools", {str(_TOOLS)!r})):
+for name, folder in (
+    ("pegasus", {str(_WEB.parents[1])!r}), ("pegasus.tools", {str(_WEB.parent)!r}), ("pegasus.tools.web", {str(_WEB)!r})
+):
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [folder]
-from pegasus.tools.page_markdown import main
+from pegasus.tools.web.page_markdown import main
 main()
 """
 """Runs the converter. Empty packages stand in for those that it is in: loading them would take a third of a second."""
