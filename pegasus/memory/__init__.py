@@ -14,6 +14,7 @@ The files are read from their folder and written by the journal. Every change is
     folder          reading the folder
     notes           MEMORY.md and the history of conversations, for agents of chats
     search          full-text search over memory and archived sessions; `search_index`: words in SQLite
+    rare_words      which searches are too short for a thread
 """
 
 from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
