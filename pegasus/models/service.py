@@ -29,9 +29,9 @@ from pegasus.models.chat_choices import ChatChoices
 from pegasus.models.client import Lane, ModelTarget, Next, PreparedModel
 from pegasus.models.fallback import BreakerStatus
 from pegasus.models.model_facts import TraitStore
-from pegasus.models.providers import LOCAL_SERVERS, LocalModel, ModelConfigError, find_local_models
+from pegasus.models.providers import LOCAL_SERVERS, LocalModel, ModelConfigError, ProviderClient, find_local_models
 from pegasus.models.roles import check_choice, describe_rules, list_choices
-from pegasus.models.setup import ModelSetup
+from pegasus.models.setup import ModelSetup, close_clients
 from pegasus.models.tokens import PromptSize, TokenCounter
 from pegasus.models.usage import daily_usage, usage_report, usage_text
 from pegasus.observe import get_logger
@@ -125,6 +125,8 @@ class ModelService:
         """Model that replaces the default of the settings; see `choose`."""
         self._rng = rng
         self._setup = ModelSetup(settings, providers, rng, usage)
+        self._replaced: list[ProviderClient] = []
+        """HTTP clients of accounts that a reload has changed. They are closed before the next call that finds them idle."""
         self._target_by_role: dict[str, ModelTarget] = {}
         """Models by role or name, until something changes."""
         self._local_models: list[LocalModel] = []
@@ -172,6 +174,8 @@ class ModelService:
         most cases, at most four seconds. Raises ModelConfigError.
         """
         await self.settle()
+        if self._replaced:
+            await self._close_replaced()
         target, run = self.target(role), self._setup.run
         await target.facts.ask_server(self.traits.get(target.name).context_window)
         return target, run
@@ -225,6 +229,7 @@ class ModelService:
         setup = ModelSetup(settings, providers, self._rng, self.usage, previous=self._setup)
         for role in MODEL_ROLES:
             setup.target(setup.spec(role), f"models.{role}")
+        self._replaced += self._setup.clients_not_in(setup)
         self._setup = setup
         self.restore_choice(self.chosen)
 
@@ -334,8 +339,19 @@ class ModelService:
         if (table := setup.tables.get(spec)) is not None:
             await table.load()
 
+    async def _close_replaced(self) -> None:
+        """Close the HTTP clients of earlier settings that no call uses any more.
+
+        A thought that goes on with an earlier model after that opens connections anew, which close when its client is collected.
+        """
+        idle = [client for client in self._replaced if not client.is_busy]
+        self._replaced = [client for client in self._replaced if client not in idle]
+        await close_clients(idle)
+
     async def aclose(self) -> None:
         """Close all connections. Calls under way fail; a later call opens new ones."""
+        replaced, self._replaced = self._replaced, []
+        await close_clients(replaced)
         await self._setup.aclose()
 
 

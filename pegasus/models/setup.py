@@ -18,7 +18,7 @@ models; to add one, name it in `run`.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -118,11 +118,13 @@ class ModelSetup:
         """Return the HTTP client of a model that was created; None for the stand-in."""
         return self._clients.get(spec.partition("/")[0])
 
+    def clients_not_in(self, other: ModelSetup) -> list[ProviderClient]:
+        """Return the HTTP clients of this setup that another one does not use."""
+        return [client for client in self._clients.values() if client not in other._clients.values()]
+
     async def aclose(self) -> None:
         """Close all HTTP clients, also those that were taken over from the setup before."""
-        async with trio.open_nursery() as nursery:
-            for client in self._clients.values():
-                nursery.start_soon(client.aclose)
+        await close_clients(self._clients.values())
 
     def audio(self, role: str) -> AudioModel | None:
         """Return the model that hears or speaks, if one is named."""
@@ -194,3 +196,10 @@ class ModelSetup:
             is_local=is_local,
             describe=describe if can_tell else None,
         )
+
+
+async def close_clients(clients: Iterable[ProviderClient]) -> None:
+    """Close HTTP clients. Calls under way fail; a later call opens new connections."""
+    async with trio.open_nursery() as nursery:
+        for client in clients:
+            nursery.start_soon(client.aclose)

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import trio
 
@@ -86,6 +87,15 @@ class ProviderClient:
         """True once `load` has succeeded."""
         self._lock = trio.Lock()
         self._client: Any = None
+        self._posting = 0
+        """Requests that have no response yet."""
+        self._responses: WeakSet[Any] = WeakSet()
+        """Responses, some of which may be unread."""
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a request is under way, or a response is not closed."""
+        return self._posting > 0 or not all(response.is_closed for response in self._responses)
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Keep these strings out of messages, too."""
@@ -129,6 +139,16 @@ class ProviderClient:
 
         Raises one of `status_errors` or `connection_errors`. On cancellation the connection is closed.
         """
+        self._posting += 1
+        try:
+            response = await self._send(path, body, headers, query)
+        finally:
+            self._posting -= 1
+        self._responses.add(response)
+        return response
+
+    async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
+        """Do what `post` does."""
         request = self._client.build_request(
             "POST", self.base_url + path, content=body, headers={**self._headers, **headers}, params=query or None
         )
@@ -175,10 +195,8 @@ class SdkClient(ProviderClient):
             timeout=options["timeout"], http_client=http_client, open_telemetry=False, **self._options
         )
 
-    async def post(
-        self, path: str, body: bytes, *, headers: Mapping[str, str] = {}, query: Mapping[str, str] = {}
-    ) -> Any:
-        """Send one request, as `ProviderClient.post` does."""
+    async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
+        """Do what `post` does."""
         options = {"max_retries": 0, "headers": headers, "params": query}
         return await self._client.post(path, content=body, options=options, stream=True, **self._response_types)
 

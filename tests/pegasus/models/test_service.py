@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 
+import attrs
 import pytest
 import trio
 
@@ -14,6 +15,7 @@ from pegasus.models.client import CallLimit
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider_answer import ProviderAnswer, refuse
+from pegasus.testing.provider_request import ProviderRequest
 from pegasus.testing.scripted import say
 from tests.pegasus.models.conftest import client, provider_of, request
 
@@ -231,6 +233,58 @@ async def test_connections_of_an_unchanged_provider_outlive_a_reload(server: Pro
     assert [seen.model for seen in server.requests] == ["a", "b"]
     assert server.connections == 1
     await made.aclose()
+
+
+async def test_connections_of_a_changed_account_are_closed_before_the_next_call(server: ProviderServer) -> None:
+    account = provider_of("openai", server)
+    made = models(ModelSettings(default="openai/a"), {"openai": account})
+    await ask(made.client())
+    replaced = made._setup.http_client("openai/a")
+    made.reload(ModelSettings(default="openai/a"), {"openai": attrs.evolve(account, headers={"x-team": "blue"})})
+    assert replaced is not None and replaced.is_ready
+    await ask(made.client())
+    assert not replaced.is_ready
+    assert server.connections == 2
+    await made.aclose()
+
+
+async def test_connections_of_a_changed_account_stay_open_for_the_calls_under_way(server: ProviderServer) -> None:
+    gate = trio.Event()
+
+    async def held(asked: ProviderRequest) -> ProviderAnswer:
+        if asked.model == "a":
+            await gate.wait()
+        return ProviderAnswer(f"from {asked.model}")
+
+    server.script = held
+    account = provider_of("openai", server)
+    made = models(ModelSettings(default="openai/a"), {"openai": account})
+    answers: list[str] = []
+
+    async def call() -> None:
+        answers.append((await ask(made.client())).text)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await server.until(lambda it: it.count == 1)
+        replaced = made._setup.http_client("openai/a")
+        made.reload(ModelSettings(default="openai/b"), {"openai": attrs.evolve(account, headers={"x-team": "blue"})})
+        await call()
+        gate.set()
+    assert answers == ["from b", "from a"]
+    assert replaced is not None and replaced.is_ready
+    await call()
+    assert not replaced.is_ready
+    await made.aclose()
+
+
+async def test_closing_the_service_closes_the_connections_of_earlier_settings_too(server: ProviderServer) -> None:
+    made = models(ModelSettings(default="openai/a"), {"openai": provider_of("openai", server)})
+    await ask(made.client())
+    replaced = made._setup.http_client("openai/a")
+    made.reload(ModelSettings(), {})
+    await made.aclose()
+    assert replaced is not None and not replaced.is_ready
 
 
 async def test_settings_that_cannot_work_change_nothing() -> None:
