@@ -4,10 +4,9 @@
 
     base.py        the vocabulary: turns, request, response, errors, the `LanguageModel` protocol
     service.py     `ModelService` and its clients by role: reloads, `/model`, local servers
-    setup.py       what is made from one version of the settings; here is the list of middleware
+    setup.py       what is made from one version of the settings: the list of middleware, and the options of a role and model
     client.py      one call and its middleware; more of it in fallback.py and usage/tracker.py
     roles.py       which role is which model, and the command `/model`
-    options.py     effort, times, headers … of a role and model, by the settings
     model_facts.py what is found out about a model: its window, and its manners, which are kept on disk
     tokens.py      sizes of prompts; exact_tokens.py: counts where the provider has a way
     catalog.py     prices and windows of known models

@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from pegasus.models.audio import AudioModel
+from pegasus.models.base import CallOptions
 from pegasus.models.catalog import known_window
 from pegasus.models.client import CallLimit, ModelTarget, Routing, compose
 from pegasus.models.exact_tokens import CountByProvider, CountByTable
 from pegasus.models.fallback import Fallback
 from pegasus.models.formats import AnthropicWire
 from pegasus.models.model_facts import ModelFacts
-from pegasus.models.options import effective_options
 from pegasus.models.providers import (
     HttpModel,
     LocalModel,
@@ -44,11 +44,11 @@ from pegasus.models.providers import (
 from pegasus.models.roles import AUDIO_ROLES, OFFLINE, audio_account, role_spec
 from pegasus.models.stand_in import StandIn
 from pegasus.models.tokens import ExactCount, TokenCounter
-from pegasus.settings import MODEL_ROLES
+from pegasus.settings import MODEL_ROLES, ModelOptionSettings, ModelSettings
 
 if TYPE_CHECKING:
     from pegasus.models.usage import UsageTracker
-    from pegasus.settings import ModelSettings, ProviderSettings
+    from pegasus.settings import ProviderSettings
 
 
 class ModelSetup:
@@ -203,3 +203,58 @@ async def close_clients(clients: Iterable[ProviderClient]) -> None:
     async with trio.open_nursery() as nursery:
         for client in clients:
             nursery.start_soon(client.aclose)
+
+
+# ------------------------------------------------------------------ options of a call
+
+LOCAL_TIMEOUT: Final = 600.0
+"""Seconds until the first token of a server on one's own machine or network. It may have to load the model first."""
+_NOTHING: Final = ModelOptionSettings()
+_ROOM_TO_THINK: Final = {"": 0, "low": 2_048, "medium": 8_192, "high": 24_576}
+"""Tokens by effort, about as Google counts these words (https://ai.google.dev/gemini-api/docs/openai#thinking)."""
+
+
+def effective_options(role: str, spec: str, settings: ModelSettings, provider: ProviderAccount) -> CallOptions:
+    """Return the options of a call. role: of the call; a name that is no role has no options. spec: `<provider>/<model>`.
+
+    The same option may be set in four places. The first that has it wins:
+
+        [models.options.subagent]            the role of the call
+        [models.options."openai/gpt-6-sol"]  the model
+        [providers.openai]                   its provider
+        [models]                             everything
+
+    Tables (`headers`, `query`, `extra_body`) are merged by name in the same order, so that a role can add a header to those of the
+    provider. "", 0 and -1 mean "not set"; so a role cannot take back what its provider sets, only replace it.
+
+    This decides what is wanted. How a service wants it said, and whether a model takes it at all, is a matter of its wire format.
+    """
+    layers = [settings.options.get(name, _NOTHING) for name in (role, spec)]
+    is_patient = settings.timeout == ModelSettings().timeout and is_local_address(provider.url)
+
+    def first(name: str, *rest: Any) -> Any:
+        values = [*(getattr(layer, name) for layer in layers), *rest]
+        return next((value for value in values if value), rest[-1])
+
+    def merged(name: str) -> Mapping[str, Any]:
+        tables: list[Mapping[str, Any]] = [
+            getattr(provider, name),
+            *(getattr(layer, name) for layer in reversed(layers)),
+        ]
+        return {key: value for table in tables for key, value in table.items()}
+
+    temperatures = [layer.temperature for layer in layers] + [provider.temperature]
+    effort = first("effort", settings.effort)
+    thinks = effort or ("medium" if provider.thinks(spec.partition("/")[2]) else "")
+    return CallOptions(
+        effort=effort,
+        room_to_think=_ROOM_TO_THINK[thinks],
+        temperature=next((value for value in temperatures if value >= 0), None),
+        max_tokens=first("max_tokens", provider.max_tokens),
+        timeout=first("timeout", LOCAL_TIMEOUT if is_patient else settings.timeout),
+        silence_timeout=first("silence_timeout", settings.silence_timeout),
+        context_window=first("context_window", settings.context_window),
+        headers=merged("headers"),
+        query=merged("query"),
+        extra_body=merged("extra_body"),
+    )

@@ -182,7 +182,7 @@ class ProviderAccount:
     wire: str = ""
     """Wire format: "chat", "responses", or "" where the model decides."""
     temperature: float = -1.0
-    """Option of all its models, see `options`; so are the following. -1: not set."""
+    """Option of all its models, see `effective_options`; so are the following. -1: not set."""
     max_tokens: int = 0
     headers: Mapping[str, str] = attrs.field(factory=dict)
     query: Mapping[str, str] = attrs.field(factory=dict)

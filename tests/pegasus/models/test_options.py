@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pegasus.models.base import CallOptions
-from pegasus.models.options import effective_options
 from pegasus.models.providers.accounts import find_providers
 from pegasus.models.providers.connections import is_local_address
+from pegasus.models.setup import effective_options
 from pegasus.settings import ModelOptionSettings, ModelSettings, ProviderSettings
 
 

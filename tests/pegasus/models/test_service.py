@@ -241,7 +241,8 @@ async def test_connections_of_a_changed_account_are_closed_before_the_next_call(
     await ask(made.client())
     replaced = made._setup.http_client("openai/a")
     made.reload(ModelSettings(default="openai/a"), {"openai": attrs.evolve(account, headers={"x-team": "blue"})})
-    assert replaced is not None and replaced.is_ready
+    assert replaced is not None
+    assert replaced.is_ready
     await ask(made.client())
     assert not replaced.is_ready
     assert server.connections == 2
@@ -272,7 +273,8 @@ async def test_connections_of_a_changed_account_stay_open_for_the_calls_under_wa
         await call()
         gate.set()
     assert answers == ["from b", "from a"]
-    assert replaced is not None and replaced.is_ready
+    assert replaced is not None
+    assert replaced.is_ready
     await call()
     assert not replaced.is_ready
     await made.aclose()
@@ -284,7 +286,8 @@ async def test_closing_the_service_closes_the_connections_of_earlier_settings_to
     replaced = made._setup.http_client("openai/a")
     made.reload(ModelSettings(), {})
     await made.aclose()
-    assert replaced is not None and not replaced.is_ready
+    assert replaced is not None
+    assert not replaced.is_ready
 
 
 async def test_settings_that_cannot_work_change_nothing() -> None:

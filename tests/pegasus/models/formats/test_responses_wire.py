@@ -28,8 +28,8 @@ from pegasus.models import (
 )
 from pegasus.models.base import CallBegun, CallOptions, CallPiece, ReasoningPiece, StreamPiece, TextPiece
 from pegasus.models.formats.responses import ResponsesWire, is_reasoning_model
-from pegasus.models.options import effective_options
 from pegasus.models.providers.accounts import find_providers
+from pegasus.models.setup import effective_options
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
 from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, refuse, sequence
