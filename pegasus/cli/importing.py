@@ -12,7 +12,15 @@ import click
 from pegasus.cli.commands import JSON, pegasus
 from pegasus.cli.control import change_files, json_line, print_text
 from pegasus.host import Home, print_error, wall_clock
-from pegasus.importing import HOMES, ImportLine, ImportTarget, NotAHome, carry_out, find_everything, plan
+from pegasus.importing import (
+    HOMES,
+    ImportLine,
+    ImportTarget,
+    NotAHome,
+    carry_out_import,
+    plan_import,
+    read_foreign_home,
+)
 from pegasus.settings import Settings
 from pegasus.storage import StorageError
 
@@ -45,8 +53,8 @@ def run_import(
     """Import memory, sessions and jobs of another agent from FOLDER."""
     target = ImportTarget(home.data, settings.agent.scope, wall_clock, is_mine=as_mine)
     try:
-        found = find_everything(folder.expanduser(), source)
-        lines = plan(found, target) if dry_run else change_files(home, partial(carry_out, found, target))
+        found = read_foreign_home(folder.expanduser(), source)
+        lines = plan_import(found, target) if dry_run else change_files(home, partial(carry_out_import, found, target))
     except (NotAHome, StorageError) as error:
         print_error(f"pegasus: {error}")
         return 1

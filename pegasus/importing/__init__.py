@@ -1,7 +1,7 @@
 """Import of memory, sessions and jobs from the homes of other agents.
 
-`find_everything` reads a foreign home and returns what there is, without changing anything: notes, sessions, jobs, and what is left
-out with the reason. `carry_out` brings it into a home of Pegasus through a journal, and says line by line what became of each.
+`read_foreign_home` reads a foreign home and returns what there is, without changing anything: notes, sessions, jobs, and what is left
+out with the reason. `carry_out_import` brings it into a home of Pegasus through a journal, and says line by line what became of each.
 
 * `importer`: the steps of an import.
 * `openclaw`, `nanobot`, `hermes`: the kinds of homes.
@@ -12,6 +12,15 @@ docs/user/import.md is the page for people.
 """
 
 from pegasus.importing.foreign_home import Findings, ImportLine, NotAHome
-from pegasus.importing.importer import HOMES, ImportTarget, carry_out, find_everything, plan
+from pegasus.importing.importer import HOMES, ImportTarget, carry_out_import, plan_import, read_foreign_home
 
-__all__ = ["HOMES", "Findings", "ImportLine", "ImportTarget", "NotAHome", "carry_out", "find_everything", "plan"]
+__all__ = [
+    "HOMES",
+    "Findings",
+    "ImportLine",
+    "ImportTarget",
+    "NotAHome",
+    "carry_out_import",
+    "plan_import",
+    "read_foreign_home",
+]

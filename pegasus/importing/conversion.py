@@ -6,7 +6,7 @@ Whatever looks like a key is masked on the way: an agent's notes and conversatio
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -24,6 +24,8 @@ LARGEST_PART: Final = 20_000
 """Bytes of a file of memory. A longer text becomes several."""
 PERSONA: Final = ("SOUL.md", "AGENTS.md", "IDENTITY.md", "TOOLS.md", "HEARTBEAT.md")
 """Files about the character and manners of an agent, which are not its memory."""
+KNOWN_CHANNELS: Final = ("cli", "web", "api", *SERVICE_SECTIONS)
+"""Channel types that there are here."""
 _FROM_FILE: Final[Metadata] = {OUTSIDE: [Outside.FILE.value]}
 
 _redactor = Redactor()
@@ -167,10 +169,10 @@ def add_persona(found: Findings, folder: ForeignFolder, place: str) -> None:
     """Say that the files about its character are not imported. place: their folder, with a slash at the end, or ""."""
     for name in PERSONA:
         try:
-            there = folder.content(place + name) is not None
+            exists = folder.content(place + name) is not None
         except CannotRead:
-            there = True
-        if there:
+            exists = True
+        if exists:
             reason = "its character is not its memory; copy what you want into workspace/ yourself"
             found.skip("persona", place + name, reason)
 
@@ -240,16 +242,11 @@ def _iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
-def known_channels() -> Collection[str]:
-    """Return the channel types that there are here."""
-    return ("cli", "web", "api", *SERVICE_SECTIONS)
-
-
-def address_of(type: object, id: object, known: Iterable[str]) -> tuple[str, str]:
+def address_of(type: object, id: object) -> tuple[str, str]:
     """Return `<type>:<id>` of a chat and why a job cannot speak there; ("cli:main", reason) if it is not known."""
     if not (isinstance(type, str) and type and isinstance(id, str | int) and str(id)):
         return "cli:main", "it does not say in which chat it speaks"
     name = str(id).removeprefix("channel:").removeprefix("user:")
-    if type not in known:
+    if type not in KNOWN_CHANNELS:
         return f"{type}:{name}", f"there is no channel {type} here; a bridge could be one"
     return f"{type}:{name}", ""

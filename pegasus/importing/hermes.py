@@ -33,7 +33,6 @@ from pegasus.importing.conversion import (
     address_of,
     each_job,
     entry_of,
-    known_channels,
     prompt_of,
     shown_name,
     time_of,
@@ -198,10 +197,10 @@ def _target(job: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return where a job speaks, and why it is paused if that is not known here."""
     deliver, origin = job.get("deliver") or "local", job.get("origin")
     if deliver == "origin" and isinstance(origin, dict):
-        address, reason = address_of(origin.get("platform"), origin.get("chat_id"), known_channels())
+        address, reason = address_of(origin.get("platform"), origin.get("chat_id"))
     elif isinstance(deliver, str) and ":" in deliver:
         type, _, id = deliver.partition(":")
-        address, reason = address_of(type, id.partition(":")[0], known_channels())
+        address, reason = address_of(type, id.partition(":")[0])
     elif deliver == "local":
         address, reason = "cli:main", "its result was only kept in a file"
     else:

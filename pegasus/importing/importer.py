@@ -8,8 +8,8 @@ memory depend on what is imported alone, so the next import finds it there.
 Nothing that is here is overwritten. A note whose page exists is left out. A session gets the first name that is free, or that has
 exactly its content: the latter is what an import before a crash has left. A job that is here keeps its state.
 
-`plan` says beforehand what `carry_out` will do. Both make their lines with the same functions. Two refusals show only then: of a page
-that memory does not take (`MemoryRefused`), and of all jobs if the file of jobs is damaged.
+`plan_import` says beforehand what `carry_out_import` will do. Both make their lines with the same functions. Two refusals show only
+then: of a page that memory does not take (`MemoryRefused`), and of all jobs if the file of jobs is damaged.
 
 What was imported counts as words from outside (`pegasus.outside`), unless the person vouches for it (`ImportTarget.is_mine`). Results
 of tools count so even then.
@@ -18,6 +18,7 @@ of tools count so even then.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -62,21 +63,20 @@ HOMES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[ForeignFolder], Findi
 }
 """By name: what such a home has in it, and the function that reads one."""
 RECORD: Final = "imports.json"
-"""What was imported, below data/: `{"openclaw": {"workspace/MEMORY.md": "<SHA-256>"}}`."""
+"""What was imported, with what it has become, below data/: `{"openclaw": {"memory USER.md": "facts/openclaw-user.md"}}`."""
 OWNER: Final = ChannelInfo("cli", "main")
 """The person who imports."""
 
 
-def find_everything(path: Path, source: str) -> Findings:
+def read_foreign_home(path: Path, source: str) -> Findings:
     """Return what a foreign home has. Blocks while it reads; changes nothing. Raises NotAHome.
 
-    Example: `find_everything(Path.home() / ".openclaw", "openclaw")`.
+    Example: `read_foreign_home(Path.home() / ".openclaw", "openclaw")`.
     """
     marks, read = HOMES[source]
     try:
         folder = ForeignFolder(path)
-        there = set(folder.names("", ""))
-        if not there & set(marks):
+        if not set(folder.names("", "")) & set(marks):
             raise NotAHome(f"{path}: found none of {', '.join(marks)}, which a home of {source} has")
         return read(folder)
     except (OSError, CannotRead) as error:
@@ -97,38 +97,33 @@ class ImportTarget:
     """The person has read the notes and jobs, and vouches for them as their own words."""
 
 
-def plan(found: Findings, target: ImportTarget) -> list[ImportLine]:
+def plan_import(found: Findings, target: ImportTarget) -> list[ImportLine]:
     """Return what an import would do, without doing it. Blocks while it reads."""
     record = _read_record(_bytes_of(target.data / RECORD))
-    lines = [_left_out(one.kind, one.origin, one.reason) for one in found.left_out]
-    folder = target.data / FOLDER
-
-    def before(kind: str, origin: str) -> ImportLine | None:
-        return _before(record, found, kind, origin)
-
+    folder, before = target.data / FOLDER, partial(_before, record, found)
     return [
         *(before("memory", note.origin) or _note_line(note, (folder / note.path).exists()) for note in found.notes),
         *(before("session", session.origin) or _session_line(session) for session in found.sessions),
         *(before("job", job.origin) or _job_line(job, target, found.source)[0] for job in found.jobs),
-        *lines,
+        *_lines_of_left_out(found),
     ]
 
 
-async def carry_out(found: Findings, target: ImportTarget, journal: Ref[JournalMessage]) -> list[ImportLine]:
+async def carry_out_import(found: Findings, target: ImportTarget, journal: Ref[JournalMessage]) -> list[ImportLine]:
     """Import, and return what became of each thing.
 
     Raises StorageError if the disk refuses; what was written until then stays, and the next import goes on from there.
     """
     record = _read_record(await journal.ask(ReadFile, RECORD))
-    steps = _Steps(found, target, journal, record)
+    steps = _ImportSteps(found, target, journal, record)
     lines = [line async for line in steps.lines()]
     done = record.setdefault(found.source, {})
     done.update({_key(line.kind, line.origin): line.target for line in lines if line.outcome in ("imported", "paused")})
     await journal.ask(ReplaceFile, RECORD, encode_line(record))
-    return [*lines, *(_left_out(one.kind, one.origin, one.reason) for one in found.left_out)]
+    return [*lines, *_lines_of_left_out(found)]
 
 
-class _Steps:
+class _ImportSteps:
     """The steps of one import."""
 
     def __init__(
@@ -175,11 +170,11 @@ class _Steps:
         content = b"".join(map(encode, entries))
         for name in _archive_names(session):
             path = f"{files.folder}/{files.file(name)}"
-            there = _bytes_of(self._target.data / path)
-            if path not in taken and there in (b"", content):
+            present = _bytes_of(self._target.data / path)
+            if path not in taken and present in (b"", content):
                 break
         taken.add(path)
-        if there != content:
+        if present != content:
             await self._journal.ask(ReplaceFile, path, content)
         return attrs.evolve(line, target=path)
 
@@ -210,6 +205,10 @@ class _Steps:
 
 def _left_out(kind: str, origin: str, reason: str) -> ImportLine:
     return ImportLine("left out", kind, origin, reason=reason)
+
+
+def _lines_of_left_out(found: Findings) -> list[ImportLine]:
+    return [_left_out(item.kind, item.origin, item.reason) for item in found.left_out]
 
 
 def _key(kind: str, origin: str) -> str:

@@ -23,7 +23,6 @@ from pegasus.importing.conversion import (
     each_job,
     entry_of,
     json_lines,
-    known_channels,
     prompt_of,
     time_of,
 )
@@ -114,7 +113,7 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     key = str(payload.get("sessionKey") or payload.get("session_key") or "").partition(":")
     channel = payload.get("channel") or payload.get("originChannel") or payload.get("origin_channel") or key[0]
     to = payload.get("to") or payload.get("originChatId") or payload.get("origin_chat_id") or key[2]
-    address, reason = address_of(channel, to, known_channels())
+    address, reason = address_of(channel, to)
     paused += [reason] if reason else []
     if job.get("enabled", True) is not True:
         paused.append("it was paused")

@@ -24,7 +24,6 @@ from pegasus.importing.conversion import (
     entry_of,
     json_lines,
     json_object,
-    known_channels,
     prompt_of,
     time_of,
 )
@@ -96,7 +95,7 @@ def _session(origin: str, text: str, type: str, channel_id: str) -> FoundSession
             left_out += line is None
             continue
         content = message.get("content")
-        calls = [one for one in content if _is_call(one)] if isinstance(content, list) else None
+        calls = [block for block in content if _is_call(block)] if isinstance(content, list) else None
         ts = time_of(message.get("timestamp")) or time_of(line.get("timestamp")) or 0
         entry, others = entry_of(message.get("role"), content, ts, channel, calls, message.get("toolCallId"))
         left_out += others
@@ -122,7 +121,7 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     if payload.get("kind") == "systemEvent" and not channel:
         address = "cli:main"  # the main session, whose home is the terminal here
     else:
-        address, reason = address_of(channel, to, known_channels())
+        address, reason = address_of(channel, to)
         paused += [reason] if reason else []
     if delivery.get("mode") in ("none", "webhook"):
         paused.append(f"its result goes to {'a webhook' if delivery['mode'] == 'webhook' else 'nobody'} there")

@@ -12,7 +12,7 @@ import trio
 
 from actors import Child, open_supervisor
 from pegasus.conversation import decode
-from pegasus.importing import ImportTarget, NotAHome, carry_out, find_everything, plan
+from pegasus.importing import ImportTarget, NotAHome, carry_out_import, plan_import, read_foreign_home
 from pegasus.main_agent import FolderArchives, SessionFiles, files_of
 from pegasus.memory import Memory, memory_in
 from pegasus.messages import Address
@@ -46,13 +46,13 @@ class Desk:
         self.target = ImportTarget(self.data, scope, lambda: NOW, **more)
 
     async def bring(self, folder: Path, source: str):
-        found = find_everything(folder, source)
+        found = read_foreign_home(folder, source)
 
         async def journal(inbox):
             await run_journal(inbox, FileDisk(self.data), clock=lambda: NOW)
 
         async with open_supervisor([Child("journal", journal)]) as root:
-            return await carry_out(found, self.target, root.ref("journal"))
+            return await carry_out_import(found, self.target, root.ref("journal"))
 
     def jobs(self):
         return decode_jobs((self.data / "cron/jobs.json").read_bytes())[0]
@@ -128,7 +128,7 @@ async def test_an_import_that_was_cut_off_before_its_record_is_repeated_without_
 async def test_a_dry_run_says_the_same_and_changes_nothing(source, tmp_path):
     job = {"openclaw": openclaw_job, "nanobot": nanobot_job, "hermes": hermes_job}[source]("daily", CRON)
     desk, home = Desk(tmp_path), HOMES[source](tmp_path / "other", job)
-    planned = plan(find_everything(home, source), desk.target)
+    planned = plan_import(read_foreign_home(home, source), desk.target)
     assert desk.everything() == {}
     lines = await desk.bring(home, source)
     assert sorted((line.outcome, line.kind, line.origin) for line in planned) == sorted(
@@ -169,7 +169,7 @@ async def test_imported_sessions_and_notes_are_found_by_the_search(tmp_path):
 def test_a_database_in_which_the_last_messages_are_in_the_log_is_read_whole_and_not_changed(tmp_path):
     home = hermes_home(tmp_path / "other", wal=True)
     before = {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()}
-    found = find_everything(home, "hermes")
+    found = read_foreign_home(home, "hermes")
     assert len(found.sessions[0].entries) == 4
     assert {path.name: path.read_bytes() for path in home.iterdir() if path.is_file()} == before
 
@@ -286,7 +286,7 @@ async def test_a_folder_that_is_a_link_is_not_followed(tmp_path):
     (home / "workspace/memory").rmdir()
     (home / "workspace/memory").symlink_to(elsewhere)
     with pytest.raises(NotAHome):
-        find_everything(home, "openclaw")
+        read_foreign_home(home, "openclaw")
     assert desk.everything() == {}
 
 
@@ -354,9 +354,9 @@ async def test_a_file_of_memory_that_is_there_is_not_overwritten(tmp_path):
 def test_a_folder_that_is_no_such_home_is_refused(source, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotAHome, match="found none of"):
-        find_everything(tmp_path / "empty", source)
+        read_foreign_home(tmp_path / "empty", source)
     with pytest.raises(NotAHome, match="No such file"):
-        find_everything(tmp_path / "missing", source)
+        read_foreign_home(tmp_path / "missing", source)
 
 
 def test_a_session_file_name_never_leaves_its_folder():
