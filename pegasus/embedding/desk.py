@@ -36,9 +36,9 @@ from pegasus.storage import (
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
 
-RETRY: Final = 0.2
+RETRY_DELAY: Final = 0.2
 """Seconds before a journal that is being restarted is asked again."""
-MOST: Final = 100_000
+MOST_REPLIES: Final = 100_000
 """Replies of one chat that are looked through."""
 
 
@@ -148,7 +148,7 @@ class ReplyDesk:
 
     async def replies_of(self, turn: EmbeddedTurn) -> tuple[OutboundMessage, ...]:
         """Return the replies of a turn to its own chat that were not acknowledged, with their files. Raises AgentClosed."""
-        open_replies = await self.ask(OpenReplies, turn.address, MOST)
+        open_replies = await self.ask(OpenReplies, turn.address, MOST_REPLIES)
         return await self._load([found.key for found in open_replies if item_of_key(found.key) == turn.item])
 
     async def _load(self, keys: Sequence[str]) -> tuple[OutboundMessage, ...]:
@@ -158,7 +158,7 @@ class ReplyDesk:
             try:
                 return tuple([await load_files(reply, self._journal) for reply in found if reply is not None])
             except (ActorError, StorageError):  # the journal is being restarted
-                await trio.sleep(RETRY)
+                await trio.sleep(RETRY_DELAY)
         return ()
 
     # ---------------------------------------------------------------- everything else
@@ -175,7 +175,7 @@ class ReplyDesk:
                             for reply in await self._load([found.key]):
                                 return reply
                 self._news = news = trio.Event()
-                self._backlog.extend(filter(self._is_for_anybody, await self.ask(OpenReplies, None, MOST)))
+                self._backlog.extend(filter(self._is_for_anybody, await self.ask(OpenReplies, None, MOST_REPLIES)))
                 if not self._backlog:
                     await news.wait()
 
@@ -229,7 +229,7 @@ class ReplyDesk:
             try:
                 return await self._journal.ask(question, *args)
             except (ActorError, StorageError):
-                await trio.sleep(RETRY)
+                await trio.sleep(RETRY_DELAY)
 
     def shut(self) -> None:
         """End all readers: the agent stops."""

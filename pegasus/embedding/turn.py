@@ -31,7 +31,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.embedding.bus import InboundChatMessage, MessageKind, OutboundChatMessage, TurnUsage
-from pegasus.embedding.desk import RETRY, AgentClosed, EmbeddedTurn, ReplyDesk
+from pegasus.embedding.desk import RETRY_DELAY, AgentClosed, EmbeddedTurn, ReplyDesk
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import MainAgentMessage, Withdraw
 from pegasus.messages import InboundMessage, OutboundMessage
@@ -142,7 +142,7 @@ class TurnServices:
                 if trio.current_time() > deadline:
                     raise MessageRefused("overloaded", f"the agent is being restarted: {error}") from None
             is_repeated = True
-            await trio.sleep(RETRY)
+            await trio.sleep(RETRY_DELAY)
 
     async def _follow(self, turn: EmbeddedTurn) -> None:
         """Wait for the end of a turn, and gather its replies."""

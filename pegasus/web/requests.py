@@ -199,23 +199,18 @@ class ApiRequest:
 
     async def call_raw(self, method: str, params: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
         """Return the result of a method, whatever the scopes of the token. Raises ApiError, and what the method raises."""
-        result = await self.start_call(method, params)
-        if isinstance(result, EventStream) or not isinstance(result, Mapping):
-            raise TypeError(f"{method} gave {type(result).__name__}, which is no JSON object")
-        return result
-
-    async def start_call(self, method: str, params: Mapping[str, Json] | None = None) -> Json | EventStream:
-        """Return what a method of the control plane returns; see `call_raw`."""
         function = self.services.methods.get(method)
         if function is None:
             raise ApiError(501, "not_implemented", f"this version has no {method}")
         with trio.move_on_after(CALL_TIMEOUT):
-            return await function(self.caller, params or {})
+            result = await function(self._caller(), params or {})
+            if isinstance(result, EventStream) or not isinstance(result, Mapping):
+                raise TypeError(f"{method} gave {type(result).__name__}, which is no JSON object")
+            return result
         raise ApiError(504, "timeout", f"{method} took longer than {CALL_TIMEOUT:g} s and was ended")
 
-    @property
-    def caller(self) -> Caller:
-        """The sender, as methods of the control plane know callers."""
+    def _caller(self) -> Caller:
+        """Return the sender, as methods of the control plane know callers."""
         grant = self.grant
         kind = grant.token.type or ("web" if self.visitor.is_page else "api")
         return Caller(kind, grant.token.channel_id or grant.name, grant=grant)

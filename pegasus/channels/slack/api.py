@@ -101,7 +101,7 @@ class SlackApi:
         Cancelled, the call may have taken effect.
         """
         is_app = method == "apps.connections.open"
-        token, key = (self._app_token, "app_token") if is_app else (self._bot_token, "bot_token")
+        token, setting = (self._app_token, "app_token") if is_app else (self._bot_token, "bot_token")
         given = {key: value for key, value in params.items() if value is not None}
         if method.startswith("chat."):  # methods that write take JSON; those that read take forms only
             body, kind = encode_json(given), "application/json; charset=utf-8"
@@ -116,7 +116,7 @@ class SlackApi:
         try:
             return _read_result(method, response)
         except CredentialsRefused as error:
-            raise CredentialsRefused(f"{error} (channels.slack.{key})") from None
+            raise CredentialsRefused(f"{error} (channels.slack.{setting})") from None
 
     async def open_socket_url(self) -> str:
         """Return a new address for Socket Mode. Raises as `call`, and CredentialsRefused for everything that Slack refuses."""

@@ -169,14 +169,14 @@ class SlackSender:
         try:
             target = await self._names.resolve(name)
             await self._settle_draft(name, target)
-            shown, place = self._draft_of(name)
+            shown, shown_in = self._draft_of(name)
             if draft.is_withdrawal:
                 await self._delete_draft(name, target)
                 return
             text = render_mrkdwn(next(iter(split_markdown(shown_text(draft), LONGEST_TEXT, rendered_length)), ""))
             if not text.strip() or shown.startswith(UNSURE):  # one that may be there already cannot be changed
                 return
-            if shown and place == (thread or ""):
+            if shown and shown_in == (thread or ""):
                 await self._api.call("chat.update", channel=target, ts=shown, text=text)
                 return
             await self._delete_draft(name, target)
@@ -208,10 +208,10 @@ class SlackSender:
     async def _finish_draft(self, name: str, target: str, thread: str | None, text: str) -> str:
         """Make the draft the reply; return its ts, "" if there is none that can be changed."""
         await self._settle_draft(name, target)
-        shown, place = self._draft_of(name)
+        shown, shown_in = self._draft_of(name)
         if not shown or shown.startswith(UNSURE):
             return ""
-        if place == (thread or ""):
+        if shown_in == (thread or ""):
             try:
                 await self._api.call("chat.update", channel=target, ts=shown, text=text)
                 return shown

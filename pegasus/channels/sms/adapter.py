@@ -37,7 +37,7 @@ from pegasus.channels.service_adapter import ServiceAdapter
 from pegasus.channels.service_contract import NotKept, ServiceContext, ServiceDown, WebhookAnswer, WebhookRequest
 from pegasus.channels.sms.api import FileRefused, SentSms, TwilioApi
 from pegasus.channels.sms.file_links import LINK_PATH, SHOWN_TYPES, find_file
-from pegasus.channels.sms.pieces import SmsPiece, pieces_of
+from pegasus.channels.sms.pieces import SmsPiece, sms_pieces
 from pegasus.channels.sms.webhook import (
     TYPE,
     NoSms,
@@ -218,8 +218,8 @@ class SmsAdapter(ServiceAdapter):
     # ---------------------------------------------------------------- out
 
     def pieces(self, reply: OutboundMessage) -> Sequence[SmsPiece]:
-        """Return the messages of a reply; see `pieces_of`."""
-        return pieces_of(reply, self.context.public_url, self.settings.auth_token)
+        """Return the messages of a reply; see `sms_pieces`."""
+        return sms_pieces(reply, self.context.public_url, self.settings.auth_token)
 
     async def send(self, reply: OutboundMessage, piece: SmsPiece, number: int) -> str:
         """Send a message, unless Twilio has it already; see `ServiceAdapter.send`."""

@@ -62,7 +62,7 @@ class SmsPiece:
         return pictures
 
 
-def pieces_of(reply: OutboundMessage, public_url: str, auth_token: str) -> list[SmsPiece]:
+def sms_pieces(reply: OutboundMessage, public_url: str, auth_token: str) -> list[SmsPiece]:
     """Return the messages of a reply: its text in pieces, then a line for each file.
 
     A piece is as long as what is sent for it: plain text in UTF-16 code units, which may be longer or shorter than its Markdown.

@@ -43,8 +43,17 @@ from pegasus.channels.service_contract import (
 )
 from pegasus.channels.telegram.api import MOST_FILE_BYTES, BotApi
 from pegasus.channels.telegram.buttons import TelegramButtons, buttons_of
-from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, pieces_of
-from pegasus.channels.telegram.updates import ALLOWED, TYPE, BotName, Click, FileRef, Heard, Move, read_update
+from pegasus.channels.telegram.sending import TelegramPiece, TelegramSender, TextMessage, telegram_pieces
+from pegasus.channels.telegram.updates import (
+    ALLOWED,
+    TYPE,
+    BotName,
+    FileRef,
+    GroupMove,
+    TelegramClick,
+    TelegramMessage,
+    read_update,
+)
 from pegasus.formatting import truncate
 from pegasus.messages import ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, Progress, Typing
 from pegasus.observe import get_logger
@@ -174,14 +183,14 @@ class TelegramAdapter(ServiceAdapter):
 
     async def hear(self, updates: Sequence[Json]) -> None:
         """Handle updates in order; on return their messages are on disk. Raises NotKept: then all are to be handled again."""
-        found: list[Heard] = []
+        found: list[TelegramMessage] = []
         for update in updates:
             match read_update(update, self.bot, self._has_spoken_in):
-                case Heard() as heard:
+                case TelegramMessage() as heard:
                     found += self._admitted(heard)
-                case Move(old, new):
+                case GroupMove(old, new):
                     await self.sender.note_move(old, new)
-                case Click() as click:
+                case TelegramClick() as click:
                     await self._click(click)
                 case None:
                     pass
@@ -190,7 +199,7 @@ class TelegramAdapter(ServiceAdapter):
         await self.accept(*(heard.message for heard in found if heard.message.channel.channel_id not in slow))
         await self.accept(*await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
 
-    def _admitted(self, heard: Heard) -> list[Heard]:
+    def _admitted(self, heard: TelegramMessage) -> list[TelegramMessage]:
         """Return the message; [] if a bot has written it that is not heard any more. Files of strangers are not fetched."""
         message, channel_id = heard.message, heard.message.channel.channel_id
         if not self.context.intake.admits(message):
@@ -202,7 +211,7 @@ class TelegramAdapter(ServiceAdapter):
             return []
         return [heard]
 
-    async def _click(self, click: Click) -> None:
+    async def _click(self, click: TelegramClick) -> None:
         try:
             with trio.move_on_after(WEBHOOK_SECONDS):
                 await self.buttons.handle(click)
@@ -214,12 +223,12 @@ class TelegramAdapter(ServiceAdapter):
 
     # ---------------------------------------------------------------- files
 
-    async def _fetch_all(self, found: Sequence[Heard]) -> list[InboundMessage]:
+    async def _fetch_all(self, found: Sequence[TelegramMessage]) -> list[InboundMessage]:
         """Return the messages with their files, in order. Files that have not come within FETCH_SECONDS are named."""
         messages = [heard.message for heard in found]
         limiter, deadline = trio.CapacityLimiter(MOST_FETCHES), trio.current_time() + FETCH_SECONDS
 
-        async def fetch(index: int, heard: Heard) -> None:
+        async def fetch(index: int, heard: TelegramMessage) -> None:
             async with limiter:
                 messages[index] = await self._with_files(heard.message, heard.files, deadline)
 
@@ -303,13 +312,13 @@ class TelegramAdapter(ServiceAdapter):
             return WebhookAnswer(503, b"not connected yet")
         if number not in self._hearing:
             self._hearing[number] = trio.Event()
-            self._nursery.start_soon(self._hear_one, number, update)
+            self._nursery.start_soon(self._hear_update, number, update)
         is_kept = self._hearing[number]
         with trio.move_on_after(WEBHOOK_SECONDS):
             await is_kept.wait()
         return WebhookAnswer(200 if is_kept.is_set() else 503)
 
-    async def _hear_one(self, number: int, update: Json) -> None:
+    async def _hear_update(self, number: int, update: Json) -> None:
         """Handle an update of a webhook to its end, also when its request does not wait any longer."""
         is_kept = self._hearing[number]
         await self._hear_until_kept([update])
@@ -320,7 +329,7 @@ class TelegramAdapter(ServiceAdapter):
 
     def pieces(self, reply: OutboundMessage) -> Sequence[TelegramPiece]:
         """Return the texts and files of a reply."""
-        return pieces_of(reply, buttons_of(reply))
+        return telegram_pieces(reply, buttons_of(reply))
 
     async def send(self, reply: OutboundMessage, piece: TelegramPiece, number: int) -> str:
         """Send a piece; see `ServiceAdapter.send`."""

@@ -19,7 +19,7 @@ from pegasus.channels.service_contract import APPROVAL, ServiceContext
 from pegasus.channels.telegram.api import BotApi
 from pegasus.channels.telegram.markup import escape_html
 from pegasus.channels.telegram.sending import Buttons, TelegramSender, TextMessage
-from pegasus.channels.telegram.updates import TYPE, Click
+from pegasus.channels.telegram.updates import TYPE, TelegramClick
 from pegasus.formatting import truncate
 from pegasus.intake import PAIRING
 from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
@@ -65,7 +65,7 @@ class TelegramButtons:
         place: dict[str, Json] = {"chat": reply.channel.channel_id, "message": message_id, "html": piece.html}
         await self._log.set_fact(key, place)
 
-    async def handle(self, click: Click) -> None:
+    async def handle(self, click: TelegramClick) -> None:
         """Carry out a click and answer it. Raises what `BotApi.call` raises."""
         if not self._context.is_owner(click.channel):
             await self._answer(click, _NOT_YOURS, is_alert=True)
@@ -75,7 +75,7 @@ class TelegramButtons:
         if sentence and not await self._close(":".join(click.data.split(":")[:2]), sentence):
             await self._remove_buttons(click)
 
-    async def _carry_out(self, click: Click) -> str:
+    async def _carry_out(self, click: TelegramClick) -> str:
         """Do what an owner has clicked; return a sentence about it, "" for a button that is none of ours."""
         by = f"{TYPE}:{click.channel.user_id}"
         match click.data.split(":"):
@@ -106,14 +106,14 @@ class TelegramButtons:
             await self._sender.edit(channel, message, attrs.evolve(piece, html=html))
         return True
 
-    async def _answer(self, click: Click, words: str, *, is_alert: bool = False) -> None:
+    async def _answer(self, click: TelegramClick, words: str, *, is_alert: bool = False) -> None:
         params: dict[str, Json] = {"callback_query_id": click.id, "text": truncate(words, LONGEST_TOAST)}
         try:
             await self._api.call("answerCallbackQuery", {**params, "show_alert": is_alert})
         except ReplyRefused:  # the click is too old; what it asked for is done
             return
 
-    async def _remove_buttons(self, click: Click) -> None:
+    async def _remove_buttons(self, click: TelegramClick) -> None:
         chat = self._sender.chat_id(click.channel.channel_id)
         try:
             await self._api.call("editMessageReplyMarkup", {"chat_id": chat, "message_id": int(click.message_id)})

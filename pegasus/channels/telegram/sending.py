@@ -74,7 +74,7 @@ class FileMessage:
 TelegramPiece: TypeAlias = TextMessage | FileMessage
 
 
-def pieces_of(reply: OutboundMessage, buttons: Buttons = ()) -> list[TelegramPiece]:
+def telegram_pieces(reply: OutboundMessage, buttons: Buttons = ()) -> list[TelegramPiece]:
     """Return what is sent for a reply: its texts, the buttons below the last of them, then its files."""
     texts = [TextMessage(text) for text in split_for_telegram(reply.text)]
     if buttons:
@@ -127,7 +127,7 @@ class TelegramSender:
             except ReplyRefused as error:
                 if _NO_THREAD not in str(error) or place.pop("message_thread_id", None) is None:
                     raise
-        raise ReplyRefused("Telegram names ever another place for this chat")
+        raise ReplyRefused("Telegram names another place for this chat each time")
 
     # ---------------------------------------------------------------- messages
 

@@ -67,7 +67,7 @@ class FileRef:
 
 
 @attrs.frozen
-class Heard:
+class TelegramMessage:
     """A message of somebody."""
 
     message: InboundMessage
@@ -78,7 +78,7 @@ class Heard:
 
 
 @attrs.frozen
-class Click:
+class TelegramClick:
     """A click on a button below a message of ours."""
 
     id: str
@@ -93,19 +93,19 @@ class Click:
 
 
 @attrs.frozen
-class Move:
+class GroupMove:
     """A group has become a supergroup with another id."""
 
     old: str
     new: str
 
 
-Event: TypeAlias = Heard | Click | Move
+TelegramInput: TypeAlias = TelegramMessage | TelegramClick | GroupMove
 InThread: TypeAlias = Callable[[str, str], bool]
 """Returns whether the agent has spoken in a topic: (channelId, replyTo)."""
 
 
-def read_update(update: Json, bot: BotName, in_thread: InThread) -> Event | None:
+def read_update(update: Json, bot: BotName, in_thread: InThread) -> TelegramInput | None:
     """Return what an update says, None if nothing of it concerns us. Never raises, whatever the update holds."""
     if not isinstance(update, Mapping):
         return None
@@ -125,7 +125,7 @@ def read_update(update: Json, bot: BotName, in_thread: InThread) -> Event | None
 
 def _read_message(
     message: Mapping[str, Json], bot: BotName, in_thread: InThread, *, is_edit: bool
-) -> Heard | Move | None:
+) -> TelegramMessage | GroupMove | None:
     """Return a message of somebody, or the move of a group; None for the bot's own words and for what has neither text nor file.
 
     Both the old and the new group get a message about a move, each of which names the other.
@@ -136,7 +136,7 @@ def _read_message(
         return None
     for key, is_old in (("migrate_to_chat_id", True), ("migrate_from_chat_id", False)):
         if (other := _number(message.get(key))) is not None:
-            return Move(str(chat_id), str(other)) if is_old else Move(str(other), str(chat_id))
+            return GroupMove(str(chat_id), str(other)) if is_old else GroupMove(str(other), str(chat_id))
     writer = _writer(message)
     text = _text_of(message)
     files = tuple(_files(message))
@@ -161,7 +161,7 @@ def _read_message(
         text = f"(This message was edited. It now reads:)\n{text}"
     else:
         text = _plain_command(text, bot, is_group=is_group)
-    return Heard(InboundMessage(text, channel, id, metadata), files, writer.is_bot)
+    return TelegramMessage(InboundMessage(text, channel, id, metadata), files, writer.is_bot)
 
 
 @attrs.frozen
@@ -305,7 +305,7 @@ def _is_forwarded(message: Mapping[str, Json]) -> bool:
 # ------------------------------------------------------------------ clicks
 
 
-def _read_click(query: Mapping[str, Json]) -> Click | None:
+def _read_click(query: Mapping[str, Json]) -> TelegramClick | None:
     user, message, data, id = query.get("from"), query.get("message"), query.get("data"), query.get("id")
     if not isinstance(user, Mapping) or not isinstance(message, Mapping):
         return None
@@ -315,7 +315,7 @@ def _read_click(query: Mapping[str, Json]) -> Click | None:
         return None
     if chat_id > 0 and chat_id != user_id:  # in a private chat nobody else can click, whatever the update says
         return None
-    return Click(id, ChannelInfo(TYPE, str(chat_id), str(user_id)), str(message_id), data, person_name(user))
+    return TelegramClick(id, ChannelInfo(TYPE, str(chat_id), str(user_id)), str(message_id), data, person_name(user))
 
 
 def _number(value: Any) -> int | None:

@@ -89,7 +89,7 @@ class EventFeed:
         is_gap = not oldest - 1 <= n <= self.newest
         if is_gap:
             return list(self._kept), True
-        return [self._kept[place] for place in range(n - oldest + 1, len(self._kept))], False
+        return [self._kept[index] for index in range(n - oldest + 1, len(self._kept))], False
 
     async def wait_beyond(self, n: int) -> None:
         """Wait until there is an event with a larger number, or until the feed is closed."""

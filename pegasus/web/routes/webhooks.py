@@ -50,12 +50,12 @@ MAX_TEXT: Final = 100_000
 _FIELD: Final = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
 
 
-def render(template: str, body: str) -> str:
+def fill_template(template: str, body: str) -> str:
     """Return the text of a delivery: the template with its fields filled, or with the body behind it if it has none.
 
     Raises ApiError 400 for a template with fields and a body that is no JSON.
 
-    >>> render("{{who.name}} says {{what}}", '{"who": {"name": "Ann"}, "what": "hi"}')
+    >>> fill_template("{{who.name}} says {{what}}", '{"who": {"name": "Ann"}, "what": "hi"}')
     'Ann says hi'
     """
     if not _FIELD.search(template):
@@ -114,7 +114,9 @@ class HookRoutes:
             raise ApiError(
                 401, "unauthorized", f"the signature is missing or wrong; allowed: {' or '.join(SIGNATURES)}"
             )
-        text = render(hook.template, body.decode("utf-8", "replace")).encode("utf-8", "replace").decode()[:MAX_TEXT]
+        text = (
+            fill_template(hook.template, body.decode("utf-8", "replace")).encode("utf-8", "replace").decode()[:MAX_TEXT]
+        )
         if not text:
             raise ApiError(400, "bad_request", "the delivery has no text")
         delivery = next((headers[key] for key in DELIVERIES if headers.get(key)), "") or secrets.token_hex(8)

@@ -13,7 +13,7 @@ from pegasus.events import Event, EventType
 from pegasus.messages import ApprovalNotice
 from pegasus.settings import HookSettings
 from pegasus.web.routes.events import EventFeed
-from pegasus.web.routes.webhooks import render
+from pegasus.web.routes.webhooks import fill_template
 from tests.pegasus.web.world import TOKEN, Recorder, world
 
 # ------------------------------------------------------------------ the sequence, pure
@@ -192,7 +192,7 @@ HOOKS = {"ci": HookSettings(secret=SECRET, template="{{repo.name}} is {{state}}"
     ],
 )
 def test_the_text_of_a_delivery(template, body, text):
-    assert render(template, body) == text
+    assert fill_template(template, body) == text
 
 
 async def test_a_delivery_becomes_a_message_with_the_rights_of_a_guest():
