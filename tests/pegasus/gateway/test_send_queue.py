@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 import trio
 import trio.testing
 
@@ -55,10 +56,11 @@ async def test_text_beyond_ascii_is_counted_as_four_bytes_a_character():
     assert is_closed_as_full(queue)
 
 
-async def test_a_client_that_does_not_read_is_reported_once_however_many_replies_follow(monkeypatch):
+@pytest.mark.parametrize("limit", [{"max_frames": 1}, {"max_bytes": 1}], ids=["frames", "bytes"])
+async def test_a_client_that_does_not_read_is_reported_once_however_many_replies_follow(monkeypatch, limit):
     warnings = []
     monkeypatch.setattr(send_queue, "_log", SimpleNamespace(warning=lambda event, **_: warnings.append(event)))
-    queue = SendQueue(max_frames=1)
+    queue = SendQueue(**limit)
     for _ in range(100):
         queue.push("x")
     assert is_closed_as_full(queue)
