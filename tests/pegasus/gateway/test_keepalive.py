@@ -9,7 +9,7 @@ import trio.testing
 from actors import Child, open_supervisor
 from pegasus.client.client import background
 from pegasus.websocket import ClientSocket
-from tests.pegasus.gateway.test_websocket import HELLO, PING, UPGRADE, RawSocket, frame
+from tests.pegasus.gateway.test_websocket import PING, RawSocket, frame
 from tests.pegasus.gateway.world import FakeJournal, RawClient, make_server
 
 
@@ -47,12 +47,7 @@ async def test_a_client_that_answers_pings_may_be_silent_for_ever(server, nurser
 async def welcomed(server, nursery):
     """A raw client that has been welcomed, and answers nothing by itself."""
     socket = RawSocket(await connect(server, nursery))
-    for said, heard in ((UPGRADE, b"\r\n\r\n"), (frame(HELLO), b"welcome")):
-        await socket.send(said)
-        while heard not in socket.buffer:
-            data = await socket.stream.receive_some()
-            assert data, socket.buffer
-            socket.buffer += data
+    await socket.greet()
     return socket
 
 

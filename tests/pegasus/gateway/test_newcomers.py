@@ -11,7 +11,7 @@ from actors import Child, open_supervisor
 from pegasus.gateway import connection, connections_within
 from pegasus.gateway import server as server_module
 from pegasus.gateway.config import HELLO_BYTES, MAX_NEWCOMERS
-from tests.pegasus.gateway.test_websocket import CONTINUATION, HELLO, UPGRADE, RawSocket, frame, raw
+from tests.pegasus.gateway.test_websocket import CONTINUATION, UPGRADE, RawSocket, frame, raw
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, make_server, world
 
 
@@ -27,13 +27,6 @@ async def serving(**config):
 
         yield server, connect
         nursery.cancel_scope.cancel()
-
-
-async def greet(socket):
-    for data, expected in ((UPGRADE, b"\r\n\r\n"), (frame(HELLO), b"welcome")):
-        await socket.send(data)
-        while expected not in socket.buffer:
-            socket.buffer += await socket.stream.receive_some()
 
 
 # ------------------------------------------------------------------ how many, and how long
@@ -59,14 +52,14 @@ async def test_places_are_for_those_that_have_sent_something(autojump_clock):
         with trio.move_on_after(30) as scope:
             await server.take_place()
         assert scope.cancelled_caught
-        await greet(sockets[0])
+        await sockets[0].greet()
         await server.take_place()
 
 
 async def test_a_client_that_has_greeted_needs_no_place(autojump_clock):
     async with serving() as (server, connect):
         for _ in range(3 * MAX_NEWCOMERS):
-            await greet(await connect())
+            await (await connect()).greet()
         assert len(server._connections) == 3 * MAX_NEWCOMERS
         assert trio.current_time() == 0
 
@@ -83,8 +76,7 @@ async def test_a_hello_must_come_within_two_seconds(autojump_clock):
     async with serving() as (_, connect):
         socket = await connect()
         await socket.send(UPGRADE)
-        while b"no hello within 2 s" not in socket.buffer:
-            socket.buffer += await socket.stream.receive_some()
+        await socket.until(b"no hello within 2 s")
         assert trio.current_time() == 2
 
 
@@ -123,7 +115,7 @@ async def test_fragments_before_the_hello_are_refused_at_once(pieces):
 async def test_fragments_after_the_hello_leave_the_others_their_turns(autojump_clock):
     async with serving() as (_, connect), trio.open_nursery() as nursery:
         socket = await connect()
-        await greet(socket)
+        await socket.greet()
         turns = 0
 
         @nursery.start_soon
@@ -137,8 +129,7 @@ async def test_fragments_after_the_hello_leave_the_others_their_turns(autojump_c
             frame(b"{", fin=False) + frame(b"", CONTINUATION, fin=False) * 2000 + frame(b"}", CONTINUATION)
         )
         socket.buffer = b""
-        while b"bad_frame" not in socket.buffer:
-            socket.buffer += await socket.stream.receive_some()
+        await socket.until(b"bad_frame")
         assert turns >= 2000
         nursery.cancel_scope.cancel()
 

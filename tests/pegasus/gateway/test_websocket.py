@@ -41,13 +41,27 @@ class RawSocket:
         self.stream = stream
         self.buffer = b""
 
+    async def _read(self):
+        data = await self.stream.receive_some()
+        if not data:
+            raise EOFError(self.buffer)
+        self.buffer += data
+
+    async def until(self, expected):
+        """Read until these bytes have come; they stay in the buffer."""
+        while expected not in self.buffer:
+            await self._read()
+
+    async def greet(self):
+        """Upgrade the connection and say hello, until the welcome has come."""
+        for data, expected in ((UPGRADE, b"\r\n\r\n"), (frame(HELLO), b"welcome")):
+            await self.send(data)
+            await self.until(expected)
+
     async def exactly(self, count):
         with trio.fail_after(10):
             while len(self.buffer) < count:
-                data = await self.stream.receive_some()
-                if not data:
-                    raise EOFError(self.buffer)
-                self.buffer += data
+                await self._read()
         data, self.buffer = self.buffer[:count], self.buffer[count:]
         return data
 
@@ -80,8 +94,7 @@ async def raw(gate, *, upgrade=True, hello=True):
         socket = RawSocket(stream)
         if upgrade:
             await socket.send(UPGRADE)
-            while not socket.buffer.endswith(b"\r\n\r\n"):
-                socket.buffer += await stream.receive_some()
+            await socket.until(b"\r\n\r\n")
             socket.buffer = b""
         if upgrade and hello:
             await socket.send(frame(HELLO))
