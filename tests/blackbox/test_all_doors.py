@@ -17,7 +17,7 @@ from pegasus.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
 from pegasus.testing.telegram_server import TOKEN, TelegramServer
 from pegasus.testing.twilio_server import FakeTwilio
 from tests.blackbox.support import Book, serving, until
-from tests.blackbox.support.serving import free_port
+from tests.blackbox.support.ports import free_port
 from tests.blackbox.support.terminal import ENTER, terminal
 
 CHAT, PHONE = 42, "+15550101"

@@ -6,7 +6,6 @@ import hmac
 import json
 import shutil
 import signal
-import socket
 import subprocess
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +16,7 @@ import trio
 from trio_websocket import ConnectionClosed, open_websocket_url
 
 from tests.blackbox.support import HANG, Book, Daemon, command, running, serving
+from tests.blackbox.support.ports import free_port, until_listening
 from tests.blackbox.support.serving import standing
 
 STAND_IN = {"models.default": "offline/stand-in"}
@@ -180,12 +180,6 @@ http {{
 """
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def start_nginx(config):
     return subprocess.Popen([NGINX, "-c", str(config), "-p", str(config.parent)], stderr=subprocess.DEVNULL)
 
@@ -201,9 +195,7 @@ async def test_websocket_and_event_streams_behind_nginx(tmp_path):
         config.write_text(NGINX_SETTINGS.format(folder=tmp_path, port=port, upstream=daemon.at.http))
         proxy = start_nginx(config)
         try:
-            with trio.fail_after(15):
-                while not can_connect(port):  # noqa: ASYNC110  nginx does not tell when it listens
-                    await trio.sleep(0.05)
+            await until_listening(port)
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as browser:
                 signed = await browser.post("/api/login", json={"token": daemon.token}, headers={"origin": origin})
                 assert "; Secure" in signed.headers["set-cookie"]
@@ -225,11 +217,6 @@ async def test_websocket_and_event_streams_behind_nginx(tmp_path):
         finally:
             proxy.terminate()
             proxy.wait(10)
-
-
-def can_connect(port):
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 async def test_a_signed_webhook_becomes_a_task_once(tmp_path):

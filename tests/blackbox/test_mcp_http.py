@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,11 @@ import trio
 from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Book, Thought, say, serving
 from tests.blackbox.support.mcp_settings import reached, states
+from tests.blackbox.support.ports import free_port, until_listening
+from tests.blackbox.support.waiting import until_async
 
 SCRIPT = Path(__file__).parent / "support" / "mcp_http.py"
 PATHS = {"streamable-http": "/mcp", "sse": "/sse"}
-
-
-def free_port():
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @asynccontextmanager
@@ -34,13 +29,7 @@ async def http_server(port: int, transport: str) -> AsyncIterator[subprocess.Pop
         [sys.executable, str(SCRIPT), str(port), transport], stdout=subprocess.DEVNULL
     )
     try:
-        with trio.fail_after(20):
-            while True:
-                try:
-                    await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
-                    break
-                except OSError:
-                    await trio.sleep(0.1)
+        await until_listening(port)
         yield process
     finally:
         process.kill()
@@ -106,9 +95,11 @@ async def test_a_list_that_changes_is_read_again(tmp_path, transport):
         before = (await reached(daemon, "web"))["tools"]
         async with daemon.client() as client:
             assert await client.ask("grow") == "grown"
-            with trio.fail_after(10):
-                while (await states(client))["web"]["tools"] == before:  # noqa: ASYNC110  another process
-                    await trio.sleep(0.1)
+
+            async def has_changed() -> bool:
+                return (await states(client))["web"]["tools"] != before
+
+            await until_async(has_changed, "the new list")
 
 
 async def test_a_wrong_key_is_named_and_not_shown(tmp_path):

@@ -18,7 +18,7 @@ from pegasus.testing.provider_answer import Call
 from tests.blackbox.support import Book, Thought, say, serving
 from tests.blackbox.support.command import PROGRAM
 from tests.blackbox.support.mcp_settings import reached
-from tests.blackbox.test_mcp_http import free_port
+from tests.blackbox.support.ports import free_port, until_listening
 
 SCRIPT = Path(__file__).parent / "support" / "mcp_oauth.py"
 
@@ -30,13 +30,7 @@ async def token_server(folder: Path, port: int, *options: str):
     with log.open("wb") as out:
         process = subprocess.Popen([sys.executable, "-S", str(SCRIPT), str(port), *options], stdout=out)  # noqa: ASYNC220
     try:
-        with trio.fail_after(20):
-            while True:
-                try:
-                    await (await trio.open_tcp_stream("127.0.0.1", port)).aclose()
-                    break
-                except OSError:
-                    await trio.sleep(0.05)
+        await until_listening(port)
         yield lambda: [line.split()[0] for line in log.read_text().splitlines()]
     finally:
         process.kill()

@@ -14,7 +14,8 @@ from pegasus.testing.service_server import ServiceResponse, open_service
 from pegasus.testing.telegram_server import TelegramServer
 from tests.blackbox.support import Book, say, serving
 from tests.blackbox.support.daemon import toml
-from tests.blackbox.support.mcp_settings import got, reached, server, states, until_async
+from tests.blackbox.support.mcp_settings import got, reached, server, states
+from tests.blackbox.support.waiting import until_async
 
 OTHER = {
     "agent.persona": "personas/ada.json",
@@ -219,7 +220,7 @@ async def test_servers_of_tools_are_added_changed_and_removed(tmp_path):
         async def is_gone() -> bool:
             return "mcp:" not in json.dumps(await control.call("tree"))
 
-        await until_async(is_gone, "the end of the server", 10)
+        await until_async(is_gone, "the end of the server")
 
 
 def underlined(settings):

@@ -13,7 +13,7 @@ from pegasus.bridge import Bridge
 from pegasus.testing.service_server import HANG_UP, open_service
 from pegasus.testing.twilio_server import FakeTwilio
 from tests.blackbox.support import Book, serving, until
-from tests.blackbox.support.serving import free_port
+from tests.blackbox.support.ports import free_port
 
 OWNER = "+15550101"
 

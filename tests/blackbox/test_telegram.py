@@ -10,7 +10,7 @@ import trio
 from pegasus.testing.service_server import HANG_UP, ServiceResponse, open_service
 from pegasus.testing.telegram_server import TOKEN, TelegramServer
 from tests.blackbox.support import SILENCE, Book, echo, serving, until
-from tests.blackbox.support.serving import free_port
+from tests.blackbox.support.ports import free_port
 
 OWNER = 42
 

@@ -21,21 +21,28 @@ LEAVE = (CTRL_D, CTRL_D)
 STAND_IN = {"models.default": "offline/stand-in"}
 
 
-async def test_one_command_and_one_talks_to_the_agent(tmp_path):
-    """What a newcomer does: pegasus, hello, Ctrl-D."""
-    async with serving(tmp_path, Book(), start=False) as daemon:
+@asynccontextmanager
+async def started(tmp_path, book=None):
+    """Yield a daemon, and the terminal that has started it and shows its prompt."""
+    async with serving(tmp_path, book or Book(), start=False) as daemon:
         daemon.configure()
         async with terminal(daemon.home) as screen:
-            await screen.see("Talking with Pegasus (test/model-1)")
             await screen.see(PROMPT)
-            await screen.see("Ctrl-D stops Pegasus")
-            await screen.type("hello", ENTER)
-            await screen.see("echo: hello")
-            await screen.type(*LEAVE)
-            await screen.see("Stopping Pegasus")
-            assert await screen.exit() == 0
-            for line in ("warning", "Traceback", "pegasus ready"):
-                assert line not in screen.text
+            yield daemon, screen
+
+
+async def test_one_command_and_one_talks_to_the_agent(tmp_path):
+    """What a newcomer does: pegasus, hello, Ctrl-D."""
+    async with started(tmp_path) as (daemon, screen):
+        for line in ("Talking with Pegasus (test/model-1)", "Ctrl-D stops Pegasus"):
+            assert line in screen.text
+        await screen.type("hello", ENTER)
+        await screen.see("echo: hello")
+        await screen.type(*LEAVE)
+        await screen.see("Stopping Pegasus")
+        assert await screen.exit() == 0
+        for line in ("warning", "Traceback", "pegasus ready"):
+            assert line not in screen.text
         assert not (daemon.home / "run" / "daemon.json").exists()
 
 
@@ -215,11 +222,9 @@ def is_running(pid):
 
 
 async def test_a_killed_chat_leaves_the_agent_running_and_the_next_one_joins_it(tmp_path):
-    async with serving(tmp_path, Book(), start=False) as daemon:
-        daemon.configure()
-        async with terminal(daemon.home) as screen:
-            await screen.see(PROMPT)
-            pid = daemon_pid(daemon.home)
+    async with started(tmp_path) as (daemon, first):
+        pid = daemon_pid(daemon.home)
+        first.process.kill()
         try:
             async with terminal(daemon.home) as screen:
                 await screen.see(PROMPT)
@@ -236,45 +241,36 @@ async def test_a_killed_chat_leaves_the_agent_running_and_the_next_one_joins_it(
 
 
 async def test_a_daemon_that_dies_is_told_and_its_exit_code_is_the_chats(tmp_path):
-    async with serving(tmp_path, Book(), start=False) as daemon:
-        daemon.configure()
-        async with terminal(daemon.home) as screen:
-            await screen.see(PROMPT)
-            os.kill(daemon_pid(daemon.home), signal.SIGKILL)
-            await screen.see("the agent has ended with exit code 137")
-            await screen.type("is anybody there?", ENTER)
-            assert await screen.exit(20) == 137
-            await screen.see("it did not come back; pegasus --home")
-            await screen.see("1 message was not sent")
-            await screen.see("is anybody there?")
+    async with started(tmp_path) as (daemon, screen):
+        os.kill(daemon_pid(daemon.home), signal.SIGKILL)
+        await screen.see("the agent has ended with exit code 137")
+        await screen.type("is anybody there?", ENTER)
+        assert await screen.exit(20) == 137
+        await screen.see("it did not come back; pegasus --home")
+        await screen.see("1 message was not sent")
+        await screen.see("is anybody there?")
         assert json.loads((daemon.home / "run" / "history").read_text()) == "is anybody there?"
 
 
 async def test_whoever_leaves_after_the_daemon_has_died_is_not_told_that_it_goes_on(tmp_path):
-    async with serving(tmp_path, Book(), start=False) as daemon:
-        daemon.configure()
-        async with terminal(daemon.home) as screen:
-            await screen.see(PROMPT)
-            os.kill(daemon_pid(daemon.home), signal.SIGKILL)
-            await screen.see("the agent has ended with exit code 137")
-            await screen.type(*LEAVE)
-            await screen.see("Pegasus does not run; pegasus --home")
-            await screen.see("starts it again, and tasks that were running go on")
+    async with started(tmp_path) as (daemon, screen):
+        os.kill(daemon_pid(daemon.home), signal.SIGKILL)
+        await screen.see("the agent has ended with exit code 137")
+        await screen.type(*LEAVE)
+        await screen.see("Pegasus does not run; pegasus --home")
+        await screen.see("starts it again, and tasks that were running go on")
 
 
 async def test_a_daemon_that_comes_back_is_joined(tmp_path):
-    async with serving(tmp_path, Book(), start=False) as daemon:
-        daemon.configure()
-        async with terminal(daemon.home) as screen:
-            await screen.see(PROMPT)
-            os.kill(daemon_pid(daemon.home), signal.SIGKILL)
-            await screen.see("the agent has ended")
-            await daemon.start()
-            await screen.type("hello", ENTER)
-            await screen.see("echo: hello", 25)
-            await screen.type(*LEAVE)
-            assert await screen.exit() == 0
-            assert daemon.alive
+    async with started(tmp_path) as (daemon, screen):
+        os.kill(daemon_pid(daemon.home), signal.SIGKILL)
+        await screen.see("the agent has ended")
+        await daemon.start()
+        await screen.type("hello", ENTER)
+        await screen.see("echo: hello", 25)
+        await screen.type(*LEAVE)
+        assert await screen.exit() == 0
+        assert daemon.alive
 
 
 @asynccontextmanager
@@ -282,16 +278,13 @@ async def digging(tmp_path, command):
     """Yield a daemon, and the terminal that has started it and its task 1: this shell command, and then the answer "dug it all"."""
     work = Effects(tmp_path)
     book = Office({"dig": [act(work.shell("dug", command)), answer("dug it all")]})
-    async with serving(tmp_path, book, start=False) as daemon:
-        daemon.configure()
-        async with terminal(daemon.home) as screen:
-            await screen.see(PROMPT)
-            await screen.type("do dig", ENTER)
-            await work.happened("dug")
-            await screen.see("task 1: dig")
-            await screen.type("hello", ENTER)  # its answer says that no answer to the message before is to come
-            await screen.see("echo: hello")
-            yield daemon, screen
+    async with started(tmp_path, book) as (daemon, screen):
+        await screen.type("do dig", ENTER)
+        await work.happened("dug")
+        await screen.see("task 1: dig")
+        await screen.type("hello", ENTER)  # its answer says that no answer to the message before is to come
+        await screen.see("echo: hello")
+        yield daemon, screen
 
 
 async def test_running_tasks_are_named_when_one_leaves_and_go_on_at_the_next_start(tmp_path):

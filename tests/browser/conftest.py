@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from axe_playwright_python.base import AXE_FILE_PATH
 
 from pegasus.bridge import Bridge, BridgeRefused
 from tests.blackbox.support.daemon import Daemon
+from tests.blackbox.support.ports import free_port
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = [
@@ -119,7 +119,7 @@ def site(browser, tmp_path_factory):
         "models.default": "offline/stand-in",
         "gateway.port": 0,
         "http.enabled": True,
-        "http.port": _free_port(),
+        "http.port": free_port(),  # a test restarts the daemon, and it must be found again at the same address
         "policy.rules": [{"tool": "shell_exec", "decision": "ask"}],
         "channels.irc.access": "pairing",
     }
@@ -131,13 +131,6 @@ def site(browser, tmp_path_factory):
     daemon.start_blocking()
     yield Site(daemon, browser)
     daemon.kill()
-
-
-def _free_port():
-    """The daemon is restarted by a test, and must be found again at the same address."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def _past_lines(messages):

@@ -1,6 +1,6 @@
 """What the black-box tests are written in: a daemon to start and kill, a client to talk with, a model that follows a book.
 
-daemon.py · command.py · serving.py · peer.py · talker.py · model.py · terminal.py · files.py · waiting.py
+daemon.py · command.py · serving.py · peer.py · talker.py · model.py · terminal.py · files.py · ports.py · waiting.py
 """
 
 from pegasus.testing.provider_answer import Call, cut, failing, page, refuse, reset

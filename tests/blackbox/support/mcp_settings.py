@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.blackbox.support.daemon import Daemon
 from tests.blackbox.support.peer import Peer
-from tests.blackbox.support.waiting import until
+from tests.blackbox.support.waiting import until, until_async
 
 SCRIPT = Path(__file__).with_name("mcp_server.py")
 
@@ -44,16 +44,6 @@ async def reached(daemon: Daemon, name: str, state: str = "up", timeout: float =
 
         await until_async(is_there, f"{name} is {state}", timeout, lambda: found)
     return found
-
-
-async def until_async(condition: Any, what: str, timeout: float, shown: Any = lambda: "") -> None:
-    import trio
-
-    with trio.move_on_after(timeout):
-        while not await condition():  # noqa: ASYNC110  another process tells nobody
-            await trio.sleep(0.05)
-        return
-    raise AssertionError(f"not within {timeout:g} s: {what}; {shown()}")
 
 
 def received(log: Path) -> list[dict[str, Any]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from pegasus.testing.provider import open_provider
 from tests.blackbox.support.daemon import STARTED, Daemon
 from tests.blackbox.support.files import Line, open_calls, session, session_path
 from tests.blackbox.support.model import Book
+from tests.blackbox.support.ports import free_port
 from tests.blackbox.support.waiting import until
 
 LARGE_SESSION = 1_000_000
@@ -101,18 +100,6 @@ class Stage:
     def session(self) -> list[Line]:
         """The lines of the session that are of this test."""
         return session(self.daemon.home)[self._lines :]
-
-
-def free_port() -> int:
-    """Outside the range the system gives to others, so that it stays free while no provider listens."""
-    while True:
-        with closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", random.randint(20_000, 32_000)))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
 
 
 def standing(

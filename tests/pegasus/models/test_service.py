@@ -98,40 +98,32 @@ async def test_an_sdk_that_cannot_be_imported_is_a_model_error(monkeypatch: pyte
         await ask(made.client())
 
 
+def imported(code: str, *modules: str) -> list[str]:
+    """Which of these modules a fresh process imports. code: uses `make(settings, accounts)` to make a service."""
+    begin = (
+        "import functools, random, sys, trio; from pegasus.models import ModelService\n"
+        "from pegasus.settings import ModelSettings as S, ProviderSettings as P\n"
+        "make = functools.partial(ModelService, rng=random.Random(1))\n"
+    )
+    script = f"{begin}{code}\nprint(*sorted({set(modules)!r} & set(sys.modules)))"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+
 def test_nothing_heavy_is_imported_before_a_provider_is_used() -> None:
     """Start-up must not pay for an SDK."""
-    code = (
-        "import sys, random, os; from pegasus.models import ModelService; from pegasus.settings import ModelSettings as S\n"
-        "ModelService(S(), {}, rng=random.Random(1)).client()\n"
-        "heavy = {'anthropic', 'openai', 'httpx', 'httpx2', 'pydantic', 'asyncio', 'tiktoken'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    heavy = ("anthropic", "openai", "httpx", "httpx2", "pydantic", "asyncio", "tiktoken")
+    assert imported("make(S(), {}).client()", *heavy) == []
 
 
 def test_only_what_the_configured_provider_needs_is_imported() -> None:
-    code = (
-        "import sys, random, trio; from pegasus.models import ModelService\n"
-        "from pegasus.settings import ModelSettings as S, ProviderSettings as P\n"
-        "accounts = {'anthropic': P(api_key='k'), 'openai': P(api_key='k')}\n"
-        "made = ModelService(S(default='openai/x', fallback=('anthropic/y',)), accounts, rng=random.Random(1))\n"
-        "made.client(); trio.run(made.warm_up); print(sorted({'anthropic', 'httpx2', 'openai'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['httpx2']"
+    accounts = "{'anthropic': P(api_key='k'), 'openai': P(api_key='k')}"
+    code = f"made = make(S(default='openai/x', fallback=('anthropic/y',)), {accounts}); made.client(); trio.run(made.warm_up)"
+    assert imported(code, "anthropic", "httpx2", "openai") == ["httpx2"]
 
 
 def test_a_local_model_needs_no_sdk() -> None:
-    code = (
-        "import sys, random, trio; from pegasus.models import ModelService\n"
-        "from pegasus.settings import ModelSettings as S, ProviderSettings as P\n"
-        "accounts = {'ollama': P(base_url='http://127.0.0.1:1')}\n"
-        "made = ModelService(S(default='ollama/x'), accounts, rng=random.Random(1))\n"
-        "trio.run(made.warm_up); print(sorted({'anthropic', 'openai', 'pydantic'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    code = "trio.run(make(S(default='ollama/x'), {'ollama': P(base_url='http://127.0.0.1:1')}).warm_up)"
+    assert imported(code, "anthropic", "openai", "pydantic") == []
 
 
 # ------------------------------------------------------------------ calls at the same time
