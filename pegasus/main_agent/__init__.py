@@ -14,36 +14,23 @@ The way of a message through the files, from the queue to the reply:
     drafts              shows a reply while the model is still writing it
     tool_calls          carries out the calls of the answer
     queue_items         the item as an entry of the session; reports of tasks for the queue
-    session             the durable log, and the progress of each item; loaded and repaired by `session_loading`
+    session             the durable log, and the progress of each item; archives, and lists and history for people
+    session_loading     reads a session at the start, and repairs it
     compaction          makes the session shorter when it comes near the model's window
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
-    pending_notes       those that are not written yet, as the session names them
-    media_queue         files that the tool `send_file` gathers for the answer
     sent_files          files that a reply sends: checked, and kept before it is posted
     replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
 
-Beside this way stand `delegation`, `skill_invocation` and `archives` (tools), `history` (what was said, for a chat window),
-`session_files` (names of the files of a session) and `session_list` (all sessions, for people), `chat_commands` (texts of /help,
-/skills and others), `status` and `task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of model), and `services`
-(what the composition root hands in).
+Beside this way stand `delegation` and `skill_invocation` (tools), `chat_commands` (texts of /help, /skills and others), `status` and
+`task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of model), and `services` (what the composition root hands
+in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
 """
 
 from pegasus.main_agent.actor import main_agent
-from pegasus.main_agent.archives import (
-    LONGEST,
-    ArchivePage,
-    FolderArchives,
-    SessionArchives,
-    archive_tool,
-    is_archive,
-    line_text,
-    open_archive,
-    page_of,
-)
 from pegasus.main_agent.chat_commands import (
     SKILLS,
     AgentStatus,
@@ -61,19 +48,35 @@ from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, OpenTask, find_open_tasks
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
-from pegasus.main_agent.history import Place, history_json, read_history
-from pegasus.main_agent.media_queue import SEND_FILE
 from pegasus.main_agent.queue_items import OWN_TURN, forward_notifications
 from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, REPLY, item_of_key
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
-from pegasus.main_agent.session_files import CURRENT, GLOBAL, NO_CHAT, SessionFiles, archive_prefix, files_of
-from pegasus.main_agent.session_list import (
+from pegasus.main_agent.session import (
+    CURRENT,
+    GLOBAL,
+    LONGEST,
     MOST_ROWS,
+    NO_CHAT,
     PAGE_ROWS,
+    SEND_FILE,
+    ArchivePage,
+    FolderArchives,
+    Place,
+    SessionArchives,
+    SessionFiles,
     SessionPlace,
+    archive_prefix,
+    archive_tool,
     chat_of,
+    files_of,
     find_session,
+    history_json,
+    is_archive,
+    line_text,
     list_sessions,
+    open_archive,
+    page_of,
+    read_history,
     session_json,
 )
 from pegasus.main_agent.skill_invocation import SkillInvoker

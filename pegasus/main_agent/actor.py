@@ -63,8 +63,7 @@ from pegasus.main_agent.replies import (
     set_aside,
 )
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session import ItemProgress, NextStep, Session, until_written
-from pegasus.main_agent.session_files import GLOBAL, chat_files
+from pegasus.main_agent.session import GLOBAL, ItemProgress, NextStep, Session, chat_files, until_written
 from pegasus.main_agent.session_loading import load_session
 from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop

@@ -42,7 +42,7 @@ from actors import (
 from pegasus.main_agent.actor import main_agent
 from pegasus.main_agent.chat_commands import GetStatus, MainAgentMessage, Stop, Withdraw
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session_files import chat_key
+from pegasus.main_agent.session import chat_key
 from pegasus.main_agent.status import idle_status
 from pegasus.main_agent.turns import MOST_WITHDRAWN
 from pegasus.messages import Address, Progress, Typing

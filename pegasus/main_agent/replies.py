@@ -30,8 +30,18 @@ import attrs
 from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_circle, is_cut_again_and_again
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
-from pegasus.main_agent.media_queue import SENT, files_sent_by
-from pegasus.main_agent.session import ItemProgress, NextStep, Session, is_begun_by, opening_entry
+from pegasus.main_agent.session import (
+    REPLY_NAME,
+    SENT,
+    ItemProgress,
+    NextStep,
+    Session,
+    files_sent_by,
+    is_begun_by,
+    note_of,
+    opening_entry,
+    told_in,
+)
 from pegasus.messages import Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ModelError, ToolCall, ToolSpec
 from pegasus.observe import get_logger
@@ -43,7 +53,7 @@ from pegasus.wire import encode_json
 _log = get_logger("main_agent")
 
 REPLY: Final = ToolSpec(
-    "reply",
+    REPLY_NAME,
     "Speak. The only way anybody hears you. Give back the channel of the message you answer, or choose another known one.",
     {
         "type": "object",
@@ -90,8 +100,6 @@ QUESTION_LENGTH: Final = 200
 
 _TOO_MANY_REPLIES: Final = "this message has had as many replies as it may have; do not reply to it any more"
 """Text for the model. The setting `agent.max_replies` protects people from a model that sends the same reply again and again."""
-_NOTE_PREFIX: Final = "(I told the user: "
-"""Beginning of a note's content. It stands in session files, so `repeat_replies` depends on it after an update as well."""
 _HINTS: Final[Mapping[str, str]] = {
     "auth": "The key for the model is missing or wrong; whoever runs me can set it.",
     "request": "Sending the same again will not help; /new begins a fresh conversation.",
@@ -277,11 +285,6 @@ def _refused(reason: str) -> ToolOutcome:
 # ------------------------------------------------------------------ endings
 
 
-def note_of(text: str) -> str:
-    """Return the content of the note about a text that was not the model's."""
-    return f"{_NOTE_PREFIX}{text})"
-
-
 async def apologise(item: Item, session: Session, now: int, text: str, *before: Entry) -> None:
     """Post an apology to the sender and end the item. before: entries that come before the note about it, in the same step.
 
@@ -335,8 +338,7 @@ async def repeat_replies(item: Item, session: Session) -> None:
             posts.append(direct_reply(entry.content, item, thoughts, files))
         elif entry.metadata.get("type") == SENT and files:
             posts.append(files_alone(files, item, thoughts))
-        elif entry.metadata.get("ends") is True and entry.content.startswith(_NOTE_PREFIX):
-            text = entry.content.removeprefix(_NOTE_PREFIX).removesuffix(")")
+        elif (text := told_in(entry)) is not None:
             posts.append(reply_to_sender(item, text, str(entry.metadata.get("type"))))
         elif entry.metadata.get("elsewhere") is True:
             posts.append(reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"))

@@ -37,8 +37,7 @@ from pegasus.host import collector_paused
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.replies import REPLY, queued_result, reply_key
-from pegasus.main_agent.session import Session, until_written
-from pegasus.main_agent.session_files import GLOBAL, SessionFiles
+from pegasus.main_agent.session import GLOBAL, Session, SessionFiles, until_written
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile, TakeLease
 

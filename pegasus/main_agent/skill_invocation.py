@@ -35,8 +35,8 @@ from pegasus.main_agent.delegation import (
     skill_task_result,
     submit_task,
 )
-from pegasus.main_agent.replies import REPLY, note_of, reply_key, reply_to_sender
-from pegasus.main_agent.session import Session
+from pegasus.main_agent.replies import REPLY, reply_key, reply_to_sender
+from pegasus.main_agent.session import Session, note_of
 from pegasus.main_agent.task_status import task_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec

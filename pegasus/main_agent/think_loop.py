@@ -51,7 +51,6 @@ from pegasus.intake import GROUP
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.drafts import DraftBoard
-from pegasus.main_agent.media_queue import SENT, sent
 from pegasus.main_agent.queue_items import DISCARDED, internal_entries, user_entry
 from pegasus.main_agent.replies import (
     MODEL_DECLINED,
@@ -69,7 +68,7 @@ from pegasus.main_agent.replies import (
 )
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.session import UNFINISHED, ItemProgress, NextStep, Session, until_written
+from pegasus.main_agent.session import SENT, UNFINISHED, ItemProgress, NextStep, Session, sent, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, SkillInvocation, active_skills
 from pegasus.main_agent.tool_calls import CallRunner
 from pegasus.main_agent.toolset import AgentToolset

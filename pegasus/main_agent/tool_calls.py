@@ -18,11 +18,10 @@ import attrs
 from actors import Ref
 from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media
 from pegasus.main_agent.delegation import USE_SKILL
-from pegasus.main_agent.media_queue import SEND_FILE, gathered, send_file_path
 from pegasus.main_agent.replies import REPLY, reply_key, reply_to_sender
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.session import Session, until_written
+from pegasus.main_agent.session import SEND_FILE, Session, gathered, send_file_path, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, active_skills
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.main_agent.turns import AgentTurn

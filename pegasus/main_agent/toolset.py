@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 import attrs
 
 from pegasus.identity import SMALL_WINDOW, MainPrompts
-from pegasus.main_agent.media_queue import SEND_FILE
 from pegasus.main_agent.replies import REPLY
+from pegasus.main_agent.session import SEND_FILE
 from pegasus.main_agent.skill_invocation import SkillInvoker
 from pegasus.messages import Json
 from pegasus.models import ToolSpec

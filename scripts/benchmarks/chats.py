@@ -19,7 +19,7 @@ from benchmarks.main_agent_voice import Voice, voice_of
 from benchmarks.processes import BenchError
 from benchmarks.report import Result, compared
 from benchmarks.workplace import TOKEN, Workplace
-from pegasus.main_agent.session_files import chat_files
+from pegasus.main_agent.session import chat_files
 from pegasus.messages import Address
 from pegasus.testing.provider import ProviderServer
 

@@ -10,7 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from pegasus.main_agent import session_files, think_loop
+from pegasus.main_agent import think_loop
+from pegasus.main_agent.session import files as session_files
 from pegasus.schedule.keeper import _JobKeeper
 from tests.simulation.office.life import OfficeLife
 from tests.simulation.office.verdict import OfficeVerdict

@@ -44,14 +44,15 @@ from pegasus.main_agent.compaction import (
     read_events,
 )
 from pegasus.main_agent.consolidation.question import ModelNotes, NoNotes, ask_for_notes
-from pegasus.main_agent.pending_notes import (
+from pegasus.main_agent.session import (
+    NextStep,
     PendingNotes,
+    Session,
     done_entry,
     last_notes,
     pending_metadata,
     pending_notes,
 )
-from pegasus.main_agent.session import NextStep, Session
 from pegasus.memory import (
     Author,
     HistoryEntry,

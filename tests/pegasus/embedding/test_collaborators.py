@@ -8,7 +8,7 @@ import sys
 
 from pegasus.embedding import InboundMessage, content_of
 from pegasus.main_agent import actor
-from pegasus.main_agent.session_files import chat_files
+from pegasus.main_agent.session import chat_files
 from pegasus.messages import Address, Media
 from pegasus.settings import AgentSettings, SessionSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk

@@ -11,7 +11,7 @@ import trio
 import trio.lowlevel
 
 from pegasus.embedding import AgentClosed, MessageKind, MessageRefused, TurnUsage
-from pegasus.main_agent.session_files import chat_files
+from pegasus.main_agent.session import chat_files
 from pegasus.messages import Address, Media
 from pegasus.models import ReasoningPiece
 from pegasus.settings import AgentSettings, ChannelSettings, Settings

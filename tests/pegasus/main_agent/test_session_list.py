@@ -7,8 +7,8 @@ import os
 import pytest
 
 from pegasus.conversation.entry import Entry, encode
-from pegasus.main_agent.session_files import CURRENT, chat_files
-from pegasus.main_agent.session_list import COUNTED, find_session, list_sessions
+from pegasus.main_agent.session import CURRENT, chat_files
+from pegasus.main_agent.session.listing import COUNTED, find_session, list_sessions
 from pegasus.messages import Address
 
 ARCHIVE = "2026-02-25-143000.jsonl"

@@ -8,8 +8,7 @@ import trio
 
 from pegasus.conversation import Entry, OpenCall
 from pegasus.main_agent.delegation import TaskDelegation
-from pegasus.main_agent.session import Session
-from pegasus.main_agent.session_files import SessionFiles
+from pegasus.main_agent.session import Session, SessionFiles
 from pegasus.main_agent.skill_invocation import SKILL_NOTE, SkillInvoker, active_skills, parse_skill_call
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.policy import NOBODY

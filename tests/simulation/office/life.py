@@ -10,7 +10,7 @@ import attrs
 import trio
 
 from actors import ActorError
-from pegasus.main_agent.session_files import chat_key
+from pegasus.main_agent.session import chat_key
 from pegasus.models.base import ModelError, ModelResponse, Usage, without_request_fences
 from pegasus.policy import Principal, Role
 from pegasus.schedule.jobs import draft_job

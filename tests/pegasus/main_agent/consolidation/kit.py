@@ -5,7 +5,7 @@ import re
 
 import trio
 
-from pegasus.main_agent.session_files import chat_files
+from pegasus.main_agent.session import chat_files
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models import UserTurn
 from pegasus.settings import AgentSettings, SessionSettings, Settings

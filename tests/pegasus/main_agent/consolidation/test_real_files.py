@@ -8,7 +8,7 @@ import pytest
 from actors import Child, Mailbox, open_supervisor
 from pegasus.identity import NOTES_FILE, OWNER_FILES, WorkspaceFiles
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
-from pegasus.main_agent.pending_notes import PendingNotes
+from pegasus.main_agent.session import PendingNotes
 from pegasus.memory import memory_in
 from pegasus.settings import InForce, SessionSettings
 from pegasus.storage import FileDisk, run_journal

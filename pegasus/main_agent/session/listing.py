@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 import attrs
 
-from pegasus.main_agent.archives import is_archive, open_archive
-from pegasus.main_agent.session_files import CURRENT, CUT, GLOBAL, LONGEST_KEY, SESSIONS, SessionFiles, chat_files
+from pegasus.main_agent.session.archives import is_archive, open_archive
+from pegasus.main_agent.session.files import CURRENT, CUT, GLOBAL, LONGEST_KEY, SESSIONS, SessionFiles, chat_files
 from pegasus.messages import Address, Json
 from pegasus.wire import decode_object
 

@@ -15,7 +15,7 @@ Items are worked on one after another, though not always in the order of their n
 belong to it, up to the user entry of the next item. An item that has a later one behind it is done, or was taken along by that one
 (see `think_loop`).
 
-See `session_loading` for how a session is read and repaired at start.
+See `pegasus.main_agent.session_loading` for how a session is read and repaired at start.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from pegasus.conversation import (
     new_fence,
     parse_metadata_line,
 )
-from pegasus.main_agent.media_queue import MediaQueue
-from pegasus.main_agent.pending_notes import carried_over
-from pegasus.main_agent.session_files import GLOBAL, SessionFiles
+from pegasus.main_agent.session.files import GLOBAL, SessionFiles
+from pegasus.main_agent.session.media_queue import MediaQueue
+from pegasus.main_agent.session.pending_notes import carried_over
 from pegasus.messages import Address, Json, Metadata, OutboundMessage
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, join_outside
@@ -63,12 +63,16 @@ RETRY_FIRST: Final = 0.5
 """Seconds until a write that the disk refused is tried again; doubled at each further refusal."""
 RETRY_LIMIT: Final = 15.0
 """Seconds that the pause grows to."""
-OUTWARD: Final = frozenset({"reply", "spawn_subagent", "spawn_task", "resume_task"})
+REPLY_NAME: Final = "reply"
+"""Name of the tool by which the agent speaks."""
+OUTWARD: Final = frozenset({REPLY_NAME, "spawn_subagent", "spawn_task", "resume_task"})
 """Tools whose success leads to no further thought: their effect is outside, and there is nothing to read in the result."""
 CHAT: Final = "chat"
 """Key in the metadata of a file's first entry: the chat that the session belongs to."""
 UNFINISHED: Final = "unfinished"
 """`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
+_NOTE_START: Final = "(I told the user: "
+"""Beginning of a note about a text that was not the model's. Stored, so it must not change."""
 TASK_RESULT: Final = '{"taskId":'
 """Beginning of the result of a skill that became a task. It leads to no further thought, since the task will report."""
 
@@ -312,7 +316,7 @@ def _progress_of(entries: Sequence[Entry]) -> ItemProgress:
             is_pending = True
         elif entry.role == "tool":
             name = tool_names.get(entry.call_id or "", "")
-            replies += name == "reply" and not entry.failed
+            replies += name == REPLY_NAME and not entry.failed
             is_pending = is_pending or _leads_to_thought(name, entry)
     return ItemProgress(NextStep.THINK if is_pending else NextStep.NOTHING, thoughts, replies, entries)
 
@@ -346,3 +350,18 @@ def is_begun_by(entries: Sequence[Entry], item: int, message_id: str | None) -> 
     metadata = entries[0].metadata if entries else {}
     number = metadata.get("closes")
     return type(number) is int and number == item and _belongs_to(metadata, message_id)
+
+
+# ------------------------------------------------------------------ texts that were not the model's
+
+
+def note_of(text: str) -> str:
+    """Return the content of the note about a text that was not the model's, such as an apology."""
+    return f"{_NOTE_START}{text})"
+
+
+def told_in(entry: Entry) -> str | None:
+    """Return the text that people were told, as the note at the end of an item says; None if this is no such note."""
+    if entry.metadata.get("ends") is not True or not entry.content.startswith(_NOTE_START):
+        return None
+    return entry.content.removeprefix(_NOTE_START).removesuffix(")")

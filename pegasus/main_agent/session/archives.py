@@ -30,7 +30,7 @@ import trio
 
 from pegasus.conversation import BadEntry, Entry, decode
 from pegasus.formatting import format_time
-from pegasus.main_agent.session_files import CURRENT, GLOBAL, SessionFiles
+from pegasus.main_agent.session.files import CURRENT, GLOBAL, SessionFiles
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside

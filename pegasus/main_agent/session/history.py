@@ -9,7 +9,7 @@ session is. The place where a page begins is a file name and a number of bytes (
 so a place stays valid, but for the current session that has become an archive meanwhile (the reader then begins anew).
 
 Replies are found in three places: calls of the reply tool (their result has the number), texts in direct speech, and notes that begin
-as `replies.note_of` writes them. The last two go to whoever wrote the message that is worked on, which stands before them in the file;
+as `session.note_of` writes them. The last two go to whoever wrote the message that is worked on, which stands before them in the file;
 reading backwards, they are kept until it is met.
 """
 
@@ -24,10 +24,10 @@ from typing import Any, BinaryIO, Final
 import attrs
 
 from pegasus.conversation import Entry, decode, parse_metadata_line
-from pegasus.main_agent.archives import LONGEST, archive_names, is_archive, open_archive
-from pegasus.main_agent.media_queue import files_sent_by
-from pegasus.main_agent.replies import REPLY, note_of
-from pegasus.main_agent.session_files import CURRENT, SessionFiles, files_of
+from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive
+from pegasus.main_agent.session.files import CURRENT, SessionFiles, files_of
+from pegasus.main_agent.session.media_queue import files_sent_by
+from pegasus.main_agent.session.session import REPLY_NAME, told_in
 from pegasus.messages import Address, Json
 from pegasus.models import ToolCall
 from pegasus.outside import parse_fence
@@ -44,8 +44,6 @@ MAX_FILES: Final = 20
 _BLOCK: Final = 1 << 16
 _LABEL: Final = re.compile(r"^\(attached(?: picture)?: (.{1,256}?), [\w.+-]+/[\w.+-]+, ", re.MULTILINE)
 """Beginning of the label of a file, as `conversation.media` writes it."""
-_NOTE_START, _NOTE_END = note_of("\0").split("\0")
-"""What stands around the text of a note."""
 
 
 @attrs.frozen
@@ -175,11 +173,10 @@ class _HistoryReader:
         if entry.metadata.get("spoken") is True and content.strip():
             names = tuple(file.name for file in files_sent_by(entry))
             self._replies.append(PastMessage("agent", content.strip(), entry.ts, media=names))
-        elif entry.metadata.get("ends") is True and content.startswith(_NOTE_START):
-            text = content.removeprefix(_NOTE_START).removesuffix(_NOTE_END)
+        elif (text := told_in(entry)) is not None:
             self._replies.append(PastMessage("agent", text, entry.ts))
         for call in reversed(entry.calls):
-            if call.name == REPLY.name:
+            if call.name == REPLY_NAME:
                 self._take_reply(call, entry.ts)
         self._results.clear()
 

@@ -1,0 +1,118 @@
+"""Sessions: the conversations of the Main Agent, as they are on disk and in memory, and what people and models see of them later.
+
+    session         the running session: an append-only log, the progress of each item, the turns for the next request
+    media_queue     files that the tool `send_file` has gathered and no entry has sent yet
+    pending_notes   notes of a consolidation that are not written yet, as the session names them
+    files           names of the files of a session
+    archives        earlier sessions, a page at a time; the tool `session_archive_read`
+    listing         all sessions, for people
+    history         what was said with one address, for a chat window
+
+Only `session` writes, through the journal. The last three read files from disk, and ask nothing of a running agent. A session is
+loaded, and repaired after a crash, by `pegasus.main_agent.session_loading`.
+"""
+
+from pegasus.main_agent.session.archives import (
+    LONGEST,
+    ArchivePage,
+    FolderArchives,
+    SessionArchives,
+    archive_names,
+    archive_tool,
+    is_archive,
+    line_text,
+    open_archive,
+    page_of,
+)
+from pegasus.main_agent.session.files import (
+    CURRENT,
+    GLOBAL,
+    NO_CHAT,
+    SessionFiles,
+    archive_prefix,
+    chat_files,
+    chat_key,
+    files_of,
+)
+from pegasus.main_agent.session.history import Place, history_json, read_history
+from pegasus.main_agent.session.listing import (
+    MOST_ROWS,
+    PAGE_ROWS,
+    SessionPlace,
+    chat_of,
+    find_session,
+    list_sessions,
+    session_json,
+)
+from pegasus.main_agent.session.media_queue import SEND_FILE, SENT, files_sent_by, gathered, send_file_path, sent
+from pegasus.main_agent.session.pending_notes import (
+    PendingNotes,
+    done_entry,
+    last_notes,
+    pending_metadata,
+    pending_notes,
+)
+from pegasus.main_agent.session.session import (
+    REPLY_NAME,
+    UNFINISHED,
+    ItemProgress,
+    NextStep,
+    Session,
+    is_begun_by,
+    note_of,
+    opening_entry,
+    told_in,
+    until_written,
+)
+
+__all__ = [
+    "CURRENT",
+    "GLOBAL",
+    "LONGEST",
+    "MOST_ROWS",
+    "NO_CHAT",
+    "PAGE_ROWS",
+    "REPLY_NAME",
+    "SEND_FILE",
+    "SENT",
+    "UNFINISHED",
+    "ArchivePage",
+    "FolderArchives",
+    "ItemProgress",
+    "NextStep",
+    "PendingNotes",
+    "Place",
+    "Session",
+    "SessionArchives",
+    "SessionFiles",
+    "SessionPlace",
+    "archive_names",
+    "archive_prefix",
+    "archive_tool",
+    "chat_files",
+    "chat_key",
+    "chat_of",
+    "done_entry",
+    "files_of",
+    "files_sent_by",
+    "find_session",
+    "gathered",
+    "history_json",
+    "is_archive",
+    "is_begun_by",
+    "last_notes",
+    "line_text",
+    "list_sessions",
+    "note_of",
+    "open_archive",
+    "opening_entry",
+    "page_of",
+    "pending_metadata",
+    "pending_notes",
+    "read_history",
+    "send_file_path",
+    "sent",
+    "session_json",
+    "told_in",
+    "until_written",
+]
