@@ -1,18 +1,17 @@
 """MCP: tools of servers that speak the Model Context Protocol.
 
-`servers` has all servers of the settings; it is a source of tools for executors, and gives a supervisor for each server. `server` is
-one server with its actor. `connection` and the transports `stdio` and `remote` use the official SDK, which is imported when the first
-server is connected; so do `oauth` and `sign_in`, by which requests get access tokens, kept in `tokens`. `listing`, `extras` and
-`results` make what servers send harmless, and `questions` what they ask; `calls` has the calls under way, which wait while a person is
-asked. `faults` has the limits, `names` makes names of tools, `check` connects to servers without an agent.
+`servers` has all servers of the settings; it is a source of tools for executors, gives a supervisor for each server, and checks
+servers without an agent. `server` is one server with its actor. `connection` and the transports `stdio` and `remote` use the
+official SDK, which is imported when the first server is connected; so do `oauth` and `sign_in`, by which requests get access
+tokens, kept in `tokens`. `listing` and `results` make what servers send harmless, and `questions` what they ask; `calls` has the
+calls under way, which wait while a person is asked. `faults` has the limits.
 
 A server is not trusted: it may hang, flood, lie, or put instructions into descriptions. Whatever it does costs its own tools only.
 """
 
-from pegasus.mcp.check import CheckResult, check_servers
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.server import ServerState
-from pegasus.mcp.servers import McpServers, files_context, servers_json
+from pegasus.mcp.servers import CheckResult, McpServers, check_servers, files_context, servers_json
 from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
 from pegasus.mcp.tokens import StoredSecrets, TokenFile
 

@@ -9,11 +9,22 @@ characters that nobody sees; a schema may be one that a provider refuses, and wi
 * what has no usable name is left out.
 
 Annotations (`readOnlyHint`) are claims as well. No call of such a tool is repeated because of them.
+
+**Names.** Models call a tool `<server>__<tool>`, in the characters and the length that all providers take: letters, digits, `_` and
+`-`, and 64 characters. Other characters become `_`; a name that is too long, and one that would be the same as another tool's, ends
+with a hash of the server's own name of the tool. So the name of a tool depends on its server's list alone, and is the same after a
+restart.
+
+**Extras** stand for what a server has beside tools: its resources (data by address) and its prompts (texts by name). They are
+ordinary tools with fixed names: `<server>__list_resources`, `<server>__read_resource`, `<server>__get_prompt`. A server's own tool
+of such a name wins, and the setting `tools` decides about them as about any other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from itertools import count
 from typing import Any, Final
 
@@ -22,10 +33,9 @@ import trio
 
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import cut_text
-from pegasus.mcp.names import tool_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.tools import is_valid_schema
+from pegasus.tools import is_valid_schema, parameters
 from pegasus.wire import encode_json
 
 LONGEST_DESCRIPTION: Final = 1_024
@@ -51,6 +61,14 @@ AT_A_TIME: Final = 5
 ANYTHING: Final[Metadata] = {"type": "object", "properties": {}}
 """Schema of a tool whose own schema cannot be used."""
 
+LONGEST_TOOL_NAME: Final = 64
+"""Characters of the name under which models call a tool, at most."""
+SEPARATOR: Final = "__"
+"""Stands between server and tool. The name of a server may not hold it, so that two servers never have tools of one name."""
+_OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]")
+_HASH: Final = 8
+"""Hexadecimal digits of the hash at the end of a name."""
+
 _REFUSED_AT_TOP: Final = ("anyOf", "oneOf", "allOf", "not", "if", "then", "else", "enum", "$schema", "$id")
 """Keywords that providers refuse at the top of a tool's schema, or have no use for."""
 _WORDS: Final = ("description", "title")
@@ -66,7 +84,19 @@ class ListedTool:
     spec: ToolSpec
     """Name, description and schema for models."""
     is_extra: bool = False
-    """It is no tool of the server, but stands for its resources or prompts (`extras`)."""
+    """It is no tool of the server, but stands for its resources or prompts."""
+
+
+def tool_name(server: str, tool: str, taken: Container[str] = ()) -> str:
+    """Return the name under which models call a tool. taken: names that other tools of the server have.
+
+    Example: `tool_name("files", "read.file")` is "files__read_file".
+    """
+    name = f"{server}{SEPARATOR}{_OTHERS.sub('_', tool)}"
+    if len(name) <= LONGEST_TOOL_NAME and name not in taken:
+        return name
+    digest = sha256(tool.encode("utf-8", "replace")).hexdigest()[:_HASH]
+    return f"{name[: LONGEST_TOOL_NAME - _HASH - 1]}_{digest}"
 
 
 async def read_tools(server: str, found: Iterable[object]) -> tuple[ListedTool, ...]:
@@ -196,3 +226,76 @@ def _types_only(properties: Mapping[str, Any], required: object) -> Metadata:
     needed: list[Json] = [name for name in names if isinstance(name, str) and name in short]
     found: Metadata = {"type": "object", "properties": short, "required": needed}
     return found if _is_sound(found) and len(encode_json(found)) <= LARGEST_SCHEMA else ANYTHING
+
+
+# ------------------------------------------------------------------ resources and prompts
+
+LIST_RESOURCES: Final = "list_resources"
+READ_RESOURCE: Final = "read_resource"
+GET_PROMPT: Final = "get_prompt"
+MOST_LISTED: Final = 200
+"""Resources that one listing names."""
+LONGEST_TEXT: Final = 300
+"""Characters of a name, an address or a description in a listing."""
+_MOST_NAMED: Final = 20
+"""Prompts that the description of `get_prompt` names."""
+
+
+def extra_tools(server: str, *, has_resources: bool, prompts: Iterable[object]) -> list[ListedTool]:
+    """Return the tools for a server's resources and prompts. prompts: entries of its list, unchecked; none = it has none."""
+    found: list[ListedTool] = []
+    if has_resources:
+        found += [
+            _extra(server, LIST_RESOURCES, "List the resources: data that can be read by its address.", parameters({})),
+            _extra(server, READ_RESOURCE, "Read a resource.", parameters({"uri": {"type": "string"}}, "uri")),
+        ]
+    if named := [prompt for prompt in map(_describe_prompt, prompts) if prompt]:
+        schema = parameters(
+            {
+                "name": {"type": "string"},
+                "arguments": {"type": "object", "additionalProperties": {"type": "string"}},
+            },
+            "name",
+        )
+        words = "Get the text of a prompt that the server has prepared. There are: " + "; ".join(named[:_MOST_NAMED])
+        found.append(_extra(server, GET_PROMPT, words, schema))
+    return found
+
+
+def _extra(server: str, name: str, words: str, schema: Metadata) -> ListedTool:
+    spec = ToolSpec(f"{server}{SEPARATOR}{name}", f"Of the MCP server {server}: {words}", schema)
+    return ListedTool(name, spec, is_extra=True)
+
+
+def _describe_prompt(prompt: object) -> str:
+    """Return a prompt's name with its arguments, "" for an entry that is none."""
+    name = prompt.get("name") if isinstance(prompt, Mapping) else None
+    if not isinstance(prompt, Mapping) or not isinstance(name, str) or not name:
+        return ""
+    arguments = prompt.get("arguments")
+    names = [
+        str(argument["name"])
+        for argument in (arguments if isinstance(arguments, list) else ())
+        if isinstance(argument, Mapping) and isinstance(argument.get("name"), str)
+    ]
+    return clean(f"{name}({', '.join(names)})", LONGEST_TEXT)
+
+
+def read_listing(resources: Iterable[object], templates: Iterable[object]) -> Json:
+    """Return the resources of a server and the patterns of their addresses, cleaned and bounded."""
+    listed: list[Json] = [found for entry in resources if (found := _describe_resource(entry, "uri"))]
+    patterns: list[Json] = [found for entry in templates if (found := _describe_resource(entry, "uriTemplate"))]
+    listing: dict[str, Json] = {"resources": listed[:MOST_LISTED]}
+    if patterns:
+        listing["templates"] = patterns[:MOST_LISTED]
+    if len(listed) > MOST_LISTED:
+        listing["note"] = f"the first {MOST_LISTED} of {len(listed):,}"
+    return listing
+
+
+def _describe_resource(entry: object, key: str) -> dict[str, Json]:
+    """Return the texts of an entry that people and models need; {} for one without an address."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get(key), str):
+        return {}
+    names = (key, "name", "description", "mimeType")
+    return {name: clean(value, LONGEST_TEXT) for name in names if isinstance(value := entry.get(name), str)}

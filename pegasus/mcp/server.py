@@ -27,9 +27,8 @@ import trio
 
 from actors import Inbox
 from pegasus.mcp.calls import ReportProgress, ServerCalls, Work
-from pegasus.mcp.extras import GET_PROMPT, READ_RESOURCE, extra_tools, read_listing
 from pegasus.mcp.faults import ServerDown, first_fault
-from pegasus.mcp.listing import ListedTool, clean, read_tools
+from pegasus.mcp.listing import GET_PROMPT, READ_RESOURCE, ListedTool, clean, extra_tools, read_listing, read_tools
 from pegasus.mcp.results import ResultReader
 from pegasus.mcp.tokens import TokenFile
 from pegasus.messages import Json, Metadata

@@ -4,38 +4,34 @@ A job is a prompt with times: a cron expression with a time zone, an interval, o
 Main Agent or a background task, with the rights of whoever made the job. docs/user/schedule.md is for people who use it.
 
 * `times`: schedules, and when each comes next; functions only.
-* `jobs`: jobs, what is allowed in them, and their file.
+* `jobs`: jobs, what is allowed in them, their file, and the requests to the actor about them.
 * `heartbeat`: what HEARTBEAT.md asks for, and when it is looked at.
-* `messages`: requests to the actor, and the queue items that it makes.
 * `keeper`: the actor that keeps the jobs and runs each once.
 * `tool`: the tool by which a model keeps jobs.
 """
 
-from pegasus.schedule.heartbeat import Heartbeat
+from pegasus.schedule.heartbeat import HEARTBEAT, Heartbeat
 from pegasus.schedule.jobs import (
     JOBS_FILE,
-    Job,
-    JobDraft,
-    decode_jobs,
-    draft_job,
-    encode_job,
-    encode_jobs,
-    job_view,
-    jobs_view,
-)
-from pegasus.schedule.keeper import ScheduleServices, schedule_keeper
-from pegasus.schedule.messages import (
-    HEARTBEAT,
     QUIET_FAILURE,
     SCHEDULED,
     AddJob,
     EnableJob,
+    Job,
+    JobDraft,
     ListJobs,
     RemoveJob,
     RunJob,
     ScheduleMessage,
+    decode_jobs,
+    draft_job,
+    encode_job,
+    encode_jobs,
     job_item,
+    job_view,
+    jobs_view,
 )
+from pegasus.schedule.keeper import ScheduleServices, schedule_keeper
 from pegasus.schedule.times import Schedule, ScheduleError, make_schedule, next_run, schedule_text
 from pegasus.schedule.tool import cron_tool
 

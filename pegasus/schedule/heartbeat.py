@@ -9,9 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import Final
 
 import attrs
 
+from pegasus.messages import INTERNAL_ID_PREFIX, ChannelInfo, InboundMessage, Json
+from pegasus.outside import OUTSIDE
+from pegasus.policy import ROLE, Role
+
+HEARTBEAT: Final = "heartbeat"
+"""`metadata.type` of the heartbeat's message."""
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
 
 
@@ -57,3 +64,9 @@ def things_to_do(text: str) -> str:
     """Return the text of HEARTBEAT.md if it asks for anything, else ""."""
     lines = [line.strip() for line in _COMMENT.sub("", text).splitlines()]
     return text.strip() if any(line and not line.startswith("#") for line in lines) else ""
+
+
+def heartbeat_item(text: str, channel: ChannelInfo, now: int) -> InboundMessage:
+    """Return the queue item of a heartbeat. text: what HEARTBEAT.md asks for. channel: the owner's."""
+    metadata: dict[str, Json] = {"type": HEARTBEAT, ROLE: Role.OWNER, OUTSIDE: []}
+    return InboundMessage(text, channel, f"{INTERNAL_ID_PREFIX}heartbeat/{now}", metadata)

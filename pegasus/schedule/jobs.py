@@ -1,4 +1,4 @@
-"""Jobs: what is to be done when, for whom, and where the result goes; and the file that holds them.
+"""Jobs: what is to be done when, for whom, and where the result goes; their file, their runs, and the requests about them.
 
 A job runs with the rights of whoever made it, and never with more than the channel that it speaks on has. If the text of a job was
 made by a model that had read text from outside, its labels go with it.
@@ -10,13 +10,15 @@ run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 
+from actors import Reply
 from pegasus.formatting import quote, truncate
-from pegasus.messages import Address, ChannelInfo, Json, Metadata
-from pegasus.policy import Principal, Role
+from pegasus.messages import INTERNAL_ID_PREFIX, Address, ChannelInfo, InboundMessage, Json, Metadata
+from pegasus.outside import OUTSIDE
+from pegasus.policy import ROLE, Principal, Role
 from pegasus.schedule.times import (
     Schedule,
     ScheduleError,
@@ -37,6 +39,10 @@ KINDS: Final = ("message", "task")
 """What a run becomes: a message to the Main Agent, or a background task of its own."""
 MISSED: Final = ("once", "skip")
 """What becomes of runs that were missed, since the agent was down: one run makes up for all of them, or none does."""
+SCHEDULED: Final = "scheduled"
+"""`metadata.type` of a job's message, in the queue and in the session."""
+QUIET_FAILURE: Final = "quietFailure"
+"""Key in the metadata of a job's task: its failure is not reported, since that of the run before was."""
 
 
 @attrs.frozen(kw_only=True)
@@ -270,3 +276,72 @@ def _check(job: Job) -> None:
     if not job.id or ":" not in job.channel or job.kind not in KINDS or job.missed not in MISSED:
         raise ScheduleError("id, channel, kind or missed is not what is allowed")
     require_one_kind(job.schedule)
+
+
+# ------------------------------------------------------------------ runs
+
+
+def job_key(job: Job, due: int) -> str:
+    """Return the key of one run: a run that is made twice after a crash is recognised by it."""
+    return f"schedule/{job.id}/{due}"
+
+
+def job_item(job: Job, due: int) -> InboundMessage:
+    """Return the queue item of a run: nobody on a channel has written it."""
+    metadata: dict[str, Json] = {
+        "type": SCHEDULED,
+        "jobId": job.id,
+        "title": job.title,
+        ROLE: job.role,
+        OUTSIDE: list(job.outside),
+    }
+    return InboundMessage(job.prompt, job.channel_info, INTERNAL_ID_PREFIX + job_key(job, due), metadata)
+
+
+# ------------------------------------------------------------------ requests to the actor
+
+
+@attrs.frozen(eq=False, repr=False)
+class ListJobs:
+    """Return all jobs, oldest first."""
+
+    reply: Reply[tuple[Job, ...]]
+
+
+@attrs.frozen(eq=False, repr=False)
+class AddJob:
+    """Make a job. Answered with it when it is on disk. Fails with ScheduleError if there are too many."""
+
+    reply: Reply[Job]
+    draft: JobDraft
+
+
+@attrs.frozen(eq=False, repr=False)
+class RemoveJob:
+    """Delete a job. Answered with it when that is on disk. Fails with ScheduleError if there is none of this id."""
+
+    reply: Reply[Job]
+    id: str
+
+
+@attrs.frozen(eq=False, repr=False)
+class EnableJob:
+    """Pause a job, or let it go on: from now on, without the runs that were left out. Fails as RemoveJob does."""
+
+    reply: Reply[Job]
+    id: str
+    enabled: bool
+
+
+@attrs.frozen(eq=False, repr=False)
+class RunJob:
+    """Run a job now, whatever its schedule and whether it is paused. Answered when the run is on disk.
+
+    Fails as RemoveJob does, and if the run cannot be taken, with the reason.
+    """
+
+    reply: Reply[Job]
+    id: str
+
+
+ScheduleMessage: TypeAlias = ListJobs | AddJob | RemoveJob | EnableJob | RunJob

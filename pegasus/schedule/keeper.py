@@ -47,17 +47,21 @@ from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE
 from pegasus.policy import ROLE, Role
-from pegasus.schedule.heartbeat import Heartbeat, is_active, things_to_do
-from pegasus.schedule.jobs import JOBS_FILE, Job, JobDraft, decode_jobs, encode_job, encode_jobs
-from pegasus.schedule.messages import (
+from pegasus.schedule.heartbeat import Heartbeat, heartbeat_item, is_active, things_to_do
+from pegasus.schedule.jobs import (
+    JOBS_FILE,
     QUIET_FAILURE,
     AddJob,
     EnableJob,
+    Job,
+    JobDraft,
     ListJobs,
     RemoveJob,
     RunJob,
     ScheduleMessage,
-    heartbeat_item,
+    decode_jobs,
+    encode_job,
+    encode_jobs,
     job_item,
     job_key,
 )

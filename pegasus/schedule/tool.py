@@ -11,8 +11,17 @@ from actors import ActorError, Ref
 from pegasus.formatting import format_time
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
-from pegasus.schedule.jobs import Job, draft_job, job_line
-from pegasus.schedule.messages import AddJob, EnableJob, ListJobs, RemoveJob, RunJob, ScheduleMessage
+from pegasus.schedule.jobs import (
+    AddJob,
+    EnableJob,
+    Job,
+    ListJobs,
+    RemoveJob,
+    RunJob,
+    ScheduleMessage,
+    draft_job,
+    job_line,
+)
 from pegasus.schedule.times import ScheduleError, schedule_text
 from pegasus.storage import StorageError
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters

@@ -56,9 +56,16 @@ from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, DEFAULT_TASK_TYPE, TaskType, TaskTypes, load_task_types
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, task_json, task_view
 from pegasus.tasks.log.format import is_date
-from pegasus.tasks.log.persister import PersisterMessage, task_persister
+from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.replay import ReplayedTask
-from pegasus.tasks.log.task_logs import TaskLogs, read_events, read_numbers, read_task, read_tasks_of_day
+from pegasus.tasks.log.task_logs import (
+    PersisterMessage,
+    TaskLogs,
+    read_events,
+    read_numbers,
+    read_task,
+    read_tasks_of_day,
+)
 from pegasus.tasks.run.deps import TaskDeps, TaskLimits
 from pegasus.tasks.run.thinker import Reflector, Thinker
 

@@ -21,9 +21,8 @@ from pegasus.main_agent.session import chat_files
 from pegasus.main_agent.session_loading import load_session
 from pegasus.messages import Address
 from pegasus.schedule import ScheduleServices, schedule_keeper
-from pegasus.schedule.jobs import JOBS_FILE, Job, encode_job, encode_jobs
+from pegasus.schedule.jobs import JOBS_FILE, Job, RunJob, encode_job, encode_jobs
 from pegasus.schedule.keeper import _JobKeeper
-from pegasus.schedule.messages import RunJob
 from pegasus.schedule.times import Schedule
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 

@@ -41,7 +41,7 @@ from pegasus.policy import ListApprovals
 from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.storage import FileDisk, JournalMessage, run_journal
 from pegasus.tasks import AgentMessage, Notify, PersisterMessage, Submit, TaskState, Wait
-from pegasus.tasks.log.persister import GetPending
+from pegasus.tasks.log.task_logs import GetPending
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
 STEPS = 10

@@ -5,7 +5,7 @@ all logs: they are derived from the logs. A lost or damaged pending.json is rebu
 (`persister.REBUILD_DAYS`). See docs/task-persistence.md.
 
     format     lines of a log, index.jsonl, pending.json; pure
-    persister  the actor that writes, and its messages
     replay     from a log to the task
-    task_logs  the logs as the agent reads them, and as `pegasus tasks` does without a daemon
+    task_logs  the logs as the agent uses them, the requests for that, and reading without a daemon, as `pegasus tasks` does
+    persister  the actor that answers these requests
 """

@@ -1,7 +1,8 @@
 """The persister: the actor that writes everything below `data/tasks`. There is one way to write, `_Store.write`.
 
-Requests to write that wait together become one durable Commit of the journal: an index line for each new task, then a line
-for each event. Before that, tasks that begin or are resumed are put into pending.json. The order makes every crash harmless:
+Its requests are in `pegasus.tasks.log.task_logs`. Those to write that wait together become one durable Commit of the journal: an
+index line for each new task, then a line for each event. Before that, tasks that begin or are resumed are put into pending.json.
+The order makes every crash harmless:
 
 * pending.json names a task before its log has a line, so the next start finds every unfinished log. A pending
   task without a log was never promised to anybody, and recovery drops it.
@@ -35,15 +36,15 @@ remembered until the task is forgotten, which makes the usual write one Commit w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import attrs
 import trio
 
-from actors import Inbox, Ref, Reply
+from actors import Inbox, Ref
 from pegasus.events import Event, EventType
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
@@ -66,6 +67,17 @@ from pegasus.tasks.log.format import (
     task_path,
 )
 from pegasus.tasks.log.replay import replay
+from pegasus.tasks.log.task_logs import (
+    FindNumbered,
+    Forget,
+    GetNumbers,
+    GetPending,
+    ListLogs,
+    PersisterMessage,
+    ReadLatest,
+    ReadLogs,
+    RecordEvents,
+)
 
 RETRY_AFTER: Final = 15.0
 """Seconds until a refused replacement of pending.json is tried again, if nobody waits for it."""
@@ -84,105 +96,6 @@ READ_TOGETHER: Final = 64
 _log = get_logger("persister")
 _BEGINS: Final = (EventType.TASK_CREATED, EventType.TASK_RESUMED)
 """Events by which a task becomes pending."""
-
-
-# ------------------------------------------------------------------ messages
-
-
-@attrs.frozen(eq=False, repr=False)
-class RecordEvents:
-    """Write a line for each of these events, as one durable step, in this order.
-
-    Answered when they are on disk. Fails with StorageError if the disk refuses; then none of them was written. Whoever asks may
-    ask again for the same events: they are written once, also if the persister was restarted in between.
-
-    Only one request may be under way for a task: its actor asks while there is one, the agent otherwise.
-
-    Example: `await persister.ask(RecordEvents, (created,))`; usually by `TaskLogs.record`, which asks again.
-    """
-
-    reply: Reply[Mapping[str, int]]
-    """Answered when every line is synced, with the numbers of the tasks among them that are new in the index."""
-    events: tuple[Event, ...]
-    """Events in the order of their lines; they may belong to several tasks."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class GetPending:
-    """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs."""
-
-    reply: Reply[tuple[PendingTask, ...]]
-    """Receives the list as it is in memory, which may be ahead of the file."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class Forget:
-    """Take tasks off the pending list: they are over, and their submitters know.
-
-    Not durable at once: after a crash a task may be pending again, and its end is then notified again under the same number.
-    """
-
-    task_ids: tuple[str, ...]
-    """Ids of the tasks; one that is not on the list is no error."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class ReadLogs:
-    """Return the whole logs of tasks; b"" for a task without one. A log that cannot be read is an error among the others."""
-
-    reply: Reply[tuple[bytes | StorageError, ...]]
-    """Receives a content or an error for each id, in their order. Fails with StorageError if the index cannot be read."""
-    task_ids: tuple[str, ...]
-    """Ids of the tasks; an invalid id counts as a task without a log."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class ListLogs:
-    """Return the ids of the tasks that were created on a day (UTC, YYYY-MM-DD), oldest first."""
-
-    reply: Reply[tuple[str, ...]]
-    """Receives each id once. Fails with StorageError if the index cannot be read."""
-    date: str
-    """UTC date of the creation."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class GetNumbers:
-    """Return the numbers of tasks: those of their lines in the index."""
-
-    reply: Reply[Mapping[str, int]]
-    """Receives the number by task id, without tasks that the index does not name. Fails with StorageError if it cannot be read."""
-    task_ids: tuple[str, ...]
-    """Ids of the tasks."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class FindNumbered:
-    """Return the id of the task with a number."""
-
-    reply: Reply[tuple[str | None, int]]
-    """Receives the id, None if there is none, and the number of the newest task. Fails with StorageError as GetNumbers does."""
-    number: int
-    """Number of the task, from 1."""
-
-
-@attrs.frozen(eq=False, repr=False)
-class ReadLatest:
-    """Return the numbers and the logs of the newest tasks."""
-
-    reply: Reply[Mapping[str, tuple[int, bytes | StorageError]]]
-    """Receives number and log by task id, oldest first. A log that cannot be read is an error among the others; a task whose line in
-    the index is damaged is left out. Fails with StorageError if the index cannot be read."""
-    count: int
-    """Number of tasks."""
-    known: Set[str] = frozenset()
-    """Tasks whose logs are not wanted: b"" stands for each."""
-
-
-PersisterMessage: TypeAlias = (
-    RecordEvents | GetPending | Forget | ReadLogs | ListLogs | GetNumbers | FindNumbered | ReadLatest
-)
-"""Everything that the persister accepts."""
 
 
 # ------------------------------------------------------------------ the actor

@@ -1,18 +1,20 @@
 """Reading the logs of tasks: through the persister while the daemon runs (`TaskLogs`), or from the data folder without it.
 
-While the daemon runs, only the persister may read: it alone knows that everything requested before is written. Without a daemon the
-files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`, `read_tasks_of_day`).
+While the daemon runs, only the persister (`pegasus.tasks.log.persister`) may read: it alone knows that everything requested before
+is written. Without a daemon the files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`,
+`read_tasks_of_day`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+import attrs
 import trio
 
-from actors import ActorError, Ref
+from actors import ActorError, Ref, Reply
 from pegasus.events import Event
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
@@ -32,17 +34,6 @@ from pegasus.tasks.log.format import (
     read_index,
     task_path,
 )
-from pegasus.tasks.log.persister import (
-    FindNumbered,
-    Forget,
-    GetNumbers,
-    GetPending,
-    ListLogs,
-    PersisterMessage,
-    ReadLatest,
-    ReadLogs,
-    RecordEvents,
-)
 from pegasus.tasks.log.replay import ReplayedTask, replay
 
 RETRY_FIRST: Final = 0.5
@@ -51,6 +42,108 @@ RETRY_LIMIT: Final = 15.0
 """Longest pause between two tries, seconds."""
 
 _log = get_logger("tasks")
+
+
+# ------------------------------------------------------------------ requests to the persister
+
+
+@attrs.frozen(eq=False, repr=False)
+class RecordEvents:
+    """Write a line for each of these events, as one durable step, in this order.
+
+    Answered when they are on disk. Fails with StorageError if the disk refuses; then none of them was written. Whoever asks may
+    ask again for the same events: they are written once, also if the persister was restarted in between.
+
+    Only one request may be under way for a task: its actor asks while there is one, the agent otherwise.
+
+    Example: `await persister.ask(RecordEvents, (created,))`; usually by `TaskLogs.record`, which asks again.
+    """
+
+    reply: Reply[Mapping[str, int]]
+    """Answered when every line is synced, with the numbers of the tasks among them that are new in the index."""
+    events: tuple[Event, ...]
+    """Events in the order of their lines; they may belong to several tasks."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class GetPending:
+    """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs."""
+
+    reply: Reply[tuple[PendingTask, ...]]
+    """Receives the list as it is in memory, which may be ahead of the file."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class Forget:
+    """Take tasks off the pending list: they are over, and their submitters know.
+
+    Not durable at once: after a crash a task may be pending again, and its end is then notified again under the same number.
+    """
+
+    task_ids: tuple[str, ...]
+    """Ids of the tasks; one that is not on the list is no error."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ReadLogs:
+    """Return the whole logs of tasks; b"" for a task without one. A log that cannot be read is an error among the others."""
+
+    reply: Reply[tuple[bytes | StorageError, ...]]
+    """Receives a content or an error for each id, in their order. Fails with StorageError if the index cannot be read."""
+    task_ids: tuple[str, ...]
+    """Ids of the tasks; an invalid id counts as a task without a log."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ListLogs:
+    """Return the ids of the tasks that were created on a day (UTC, YYYY-MM-DD), oldest first."""
+
+    reply: Reply[tuple[str, ...]]
+    """Receives each id once. Fails with StorageError if the index cannot be read."""
+    date: str
+    """UTC date of the creation."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class GetNumbers:
+    """Return the numbers of tasks: those of their lines in the index."""
+
+    reply: Reply[Mapping[str, int]]
+    """Receives the number by task id, without tasks that the index does not name. Fails with StorageError if it cannot be read."""
+    task_ids: tuple[str, ...]
+    """Ids of the tasks."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class FindNumbered:
+    """Return the id of the task with a number."""
+
+    reply: Reply[tuple[str | None, int]]
+    """Receives the id, None if there is none, and the number of the newest task. Fails with StorageError as GetNumbers does."""
+    number: int
+    """Number of the task, from 1."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ReadLatest:
+    """Return the numbers and the logs of the newest tasks."""
+
+    reply: Reply[Mapping[str, tuple[int, bytes | StorageError]]]
+    """Receives number and log by task id, oldest first. A log that cannot be read is an error among the others; a task whose line in
+    the index is damaged is left out. Fails with StorageError if the index cannot be read."""
+    count: int
+    """Number of tasks."""
+    known: Set[str] = frozenset()
+    """Tasks whose logs are not wanted: b"" stands for each."""
+
+
+PersisterMessage: TypeAlias = (
+    RecordEvents | GetPending | Forget | ReadLogs | ListLogs | GetNumbers | FindNumbered | ReadLatest
+)
+"""Everything that the persister accepts."""
+
+
+# ------------------------------------------------------------------ while the daemon runs
 
 
 class TaskLogs:

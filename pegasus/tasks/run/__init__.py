@@ -8,5 +8,4 @@ messages       between the actor and the agent
 stages         the work of each stage, the tool calls included; returns the events that come of it
 deps           everything that tasks work with
 thinker        model calls: thinking, reflecting
-lost_commands  the background commands that a task has lost
 """

@@ -34,7 +34,14 @@ from pegasus.outside import Outside, fenced, fenced_metadata, join_outside
 from pegasus.policy import principal_of
 from pegasus.sandbox import BackgroundCommands
 from pegasus.storage import StorageError
-from pegasus.tasks.core.context import TaskContext, task_completed, task_suspended
+from pegasus.tasks.core.context import (
+    TaskContext,
+    all_commands,
+    lost_commands,
+    lost_commands_message,
+    task_completed,
+    task_suspended,
+)
 from pegasus.tasks.core.fsm import FOR_APPROVAL, TaskFSM
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
@@ -50,7 +57,6 @@ from pegasus.tasks.core.task_events import (
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.lost_commands import all_commands, lost_commands, lost_commands_message
 from pegasus.tasks.run.thinker import ASK_USER, NOTIFY, Thought
 from pegasus.tools import (
     REFLECTION_TOOLS,

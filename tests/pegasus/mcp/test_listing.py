@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.mcp.listing import ANYTHING, LARGEST_SCHEMA, LONGEST_DESCRIPTION, MOST_PARTS, read_schema, read_tools
-from pegasus.mcp.names import LONGEST, tool_name
+from pegasus.mcp.listing import (
+    ANYTHING,
+    LARGEST_SCHEMA,
+    LONGEST_DESCRIPTION,
+    LONGEST_TOOL_NAME,
+    MOST_PARTS,
+    read_schema,
+    read_tools,
+    tool_name,
+)
 from pegasus.tools import is_valid_schema
 
 
@@ -24,7 +32,7 @@ def test_a_name_has_the_characters_that_providers_take():
 def test_a_long_name_is_cut_and_stays_unique():
     names = {tool_name("s", "x" * 100 + end) for end in ("a", "b")}
     assert len(names) == 2
-    assert all(len(name) == LONGEST for name in names)
+    assert all(len(name) == LONGEST_TOOL_NAME for name in names)
 
 
 async def test_names_that_become_the_same_are_told_apart():

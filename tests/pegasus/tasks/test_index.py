@@ -10,6 +10,7 @@ from pegasus.tasks import read_task, read_tasks_of_day
 from pegasus.tasks.log.format import (
     IndexEntry,
     PendingList,
+    PendingTask,
     date_of,
     find_date,
     index_line,
@@ -19,7 +20,6 @@ from pegasus.tasks.log.format import (
     task_lines,
     task_path,
 )
-from pegasus.tasks.log.persister import PendingTask
 from tests.pegasus.tasks.lives import BEGAN, ID, created, event
 
 ids = st.from_regex(r"[a-z0-9_-]{1,16}", fullmatch=True)

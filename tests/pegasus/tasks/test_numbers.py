@@ -18,8 +18,7 @@ from pegasus.tasks.log.format import (
     task_lines,
     task_path,
 )
-from pegasus.tasks.log.persister import FindNumbered, GetNumbers, ReadLatest, RecordEvents
-from pegasus.tasks.log.task_logs import read_numbers, read_task
+from pegasus.tasks.log.task_logs import FindNumbered, GetNumbers, ReadLatest, RecordEvents, read_numbers, read_task
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
 from tests.pegasus.tasks.test_persister import DATE, created, running, told

@@ -13,17 +13,16 @@ from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_lines, task_path
-from pegasus.tasks.log.persister import (
-    FORGET_AFTER,
-    RECENT_MS,
+from pegasus.tasks.log.persister import FORGET_AFTER, RECENT_MS, task_persister
+from pegasus.tasks.log.task_logs import (
+    RETRY_LIMIT,
     Forget,
     GetPending,
     ListLogs,
     ReadLogs,
     RecordEvents,
-    task_persister,
+    TaskLogs,
 )
-from pegasus.tasks.log.task_logs import RETRY_LIMIT, TaskLogs
 from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
 from tests.pegasus.tasks.lives import (
     BEGAN,

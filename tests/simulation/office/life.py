@@ -13,8 +13,7 @@ from actors import ActorError
 from pegasus.main_agent.session import chat_key
 from pegasus.models.base import ModelError, ModelResponse, Usage, without_request_fences
 from pegasus.policy import Principal, Role
-from pegasus.schedule.jobs import draft_job
-from pegasus.schedule.messages import AddJob, ListJobs
+from pegasus.schedule.jobs import AddJob, ListJobs, draft_job
 from pegasus.storage import StorageError
 from pegasus.wire import encode_json
 from tests.simulation.office.story import ANY_CHAT, JOBS, OfficeStory
