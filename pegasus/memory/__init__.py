@@ -9,7 +9,8 @@ The files are read from their folder and written by the journal. Every change is
 
     memory          reading, changing, undo; the lock that keeps changes apart
     logged_files    files and log, kept in step through the journal
-    changes         the log: changes, their differences and undo
+    changes         the log of changes, and undo
+    splices         differences between two texts, and taking one back
     pages           names, texts and index of files; `provenance`: marks of origin
     folder          reading the folder
     notes           MEMORY.md and the history of conversations, for agents of chats

@@ -4,13 +4,12 @@
     {"n":7,"ts":…,"path":…,"how":…,"splices":…}    a change, written before the file is
     {"void":7,"ts":…}                              change 7 was written but not made: process or disk stopped in between
 
-A change is a list of *splices*: at this place these lines were replaced by those. So it is small however long the file
-is. The log is a second copy of memory, and a file that differs from it was changed by hand. Texts are the bytes of the
-files decoded with `surrogateescape`, so that bytes that are not UTF-8 come back unchanged.
+A change is a list of *splices* (see `splices`), so it is small however long the file is. The log is a second copy of
+memory, and a file that differs from it was changed by hand. Texts are the bytes of the files decoded with
+`surrogateescape`, so that bytes that are not UTF-8 come back unchanged.
 
-**Undo.** A change can be taken back although the file was changed elsewhere since. Its splices are turned round, and
-their places are moved by the difference between the file after the change and the file now. If that difference touches
-one of the places, undoing would silently undo a later change too, so it is refused with the number of that change.
+**Undo.** A change can be taken back although the file was changed elsewhere since. If a later change touches the same
+lines, undoing would silently undo that one too, so it is refused with its number.
 
 **Growth.** A log that has grown by `GROWTH` is shortened to its latest changes. In front of them stand "base" lines, so
 that the content of every file still follows from the log.
@@ -26,8 +25,7 @@ Nothing in this file reads or writes a file: `logged_files` does. The only objec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +33,7 @@ import attrs
 
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.memory.pages import is_summary
+from pegasus.memory.splices import CannotUndo, Splice, applied, applied_or_refused, inverse, splices_undone
 from pegasus.messages import Json
 from pegasus.wire import encode_line, require_number
 
@@ -48,9 +47,6 @@ GROWTH: Final = 4 << 20
 """Bytes by which the log grows before it is shortened."""
 SHOWN: Final = 2_000
 """Characters of a change's old and new text that are shown; the rest is in the log."""
-MOST_LINES: Final = 4_000
-"""Lines of a passage that are compared with each other. A longer one becomes one splice, because `SequenceMatcher`
-takes quadratic time in the worst case and the caller holds the memory's lock."""
 
 
 @attrs.frozen
@@ -69,20 +65,6 @@ class Author:
     """Reason that the writer has given."""
     source: str = ""
     """Where the words come from; see `provenance`."""
-
-
-class Splice(NamedTuple):
-    r"""A replacement of whole lines.
-
-    `Splice(10, "tea\n", "coffee\n")` replaces the line "tea" that begins at character 10.
-    """
-
-    at: int
-    """Character of the text before the change."""
-    old: str
-    """The lines that went; "" for an insertion."""
-    new: str
-    """The lines that came; "" for a deletion."""
 
 
 @attrs.frozen
@@ -113,10 +95,6 @@ class Change:
     """Number of the change that this one takes back, 0 for none."""
 
 
-class CannotUndo(Exception):
-    """The change cannot be taken back. The text says why."""
-
-
 def decode_text(content: bytes) -> str:
     """Return a file as text. `encode_text` makes the same bytes of it."""
     return content.decode("utf-8", "surrogateescape")
@@ -130,55 +108,6 @@ def encode_text(text: str) -> bytes:
 def hash_of(content: bytes) -> str:
     """Return a hash that identifies the content, 16 hex digits; "" for an empty one."""
     return sha256(content).hexdigest()[:16] if content else ""
-
-
-# ------------------------------------------------------------------ differences
-
-
-def difference(old: str, new: str) -> tuple[Splice, ...]:
-    """Return the splices that make `new` of `old`, line by line.
-
-    `applied(old, difference(old, new)) == new`. Equal lines at both ends are skipped first, so that a line
-    which is added to a long file costs no comparison.
-    """
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    head = _common_lines(before, after)
-    tail = _common_lines(before[head:][::-1], after[head:][::-1])
-    removed, added = before[head : len(before) - tail], after[head : len(after) - tail]
-    at, splices = sum(map(len, before[:head])), []
-    for _, a, b, c, d in _blocks(removed, added):
-        splices.append(Splice(at + sum(map(len, removed[:a])), "".join(removed[a:b]), "".join(added[c:d])))
-    return tuple(splices)
-
-
-def _common_lines(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return the number of equal lines at the beginning."""
-    count = 0
-    for left, right in zip(first, second, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
-
-
-def _blocks(removed: Sequence[str], added: Sequence[str]) -> Iterable[tuple[str, int, int, int, int]]:
-    """Return the parts that differ, as opcodes of `SequenceMatcher`."""
-    if not removed and not added:
-        return ()
-    if not removed or not added or max(len(removed), len(added)) > MOST_LINES:
-        return (("replace", 0, len(removed), 0, len(added)),)
-    return (found for found in SequenceMatcher(None, removed, added).get_opcodes() if found[0] != "equal")
-
-
-def applied(text: str, splices: Iterable[Splice]) -> str:
-    """Return the text after these splices. Raises ValueError if they do not fit the text."""
-    parts, done = [], 0
-    for at, old, new in splices:
-        if at < done or text[at : at + len(old)] != old:
-            raise ValueError(f"the log and the file do not agree at character {at}")
-        parts += [text[done:at], new]
-        done = at + len(old)
-    return "".join([*parts, text[done:]])
 
 
 # ------------------------------------------------------------------ undo
@@ -196,7 +125,7 @@ def undo_change(change: Change, later: Sequence[Change], text: str) -> str:
     for other in reversed(later):
         if other.splices is None:
             raise CannotUndo(f"change {other.n}, which came later, was too large to be kept; edit the file instead")
-        after = _applied_or_refused(after, _inverse(other.splices))
+        after = applied_or_refused(after, inverse(other.splices))
     undone = splices_undone(change.splices, after, text)
     if undone is None:
         n = _last_touching(change.splices, later)
@@ -210,7 +139,7 @@ def _last_touching(splices: Iterable[Splice], later: Sequence[Change]) -> int:
     The places of the lines are followed through the changes. To compare the texts after each change would take minutes
     for a file that was changed thousands of times.
     """
-    places = [(at, at + len(new)) for at, new, old in _inverse(splices) if not (is_summary(old) and is_summary(new))]
+    places = [(at, at + len(new)) for at, new, old in inverse(splices) if not (is_summary(old) and is_summary(new))]
     last = later[-1].n
     for change in later:
         made, moved = change.splices or (), []
@@ -224,40 +153,6 @@ def _last_touching(splices: Iterable[Splice], later: Sequence[Change]) -> int:
             moved.append((first + before, behind + before + longer))
         places = moved
     return last
-
-
-def _inverse(splices: Iterable[Splice]) -> Iterator[Splice]:
-    """Yield the splices that lead back, from the text after these splices to the text before."""
-    longer = 0
-    for at, old, new in splices:
-        yield Splice(at + longer, new, old)
-        longer += len(new) - len(old)
-
-
-def splices_undone(splices: Iterable[Splice], after: str, now: str) -> str | None:
-    """Return the text of now without these splices, or None if a later change touches their lines.
-
-    after: the text right after the splices were made.
-    """
-    since = difference(after, now)
-    kept = []
-    for at, new, old in _inverse(splices):
-        end = at + len(new)
-        if any(other.at < end and other.at + len(other.old) > at for other in since):
-            if not (is_summary(old) and is_summary(new)):
-                return None
-            continue  # a summary that was renewed since stays
-        moved = sum(len(other.new) - len(other.old) for other in since if other.at + len(other.old) <= at)
-        kept.append(Splice(at + moved, new, old))
-    return _applied_or_refused(now, kept)
-
-
-def _applied_or_refused(text: str, splices: Iterable[Splice]) -> str:
-    """Return the text after these splices. Raises CannotUndo if they do not fit: the log does not have every change."""
-    try:
-        return applied(text, splices)
-    except ValueError:
-        raise CannotUndo("the file was changed later in a way that is not in the log; edit the file instead") from None
 
 
 # ------------------------------------------------------------------ lines of the log

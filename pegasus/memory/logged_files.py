@@ -33,7 +33,6 @@ from pegasus.memory.changes import (
     KnownContent,
     change_line,
     changes_in,
-    difference,
     hash_of,
     known_content,
     read_history,
@@ -43,6 +42,7 @@ from pegasus.memory.changes import (
 from pegasus.memory.folder import LARGEST, FileState, MemoryFolder, Stamp
 from pegasus.memory.notes import NOTES, NotesFile
 from pegasus.memory.pages import FOLDER
+from pegasus.memory.splices import difference
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile
 

@@ -30,9 +30,9 @@ import attrs
 import trio
 
 from pegasus.formatting import format_time
-from pegasus.memory.changes import difference, splices_undone
 from pegasus.memory.folder import HEAD, FileState, Stamp
 from pegasus.memory.provenance import disarmed, labels_in, mark_for, marks_in, without_marks
+from pegasus.memory.splices import difference, splices_undone
 from pegasus.outside import Outside
 from pegasus.storage import Disk, StorageError, Volume
 

@@ -10,14 +10,10 @@ from hypothesis import strategies as st
 
 from pegasus.memory.changes import (
     Author,
-    CannotUndo,
     Change,
-    Splice,
-    applied,
     change_line,
     changes_in,
     decode_text,
-    difference,
     encode_text,
     from_json,
     hash_of,
@@ -27,6 +23,7 @@ from pegasus.memory.changes import (
     undo_change,
     void_line,
 )
+from pegasus.memory.splices import CannotUndo, Splice, applied, difference
 
 LINES = st.lists(st.sampled_from(["a", "b", "- c: 1", "", "> Summary: s", "日本"]), max_size=12).map("\n".join)
 
@@ -122,7 +119,7 @@ def test_what_stands_on_an_old_change_is_found_without_comparing_all_texts_since
         edit(n, "")
     first, *later = life(*texts)
     compared = []
-    monkeypatch.setattr("pegasus.memory.changes.difference", lambda *both: compared.append(both) or difference(*both))
+    monkeypatch.setattr("pegasus.memory.splices.difference", lambda *both: compared.append(both) or difference(*both))
     with pytest.raises(CannotUndo, match="change 12 changed the same lines later; undo change 12 first"):
         undo_change(first, later, texts[-1])
     assert len(compared) == 1
