@@ -23,15 +23,7 @@ from actors import ActorError, Inbox, Ref, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, Progress
-from pegasus.storage import (
-    Acknowledge,
-    JournalMessage,
-    OpenReplies,
-    OpenReply,
-    Posted,
-    StorageError,
-    load_files,
-)
+from pegasus.storage import Acknowledge, JournalMessage, OpenReplies, OpenReply, Posted, StorageError, load_files
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")

@@ -43,16 +43,7 @@ from pegasus.main_agent import GLOBAL, SessionFiles, files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
 from pegasus.messages import Address, ChannelInfo
 from pegasus.policy import Principal, Role
-from pegasus.schedule import (
-    JOBS_FILE,
-    Job,
-    ScheduleError,
-    decode_jobs,
-    draft_job,
-    encode_job,
-    encode_jobs,
-    next_run,
-)
+from pegasus.schedule import JOBS_FILE, Job, ScheduleError, decode_jobs, draft_job, encode_job, encode_jobs, next_run
 from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import decode_object, encode_line
 

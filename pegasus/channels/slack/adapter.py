@@ -21,12 +21,7 @@ import trio
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_adapter import ServiceAdapter
-from pegasus.channels.service_contract import (
-    CredentialsRefused,
-    ServiceContext,
-    WebhookAnswer,
-    WebhookRequest,
-)
+from pegasus.channels.service_contract import CredentialsRefused, ServiceContext, WebhookAnswer, WebhookRequest
 from pegasus.channels.slack.api import SlackApi, SlackRefused
 from pegasus.channels.slack.buttons import SlackButtons
 from pegasus.channels.slack.incoming import SlackIncoming, assistant_key
