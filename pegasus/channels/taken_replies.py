@@ -9,55 +9,74 @@ given out again after a restart of the process.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import takewhile
 
 import trio
 
+from actors import Ref
 from pegasus.messages import Address, OutboundMessage
-from pegasus.storage import OpenReply
+from pegasus.storage import Acknowledge, JournalMessage, OpenReply
 
 
 class TakenReplies:
-    """Numbers of replies by conversation. Pure.
+    """Numbers of taken replies by conversation.
 
-    >>> taken = TakenReplies()
-    >>> taken.add([reply])
-    >>> taken.last_in_a_row(address, open_replies)     # of `OpenReplies`, at most `count(address) + 1`
-    3
-    >>> taken.forget(address, 3)                       # once the journal was told
+    Example::
+
+        taken = TakenReplies(journal, partial(journal.ask, OpenReplies))
+        taken.add([reply])
+        await taken.acknowledge(address)     # 3
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, journal: Ref[JournalMessage], open_replies: Callable[[Address, int], Awaitable[Sequence[OpenReply]]]
+    ) -> None:
+        """Begin with none. open_replies: returns the oldest open replies of a conversation, so many at most; see `OpenReplies`."""
+        self._journal = journal
+        self._open_replies = open_replies
         self._numbers: defaultdict[Address, set[int]] = defaultdict(set)
         """Those that are not acknowledged, since one before them was not taken."""
-        self.lock = trio.Lock()
-        """Held by whoever acknowledges: numbers must not be forgotten while another counts them."""
+        self._lock = trio.Lock()
+        """Held while the journal is told: numbers must not be forgotten while another reader counts them."""
 
-    def add(self, replies: Iterable[OutboundMessage | OpenReply]) -> None:
+    def add(self, replies: Iterable[OutboundMessage]) -> None:
         """Note that these were taken."""
         for reply in replies:
-            address = reply.address if isinstance(reply, OpenReply) else reply.channel.address
-            self._numbers[address].add(reply.seq)
+            self._numbers[reply.channel.address].add(reply.seq)
 
     def has(self, address: Address, seq: int) -> bool:
         """Return whether a reply was taken and is not acknowledged yet."""
         return seq in self._numbers.get(address, ())
 
-    def count(self, address: Address) -> int:
-        """Return the number of replies of a conversation that wait to be acknowledged."""
-        return len(self._numbers.get(address, ()))
+    async def acknowledge(
+        self, address: Address, may_pass_over: Callable[[OpenReply], Awaitable[bool]] | None = None
+    ) -> int:
+        """Acknowledge what was taken up to the oldest reply that was not; return the last number, 0 if there is none.
 
-    def last_in_a_row(self, address: Address, open_replies: Sequence[OpenReply]) -> int:
-        """Return the number up to which everything was taken; 0 if the oldest open reply was not."""
-        last = 0
-        for found in open_replies:
-            if not self.has(address, found.seq):
-                break
-            last = found.seq
-        return last
+        may_pass_over: returns whether nobody will take a reply that holds back the others, which then counts as taken. None: somebody
+        will. Raises what `open_replies` raises, and ActorError; then the next call makes up for it.
+        """
+        async with self._lock:
+            while True:
+                found = await self._open_replies(address, len(self._numbers.get(address, ())) + 1)
+                row = list(takewhile(lambda each: self.has(address, each.seq), found))
+                oldest = found[len(row)] if len(row) < len(found) else None
+                if oldest is None or may_pass_over is None or not await may_pass_over(oldest):
+                    break
+                self._numbers[address].add(oldest.seq)
+            last = row[-1].seq if row else 0
+            if last:
+                await self._tell(address, last)
+            return last
 
-    def forget(self, address: Address, last: int) -> None:
-        """Forget the numbers up to the last that is acknowledged."""
+    async def acknowledge_up_to(self, address: Address, last: int) -> None:
+        """Acknowledge everything up to this number, taken or not. Raises ActorError."""
+        async with self._lock:
+            await self._tell(address, last)
+
+    async def _tell(self, address: Address, last: int) -> None:
+        await self._journal.tell(Acknowledge(address, last))
         left = {seq for seq in self._numbers.pop(address, ()) if seq > last}
         if left:
             self._numbers[address] = left

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final, TypeVar, TypeVarTuple
 
 import attrs
@@ -23,7 +24,7 @@ from actors import ActorError, Inbox, Ref, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies
 from pegasus.main_agent import item_of_key
 from pegasus.messages import Address, OutboundMessage, Progress
-from pegasus.storage import Acknowledge, JournalMessage, OpenReplies, OpenReply, Posted, StorageError, load_files
+from pegasus.storage import JournalMessage, OpenReplies, OpenReply, Posted, StorageError, load_files
 
 T = TypeVar("T")
 Args = TypeVarTuple("Args")
@@ -76,7 +77,7 @@ class ReplyDesk:
         """Messages of each chat that are being accepted: their numbers are not known yet."""
         self._given: defaultdict[Address, set[int]] = defaultdict(set)
         """Numbers of replies that `next_message` has given out and that are not acknowledged."""
-        self._taken = TakenReplies()
+        self._taken = TakenReplies(journal, partial(self.ask, OpenReplies))
         self._backlog: deque[OpenReply] = deque()
         """Replies that were found and not given out, so that the journal need not be asked about each."""
         self._reading = trio.Lock()
@@ -194,16 +195,9 @@ class ReplyDesk:
     async def acknowledge(self, replies: Sequence[OutboundMessage]) -> None:
         """Note that these replies were taken. Raises AgentClosed."""
         self._taken.add(replies)
-        async with self._taken.lock:
-            for address in {reply.channel.address for reply in replies}:
-                open_replies = await self.ask(OpenReplies, address, self._taken.count(address) + 1)
-                last = self._taken.last_in_a_row(address, open_replies)
-                if not last:
-                    continue
-                with suppress(ActorError):  # it is being restarted; the next acknowledgement makes up for it
-                    await self._journal.tell(Acknowledge(address, last))
-                    self._taken.forget(address, last)
-                    self._forget_given(address, last)
+        for address in {reply.channel.address for reply in replies}:
+            with suppress(ActorError):  # it is being restarted; the next acknowledgement makes up for it
+                self._forget_given(address, await self._taken.acknowledge(address))
 
     def _forget_given(self, address: Address, last: int) -> None:
         """Forget what was given out up to the last number that is acknowledged."""

@@ -24,6 +24,7 @@ import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from typing import Final, TypeVar, TypeVarTuple
 
@@ -39,7 +40,6 @@ from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMe
 from pegasus.policy import TokenGrant
 from pegasus.storage import (
     Accepted,
-    Acknowledge,
     ItemDone,
     JournalMessage,
     OpenReplies,
@@ -165,7 +165,7 @@ class Conversations:
         """Ended turns by conversation and id of the message, the oldest first."""
         self._replies: OrderedDict[Address, deque[OutboundMessage]] = OrderedDict()
         """Replies that were acknowledged by a response."""
-        self._taken = TakenReplies()
+        self._taken = TakenReplies(intake.journal, partial(intake.journal.ask, OpenReplies))
         self._waiting: dict[_WaitingRequest, None] = {}
         """Requests that wait, in the order in which they came."""
 
@@ -311,15 +311,8 @@ class Conversations:
 
     async def acknowledge(self, address: Address, seq: int) -> None:
         """Note that a client has all replies up to this number. Raises ActorError."""
-        async with self._taken.lock:
-            await self._acknowledge(address, seq)
-
-    async def _acknowledge(self, address: Address, seq: int) -> None:
-        await self._journal.tell(Acknowledge(address, seq))
-        self._taken.forget(address, seq)
-        for request in self._waiting:
-            if request.address == address:  # it may still come to a reply that another one had
-                request.acknowledged_up_to = max(seq, request.acknowledged_up_to)
+        await self._taken.acknowledge_up_to(address, seq)
+        self._note_acknowledged(address, seq)
 
     async def acknowledge_turn(self, address: Address, replies: Sequence[OutboundMessage]) -> None:
         """Note that a response has carried these replies. While the journal is being restarted, that is left to the next one.
@@ -328,16 +321,13 @@ class Conversations:
         """
         self._taken.add(replies)
         with suppress(ActorError, StorageError):
-            async with self._taken.lock:
-                while True:
-                    open_replies = await self._journal.ask(OpenReplies, address, self._taken.count(address) + 1)
-                    last = self._taken.last_in_a_row(address, open_replies)
-                    others = [found for found in open_replies if not self._taken.has(address, found.seq)]
-                    if not others or not await self._is_abandoned(others[0]):
-                        break
-                    self._taken.add(others[:1])
-                if last:
-                    await self._acknowledge(address, last)
+            self._note_acknowledged(address, await self._taken.acknowledge(address, self._is_abandoned))
+
+    def _note_acknowledged(self, address: Address, seq: int) -> None:
+        """Keep requests that wait from taking what others have had: they may still come to these replies."""
+        for request in self._waiting:
+            if request.address == address:
+                request.acknowledged_up_to = max(seq, request.acknowledged_up_to)
 
     async def _is_abandoned(self, found: OpenReply) -> bool:
         """Return whether a reply answers a message whose id its client does not know, and whose request has ended."""
