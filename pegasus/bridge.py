@@ -41,6 +41,7 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, RejectConnection, Request, TextMessage
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
+from pegasus.formatting import quote
 from pegasus.messages import Address, ChannelInfo, Media, Metadata, OutboundMessage, Progress, Typing
 from pegasus.protocol import (
     SUBPROTOCOL,
@@ -373,7 +374,7 @@ class _BridgeSocket:
         """Connect to ws:// or wss://. Raises OSError, BridgeDisconnected."""
         parts = urlsplit(url)
         if parts.scheme not in ("ws", "wss") or not parts.hostname:
-            raise BridgeRefused("bad_url", f"found {url!r}, allowed: ws://HOST:PORT or wss://HOST")
+            raise BridgeRefused("bad_url", f"found {quote(url)}, allowed: ws://HOST:PORT or wss://HOST")
         port = parts.port or (443 if parts.scheme == "wss" else 80)
         stream: ByteStream
         if parts.scheme == "wss":

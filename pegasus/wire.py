@@ -141,7 +141,7 @@ def describe(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return ascii(value) if len(value) <= 40 else f"{value[:40]!a}… ({len(value)} characters)"
+        return json.dumps(value) if len(value) <= 40 else f"{json.dumps(value[:40])}… ({len(value)} characters)"
     text = repr(value)
     return f"the number {text[:40]}{'…' if len(text) > 40 else ''}"
 

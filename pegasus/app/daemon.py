@@ -59,7 +59,7 @@ from pegasus.app.real_world import RealWorld, find_changed_files, look_at_world,
 from pegasus.app.reload import Reloader
 from pegasus.app.tree import ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.channels import ServiceAdapter
-from pegasus.formatting import first_cause
+from pegasus.formatting import first_cause, quote
 from pegasus.gateway import (
     Listeners,
     Methods,
@@ -327,8 +327,9 @@ async def _listen(section: str, host: str, port: int) -> list[trio.SocketListene
     except OSError as error:
         why = error.strerror or str(error)
         message = (
-            f"{section}.host {host!r}, {section}.port {port}: cannot listen there ({why}); the agent of another profile may do so. "
-            f"Choose another port, or any that is free: --set gateway.port=0 --set http.port=0 for once, "
+            f"{section}.host {quote(host)}, {section}.port {port}: cannot listen there ({why}); "
+            "the agent of another profile may do so. Choose another port, or any that is free: "
+            "--set gateway.port=0 --set http.port=0 for once, "
             f"`{command_name()} config set {section}.port 0` for good"
         )
         raise OSError(message) from error

@@ -12,6 +12,7 @@ from typing import Protocol
 import trio
 
 from actors import ActorError, Inbox
+from pegasus.formatting import quote
 from pegasus.intake import Priority
 from pegasus.policy import Role
 from pegasus.schedule import (
@@ -90,7 +91,7 @@ def keep_schedule_with(cron: CronService) -> Callable[[Inbox[ScheduleMessage], S
                         case RunJob(reply, id):
                             job = next((job for job in await cron.list() if job.id == id), None)
                             if job is None:
-                                raise ScheduleError(f"there is no job {id[:40]!r}")
+                                raise ScheduleError(f"there is no job {quote(id, 40)}")
                             await fire(job, services.clock())
                             reply.send(job)
                 except ScheduleError as error:

@@ -20,6 +20,7 @@ import trio
 from trio_websocket import ConnectionClosed
 
 from actors import ActorError
+from pegasus.formatting import quote
 from pegasus.gateway.config import HELLO_BYTES, GatewayConfig, Methods
 from pegasus.gateway.delivery import Hub
 from pegasus.gateway.reply_feed import ReplyFeed
@@ -245,7 +246,7 @@ class Connection:
         if self._refusal:
             self._refuse("overloaded", self._refusal, TRY_LATER)
         elif self._visitor is None and origin is not None and origin not in self._config.now.origins:
-            message = f"Origin: found {origin[:100]!r}, which is not in gateway.allowed_origins of the settings"
+            message = f"Origin: found {quote(origin, 100)}, which is not in gateway.allowed_origins of the settings"
             self._refuse("unauthorized", message, UNAUTHORIZED)
 
     async def on_text(self, data: str) -> None:
@@ -368,7 +369,7 @@ class Connection:
     async def _end_when_revoked(self, grant: TokenGrant) -> None:
         """End the connection when its token counts no more."""
         await grant.revoked.wait()
-        message = f"the token {grant.name!r} was revoked; ask the owner for another one"
+        message = f"the token {quote(grant.name)} was revoked; ask the owner for another one"
         self._refuse("unauthorized", message, UNAUTHORIZED)
 
     def _refuse(self, code: str, message: str, close_code: int) -> None:

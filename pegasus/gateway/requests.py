@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from actors import ActorError, Answer
+from pegasus.formatting import quote
 from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
 from pegasus.gateway.send_queue import Entry, SendQueue
 from pegasus.intake import (
@@ -121,7 +122,8 @@ class Requests:
             return
         scope = self._scope_of(frame)
         if scope not in self._scopes:
-            message = f"the token {self._token!r} has not the scope {scope!r}, which this needs; its owner can add another token"
+            found = f"the token {quote(self._token)} has not the scope {quote(scope)}"
+            message = f"{found}, which this needs; its owner can add another token"
             id = None if isinstance(frame, Acknowledge) else frame.id
             await self._queue.answer(error_frame("bad_frame", message, id))
             return
@@ -190,7 +192,7 @@ class Requests:
         method = self._methods.get(call.method)
         if method is None:
             allowed = ", ".join(sorted(self._methods))
-            return error_frame("unknown_method", f"method: found {call.method!r}, allowed: {allowed}", call.id)
+            return error_frame("unknown_method", f"method: found {quote(call.method)}, allowed: {allowed}", call.id)
         try:
             with trio.move_on_after(CALL_TIMEOUT):
                 result = await method(self._caller, call.params)

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.formatting import truncate
+from pegasus.formatting import quote, truncate
 from pegasus.identity.persona import FIELDS, LISTS, FieldValue, Persona
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.messages import Json
@@ -271,7 +271,7 @@ def parse_value(field: str, text: str) -> FieldValue:
     Raises ProposalRefused for an unknown field, and for a text that must not stand in a prompt.
     """
     if field not in FIELDS:
-        raise ProposalRefused(f"there is no field {field[:40]!r}; there are {', '.join(FIELDS)}")
+        raise ProposalRefused(f"there is no field {quote(field, 40)}; there are {', '.join(FIELDS)}")
     if field not in LISTS:
         return _check_text(field, text, many_lines=field == "background")
     items = tuple(_check_text(field, item) for item in re.split(r"[;\n]", text) if item.strip())

@@ -28,7 +28,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref
-from pegasus.formatting import format_time
+from pegasus.formatting import format_time, quote
 from pegasus.intake.access import person_of
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
@@ -199,7 +199,8 @@ class PairingBook:
             found = next((each for each in self._valid() if each.code == wanted), None)
             if found is None:
                 raise PairingRefused(
-                    f"there is no open code {code[:20]!r}; a code counts once and for an hour, and whoever writes again gets a new one"
+                    f"there is no open code {quote(code, 20)}; a code counts once and for an hour, "
+                    "and whoever writes again gets a new one"
                 )
             person = Person(*found.key, self._clock(), by)
             people = {**self._people, found.key: person}
@@ -216,7 +217,7 @@ class PairingBook:
             codes = [code for code in self._valid() if code.who != who]
             if len(people) == len(self._people) and len(codes) == len(self._valid()):
                 raise PairingRefused(
-                    f"nobody was let in as {who[:80]!r}; `pair list` shows all, and who is in allow_from stands in the settings"
+                    f"nobody was let in as {quote(who, 80)}; `pair list` shows all, and who is in allow_from stands in the settings"
                 )
             await self._write(people.values(), codes)
             self._people, self._codes = people, {code.code: code for code in codes}

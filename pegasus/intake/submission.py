@@ -37,7 +37,6 @@ import trio
 
 from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
-from pegasus.formatting import truncate
 from pegasus.intake.access import (
     Access,
     Denied,
@@ -61,6 +60,7 @@ from pegasus.storage import (
     Overloaded,
     undelivered_item,
 )
+from pegasus.wire import describe
 
 JOURNAL_TIMEOUT: Final = 30.0
 """Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
@@ -305,11 +305,9 @@ def check_message(message: InboundMessage) -> None:
     }
     for field, value in names.items():
         if value is not None and not is_name(value):
-            raise InvalidMessage(
-                f"{field}: found {truncate(ascii(value), 80)}, allowed: {NAME_RULE}; percent-encode all others"
-            )
+            raise InvalidMessage(f"{field}: found {describe(value)}, allowed: {NAME_RULE}; percent-encode all others")
     if ":" in channel.type:  # `a:b` and `c` would be the same chat as `a` and `b:c`, in files, settings and approvals
-        found = truncate(ascii(channel.type), 80)
+        found = describe(channel.type)
         raise InvalidMessage(f"channel.type: found {found}, allowed: a name without a colon; put it into the channelId")
 
 
@@ -323,6 +321,6 @@ async def add_token(
     """
     for key, value in (("type", type), ("channel", channel)):
         if value and not is_name(value):
-            raise TokenRefused(f"{key}: found {value!a:.80}, allowed: {NAME_RULE}")
+            raise TokenRefused(f"{key}: found {describe(value)}, allowed: {NAME_RULE}")
     scopes = [word.strip() for word in (scope or MESSAGE).split(",")]
     return await book.add(name, scopes=scopes, type=type, channel_id=channel, bridge=bridge)

@@ -29,7 +29,7 @@ from typing import Final
 
 import attrs
 
-from pegasus.formatting import CHARACTERS_PER_TOKEN, truncate
+from pegasus.formatting import CHARACTERS_PER_TOKEN, quote, truncate
 from pegasus.memory.folder import FileState
 from pegasus.memory.provenance import is_instruction, labels_in, marks_in, without_marks
 from pegasus.messages import Json
@@ -76,7 +76,7 @@ def check_new(path: str, files: Sequence[FileState]) -> None:
         return
     folder, _, name = path.partition("/")
     if folder not in FOLDERS or not _NAME.fullmatch(name) or len(name.encode()) > 200:
-        raise MemoryRefused(f"{path!r} is no name for a memory file; {_ALLOWED}")
+        raise MemoryRefused(f"{quote(path)} is no name for a memory file; {_ALLOWED}")
     for file in files:
         if _folded(file.path) == _folded(path):
             raise MemoryRefused(f"there is {file.path} already; use that name")
@@ -88,7 +88,7 @@ def not_found(path: str, files: Sequence[FileState]) -> MemoryRefused:
     """Return the error for a file that does not exist. It names those that do."""
     names = [file.path for file in files]
     known = f"There are: {', '.join(names[:50])}{' …' if len(names) > 50 else ''}" if names else "It is empty."
-    return MemoryRefused(f"there is no {path!r} in memory. {known}")
+    return MemoryRefused(f"there is no {quote(path)} in memory. {known}")
 
 
 def _folded(path: str) -> str:

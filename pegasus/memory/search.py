@@ -38,6 +38,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import trio
 
+from pegasus.formatting import quote
 from pegasus.memory.folder import LARGEST, FolderReader, Stamp
 from pegasus.memory.pages import FOLDER
 from pegasus.memory.search_index import PLACES, Found, Index, IndexedFile, Passage
@@ -119,7 +120,7 @@ class Searcher:
         far is kept.
         """
         if where not in ("", *PLACES):
-            raise ValueError(f"in: found {where!r}, allowed: {', '.join(PLACES)}")
+            raise ValueError(f"in: found {quote(where)}, allowed: {', '.join(PLACES)}")
         async with self._lock:
             scan_at, behind = self._scans.get(prefix, (-math.inf, 0))
             if self._index is not None and trio.current_time() < scan_at and not behind:

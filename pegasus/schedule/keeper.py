@@ -41,7 +41,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.events import BusMessage, Emit, EventMaker, EventType
-from pegasus.formatting import typed_id
+from pegasus.formatting import quote, typed_id
 from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
@@ -251,7 +251,7 @@ class _JobKeeper:
     def _get(self, id: str) -> Job:
         job = self._jobs.get(id)
         if job is None:
-            raise ScheduleError(f"there is no job {id[:40]!r}")
+            raise ScheduleError(f"there is no job {quote(id, 40)}")
         return job
 
     async def _add(self, draft: JobDraft) -> Job:

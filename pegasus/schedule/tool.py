@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from actors import ActorError, Ref
-from pegasus.formatting import format_time
+from pegasus.formatting import format_time, quote
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.schedule.jobs import (
@@ -118,5 +118,5 @@ async def _find(keeper: Ref[ScheduleMessage], arguments: Metadata, context: Tool
     found = next((job for job in jobs if job.id == id), None)
     if found is None:
         known = ", ".join(job.id for job in jobs[-MOST_LISTED:])
-        raise ToolError(f"there is no job {id[:40]!r}; there are: {known or 'none'}")
+        raise ToolError(f"there is no job {quote(id, 40)}; there are: {known or 'none'}")
     return found

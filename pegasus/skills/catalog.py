@@ -30,6 +30,7 @@ from typing import Final, NamedTuple, TypeVar, TypeVarTuple, Unpack
 import attrs
 import trio
 
+from pegasus.formatting import quote
 from pegasus.observe import get_logger
 from pegasus.skills.acceptance import AcceptedSkills, Manifest, NotAcceptable, hash_of, manifest_of
 from pegasus.skills.skill import FILE, MAX_BYTES, Skill, parse_skill
@@ -182,7 +183,7 @@ class SkillCatalog:
         if name not in waiting:
             there = ", ".join(waiting) or "none"
             raise NotAcceptable(
-                f"there is no skill {name!r} in the workspace that waits to be accepted; there are: {there}"
+                f"there is no skill {quote(name)} in the workspace that waits to be accepted; there are: {there}"
             )
         folder = self._accepted.folder
         found, _ = _judge(folder / name / FILE, folder, None, snapshot.skills, is_wanted=True)

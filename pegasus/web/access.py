@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from pegasus.formatting import quote
 from pegasus.gateway import GatewayConfig
 from pegasus.loopback import is_loopback
 from pegasus.messages import Json
@@ -102,8 +103,9 @@ class AccessRules:
         if name is None or not (
             is_loopback(name) or name == self.config.now.host.lower() or self._is_configured(host, name)
         ):
-            found = f"Host: found {host[:100]!r}, which is not this server; allowed: loopback and http.allowed_hosts of the settings"
-            raise ApiError(421, "wrong_host", found)
+            allowed = "loopback and http.allowed_hosts of the settings"
+            message = f"Host: found {quote(host, 100)}, which is not this server; allowed: {allowed}"
+            raise ApiError(421, "wrong_host", message)
 
     def _is_configured(self, host: str, name: str) -> bool:
         public = urlsplit(self.config.now.public_url)
@@ -155,7 +157,7 @@ class AccessRules:
         fields = list(fields)
         origin = _value(fields, b"origin")
         if origin and origin not in self.gateway.now.origins and origin.lower() != self._own_origin(fields):
-            message = f"Origin: found {origin[:100]!r}, which is not this page; allowed: gateway.allowed_origins of the settings"
+            message = f"Origin: found {quote(origin, 100)}, which is not this page; allowed: gateway.allowed_origins of the settings"
             raise ApiError(403, "forbidden", message)
 
     def _own_origin(self, fields: HeaderFields) -> str:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from actors import ActorError, AskTimeout
+from pegasus.formatting import quote
 from pegasus.gateway import CALL_TIMEOUT, BadParams, Caller, Conflict, EventStream, NotAllowed, NotFound
 from pegasus.messages import Json
 from pegasus.policy import CONTROL, READ, TokenGrant
@@ -131,7 +132,7 @@ class ApiRequest:
     def require(self, scope: str) -> None:
         """Raise ApiError 401 for somebody unknown, and 403 for a token without this scope."""
         if not self.grant.allows(scope):
-            message = f"the token {self.grant.name!r} has not the scope {scope!r}, which this needs"
+            message = f"the token {quote(self.grant.name)} has not the scope {quote(scope)}, which this needs"
             raise ApiError(403, "forbidden", message)
 
     # ---------------------------------------------------------------- what the client has sent
@@ -182,7 +183,7 @@ class ApiRequest:
         if text is None or text == "":
             return None
         if not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise ApiError(400, "bad_request", f"{name}: found {text[:40]!r}, allowed: a whole number from 0")
+            raise ApiError(400, "bad_request", f"{name}: found {quote(text, 40)}, allowed: a whole number from 0")
         return int(text) if most is None else min(int(text), most)
 
     def text(self, name: str) -> str | None:

@@ -82,7 +82,7 @@ def test_null_is_allowed_only_where_the_field_may_be_absent():
     [
         ([], "", "found a list, allowed: an object"),
         (None, "", "found null, allowed: an object"),
-        ("text", "", "found 'text', allowed: an object"),
+        ("text", "", 'found "text", allowed: an object'),
         ({"id": "1", "channel": CHANNEL}, "text", "missing; this field is required"),
         ({"text": 5, "id": "1", "channel": CHANNEL}, "text", "found the number 5, allowed: a string"),
         ({"text": "", "id": "1", "channel": 5}, "channel", "found the number 5, allowed: an object"),
@@ -98,9 +98,9 @@ def test_null_is_allowed_only_where_the_field_may_be_absent():
             "metadata",
             "found NaN, Infinity or a number too large for a float, allowed: finite numbers",
         ),
-        ({"text": "", "id": "1", "channel": CHANNEL, "media": "abc"}, "media", "found 'abc', allowed: a list"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": "abc"}, "media", 'found "abc", allowed: a list'),
         ({"text": "", "id": "1", "channel": CHANNEL, "media": {}}, "media", "found an object, allowed: a list"),
-        ({"text": "", "id": "1", "channel": CHANNEL, "media": ["x"]}, "media[0]", "found 'x', allowed: an object"),
+        ({"text": "", "id": "1", "channel": CHANNEL, "media": ["x"]}, "media[0]", 'found "x", allowed: an object'),
         (
             {
                 "text": "",

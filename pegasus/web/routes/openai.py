@@ -32,6 +32,7 @@ import trio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pegasus.formatting import quote
 from pegasus.messages import InboundMessage, Json, OutboundMessage, Progress
 from pegasus.policy import MESSAGE
 from pegasus.web.access import ApiError
@@ -310,7 +311,9 @@ class CompletionRoutes:
         """Return the model."""
         _ = request.grant
         if request.path["id"] != MODEL:
-            raise ApiError(404, "not_found", f"there is no model {request.path['id'][:80]!r}; there is {MODEL!r}")
+            raise ApiError(
+                404, "not_found", f"there is no model {quote(request.path['id'], 80)}; there is {quote(MODEL)}"
+            )
         return json_response({"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL})
 
     async def complete(self, request: ApiRequest) -> Response:

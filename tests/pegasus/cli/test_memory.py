@@ -109,7 +109,7 @@ def test_what_is_wrong_is_told_in_one_line(pegasus, home):
     assert pegasus("memory", "show", "x.md") == (
         1,
         "",
-        "pegasus: there is no 'x.md' in memory. There are: facts/user.md\n",
+        'pegasus: there is no "x.md" in memory. There are: facts/user.md\n',
     )
     assert pegasus("memory", "undo", "9")[2] == "pegasus: there is no change 9 in the log (any more)\n"
     assert pegasus("memory", "undo", "zero")[0] == 2
@@ -178,7 +178,7 @@ async def test_the_methods_of_the_control_plane(control):
     ("method", "params", "problem"),
     [
         ("show", {}, "path: found None"),
-        ("show", {"path": "../x"}, "there is no '../x'"),
+        ("show", {"path": "../x"}, 'there is no "../x"'),
         ("log", {"limit": "all"}, 'limit: found "all"'),
         ("log", {"path": 7}, "path: found 7"),
         ("undo", {}, "n: found None"),

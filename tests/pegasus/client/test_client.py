@@ -136,7 +136,7 @@ async def test_call_raises_the_error_of_the_gateway():
             await client.call("nothing")
         assert (caught.value.code, str(caught.value)) == (
             "unknown_method",
-            "method: found 'nothing', allowed: clients, echo",
+            'method: found "nothing", allowed: clients, echo',
         )
 
 

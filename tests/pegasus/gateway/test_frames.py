@@ -123,7 +123,7 @@ def test_hello_of_a_bridge():
         ("", "no JSON"),
         ("nonsense", "no JSON"),
         ("[1]", "a list"),
-        ('"text"', "'text'"),
+        ('"text"', '"text"'),
         ("5", "the number 5"),
         ("null", "null"),
         ('{"type":"message","id":"m","text":NaN}', "NaN"),
@@ -144,20 +144,20 @@ def test_hello_of_a_bridge():
         ({"type": 5}, "type: found the number 5"),
         ({"type": ["message"]}, "type: found a list"),
         (MESSAGE | {"id": 5}, "message.id: found the number 5, allowed: a string"),
-        (MESSAGE | {"id": ""}, "message.id: found ''"),
+        (MESSAGE | {"id": ""}, 'message.id: found ""'),
         (MESSAGE | {"id": "x" * 257}, "message.id: found"),
         (MESSAGE | {"id": "a\nb"}, "control characters"),
         (MESSAGE | {"id": "\ud800"}, "message.id"),
         (MESSAGE | {"text": None}, "message.text: missing"),
         (MESSAGE | {"text": ["hi"]}, "message.text: found a list, allowed: a string"),
-        (MESSAGE | {"channel": "web"}, "message.channel: found 'web', allowed: an object"),
+        (MESSAGE | {"channel": "web"}, 'message.channel: found "web", allowed: an object'),
         (MESSAGE | {"channel": {"type": "web"}}, "message.channel.channelId: missing"),
-        (MESSAGE | {"channel": {"type": "web", "channelId": "c2"}}, "found 'web:c2', allowed: 'web:c1'"),
+        (MESSAGE | {"channel": {"type": "web", "channelId": "c2"}}, 'found "web:c2", allowed: "web:c1"'),
         (MESSAGE | {"channel": {"type": "web", "channelId": "c1", "userId": True}}, "userId: found true"),
         (MESSAGE | {"metadata": []}, "message.metadata: found a list, allowed: an object"),
         (MESSAGE | {"media": {}}, "message.media: found an object, allowed: a list"),
         (MESSAGE | {"media": [1]}, "message.media[0]: found the number 1"),
-        (MESSAGE | {"media": [{"name": "n", "mime": "m", "data": "%%"}]}, "message.media[0].data: found '%%'"),
+        (MESSAGE | {"media": [{"name": "n", "mime": "m", "data": "%%"}]}, 'message.media[0].data: found "%%"'),
         (MESSAGE | {"media": [{"name": "n", "mime": "m"}]}, "message.media[0].data: missing"),
         ({"type": "ack"}, "ack.seq: missing"),
         ({"type": "ack", "seq": True}, "ack.seq: found true"),
@@ -178,7 +178,7 @@ def test_the_error_of_a_bad_frame_says_what_was_found_and_what_is_allowed(frame,
 def test_the_error_of_an_unknown_type_lists_the_known_ones():
     error = refused({"type": "massage", "id": "m-1"})
     assert (error.code, error.id) == ("unknown_type", "m-1")
-    assert error.message == "type: found 'massage', allowed: message, ack, call"
+    assert error.message == 'type: found "massage", allowed: message, ack, call'
 
 
 def test_the_id_is_given_back_when_it_could_be_read():
@@ -196,10 +196,10 @@ def test_an_id_that_is_none_is_not_given_back(id):
         (MESSAGE, "message.channel: missing"),
         (
             MESSAGE | {"channel": {"type": "web", "channelId": "#a"}},
-            "message.channel.type: found 'web', allowed: 'irc'",
+            'message.channel.type: found "web", allowed: "irc"',
         ),
         ({"type": "ack", "seq": 1}, "ack.channel: missing"),
-        ({"type": "ack", "seq": 1, "channel": {"type": "web", "channelId": "c"}}, "found 'web', allowed: 'irc'"),
+        ({"type": "ack", "seq": 1, "channel": {"type": "web", "channelId": "c"}}, 'found "web", allowed: "irc"'),
     ],
 )
 def test_a_bridge_must_name_a_channel_of_its_own_type(frame, words):
@@ -218,7 +218,7 @@ def test_a_first_frame_that_is_no_hello_is_unauthorized(frame):
         ({"channel": []}, "hello.channel: found a list"),
         ({"channel": {}}, "hello.channel.type: missing"),
         ({"channel": {"type": "a\tb"}}, "hello.channel.type"),
-        ({"channel": {"type": "a:b"}}, "hello.channel.type: found 'a:b', allowed: a name without a colon"),
+        ({"channel": {"type": "a:b"}}, 'hello.channel.type: found "a:b", allowed: a name without a colon'),
         ({"channel": {"type": "web", "channelId": 5}}, "hello.channel.channelId"),
         ({"channel": {"type": "web", "channelId": "c", "replyTo": {}}}, "hello.channel.replyTo"),
         ({"token": 5}, "hello.token"),
@@ -226,8 +226,8 @@ def test_a_first_frame_that_is_no_hello_is_unauthorized(frame):
         ({"lastSeq": -1}, "hello.lastSeq"),
         ({"lastSeq": True}, "hello.lastSeq"),
         ({"channel": {"type": "web"}, "lastSeqs": [1]}, "hello.lastSeqs"),
-        ({"channel": {"type": "web"}, "lastSeqs": {"a": None}}, "hello.lastSeqs['a']"),
-        ({"channel": {"type": "web"}, "lastSeqs": {"": 1}}, "hello.lastSeqs: found the channelId ''"),
+        ({"channel": {"type": "web"}, "lastSeqs": {"a": None}}, 'hello.lastSeqs["a"]'),
+        ({"channel": {"type": "web"}, "lastSeqs": {"": 1}}, 'hello.lastSeqs: found the channelId ""'),
     ],
 )
 def test_a_hello_with_a_bad_field_is_a_bad_frame(change, words):

@@ -110,7 +110,7 @@ async def test_a_foreign_origin_is_unauthorized_before_its_first_frame():
     async with world() as gate, gate.client(headers=headers, hello=False) as client:
         frames, code = await client.closed()
         assert (frames[0]["code"], code) == ("unauthorized", 4401)
-        assert "'https://evil.example'" in frames[0]["message"]
+        assert '"https://evil.example"' in frames[0]["message"]
 
 
 async def test_an_allowed_origin_may_come():
@@ -342,7 +342,7 @@ async def test_the_error_of_an_unknown_method_lists_the_known_ones():
         await client.send(type="call", id="7", method="ecko")
         answer = await client.get()
         assert (answer["code"], answer["id"]) == ("unknown_method", "7")
-        assert answer["message"] == "method: found 'ecko', allowed: clients, echo"
+        assert answer["message"] == 'method: found "ecko", allowed: clients, echo'
 
 
 async def bad(caller, params):

@@ -78,12 +78,12 @@ def test_a_name_that_would_read_as_another_one_is_refused(name):
 @pytest.mark.parametrize(
     ("channel", "id", "field"),
     [
-        (ChannelInfo("", "c"), "m", "type: found ''"),
-        (ChannelInfo("a:b", "c"), "m", "channel.type: found 'a:b', allowed: a name without a colon"),
+        (ChannelInfo("", "c"), "m", 'type: found ""'),
+        (ChannelInfo("a:b", "c"), "m", 'channel.type: found "a:b", allowed: a name without a colon'),
         (ChannelInfo("t", "c\n"), "m", "channelId"),
         (ChannelInfo("t", "c", ""), "m", "userId"),
         (ChannelInfo("t", "c", None, "x" * 300), "m", "replyTo"),
-        (ChannelInfo("t", "c"), "", "id: found ''"),
+        (ChannelInfo("t", "c"), "", 'id: found ""'),
     ],
 )
 def test_a_name_that_cannot_be_used_is_named_in_the_error(channel, id, field):

@@ -42,4 +42,4 @@ async def test_another_form_is_explained(autojump_clock, catalog, text):
 
 
 async def test_what_cannot_be_accepted_is_answered(autojump_clock, catalog):
-    assert "there is no skill 'nowhere'" in await ask(catalog, "/skills accept nowhere")
+    assert 'there is no skill "nowhere"' in await ask(catalog, "/skills accept nowhere")

@@ -181,7 +181,7 @@ def test_what_cannot_be_accepted_is_named(place):
         with pytest.raises(NotAcceptable):
             place.skills().accept_now(name, 7)
         assert not place.has(name)
-    with pytest.raises(NotAcceptable, match="there is no skill 'nowhere'"):
+    with pytest.raises(NotAcceptable, match='there is no skill "nowhere"'):
         place.skills().accept_now("nowhere", 7)
     with pytest.raises(NotAcceptable, match="there is no skill"):
         place.skills().accept_now("../workspace/skills/linked", 7)
