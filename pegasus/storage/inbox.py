@@ -298,8 +298,16 @@ class InboxLog(RecordLog[QueuedItem]):
         self._directory.saw(channel.address)
         if not self.queue.is_waiting(n):
             priority = int(min(max(0, record.rank), MAX_PRIORITY))
-            item = QueuedItem(n, record.lane, priority, channel.address, digest, span, sender=channel.sender)
-            item.is_owners = _is_owners(priority, marked=record.owner)
+            item = QueuedItem(
+                n,
+                record.lane,
+                priority,
+                channel.address,
+                digest,
+                span,
+                is_owners=_is_owners(priority, marked=record.owner),
+                sender=channel.sender,
+            )
             self.queue.add(item)
         for discarded in record.discards:
             self.queue.remove(discarded)
