@@ -264,9 +264,9 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
 
-def decode_client_frame(text: str) -> ClientFrame:
-    """Return the frame that a client has sent. Raises BadFrame `bad_frame` or `unknown_type`."""
-    fields = _decode_object(text)
+def decode_client_frame(frame: str | Mapping[str, Json]) -> ClientFrame:
+    """Return the frame that a client has sent, as text or parsed already. Raises BadFrame `bad_frame` or `unknown_type`."""
+    fields = _fields_of(frame)
     name, id = fields.get("type"), fields.get("id")
     cls = _CLIENT_FRAMES.get(name) if isinstance(name, str) else None
     try:
@@ -282,7 +282,7 @@ def decode_client_frame(text: str) -> ClientFrame:
 
 def decode_server_frame(text: str | bytes) -> ServerFrame | None:
     """Return the frame that the gateway has sent, or None for a type that only a later version knows. Raises BadFrame."""
-    fields = _decode_object(text)
+    fields = _fields_of(text)
     name = fields.get("type")
     cls = _SERVER_FRAMES.get(name) if isinstance(name, str) else None
     try:
@@ -291,18 +291,19 @@ def decode_server_frame(text: str | bytes) -> ServerFrame | None:
         raise BadFrame("bad_frame", f"{name}.{problem}") from None
 
 
-def _decode_object(text: str | bytes) -> dict[str, Json]:
+def _fields_of(frame: str | bytes | Mapping[str, Json]) -> dict[str, Json]:
     """Return the fields of a frame; null is the same as an absent key. Raises BadFrame."""
     try:
-        value = decode_json(text)
+        value = frame if isinstance(frame, Mapping) else decode_json(frame)
     except ValueError as error:  # not JSON, nested too deep, or a number with more digits than Python reads
         raise BadFrame("bad_frame", f"found no JSON ({error}), allowed: one JSON object per text frame") from None
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         raise BadFrame("bad_frame", f"found {describe(value)}, allowed: one JSON object per text frame")
-    for key, field in list(value.items()):
+    fields = dict(value)
+    for key, field in value.items():
         if field is None:
-            del value[key]
-    return value
+            del fields[key]
+    return fields
 
 
 def _to_unicode(text: str) -> str:

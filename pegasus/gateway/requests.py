@@ -53,7 +53,7 @@ from pegasus.protocol import (
     encode_frame,
 )
 from pegasus.storage import Accepted, Acknowledge, Overloaded, StorageError
-from pegasus.wire import describe, encode_json
+from pegasus.wire import describe
 
 MAX_SEQ = 2**63
 """Sequence numbers are smaller than this, so that every reader can hold them."""
@@ -150,18 +150,12 @@ class Requests:
 
         The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
         """
+        is_bridge = self._own.channel_id is None
         try:
-            is_bridge = self._own.channel_id is None
             answer = await self._intake.send(message, is_vouched=self._is_vouched, is_bridge=is_bridge)
         except InvalidMessage as error:
             return error_frame("bad_frame", f"message.{error}", message.id if is_name(message.id) else None)
-        except TooManyMessages as error:
-            return error_frame("overloaded", f"not accepted: {error}", message.id)
-        except StorageError as error:
-            return error_frame("internal", f"not accepted, disk: {error}", message.id)
-        except Denied as error:
-            return error_frame("bad_frame", f"not accepted: {error}", message.id)
-        except ActorError as error:
+        except (Denied, TooManyMessages, StorageError, ActorError) as error:
             return _not_accepted(message.id, error)
         return partial(_acceptance, message.id, answer)
 
@@ -223,9 +217,7 @@ async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:
     """Return the frame that answers a message, once the journal has decided, or after JOURNAL_TIMEOUT seconds."""
     try:
         result = await answer.get(JOURNAL_TIMEOUT)
-    except StorageError as error:
-        return error_frame("internal", f"not accepted, disk: {error}", id)
-    except ActorError as error:
+    except (StorageError, ActorError) as error:
         return _not_accepted(id, error)
     if isinstance(result, Overloaded) and result.of_sender:
         message = f"not accepted: {result.waiting} messages of yours are waiting already; wait for an answer, then send it again"
@@ -236,8 +228,19 @@ async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:
     return encode_frame(AcceptedFrame(id))
 
 
-def _not_accepted(id: str, error: ActorError) -> str:
-    return error_frame("internal", f"not accepted, the journal does not answer ({error.why}); send it again", id)
+def _not_accepted(id: str, error: Denied | TooManyMessages | StorageError | ActorError) -> str:
+    """Return the frame that says why a message was not accepted."""
+    match error:
+        case Denied():
+            return error_frame("bad_frame", f"not accepted: {error}", id)
+        case TooManyMessages():
+            return error_frame("overloaded", f"not accepted: {error}", id)
+        case StorageError():
+            return error_frame("internal", f"not accepted, disk: {error}", id)
+        case ActorError():
+            return error_frame(
+                "internal", f"not accepted, the journal does not answer ({error.why}); send it again", id
+            )
 
 
 def error_frame(code: str, message: str, id: str | None = None) -> str:
@@ -279,8 +282,10 @@ def read_hello(text: str) -> HelloFrame:
     return frame
 
 
-def read_frame(text: str, own: ClientChannel) -> Incoming:
+def read_frame(data: str | Mapping[str, Json], own: ClientChannel) -> Incoming:
     """Return what a client says that has greeted as `own`. Raises BadFrame `bad_frame` or `unknown_type`.
+
+    data: the frame as text, or parsed already.
 
     The error carries the frame's id if it has one that can be echoed: a client finds what was refused by it. An id that is no
     name is left out, because it may be of any length.
@@ -291,7 +296,7 @@ def read_frame(text: str, own: ClientChannel) -> Incoming:
     """
     id: str | None = None
     try:
-        frame = decode_client_frame(text)
+        frame = decode_client_frame(data)
         id = frame.id if isinstance(frame, MessageFrame | CallFrame) else None
         return _understand(frame, own)
     except BadFrame as error:
@@ -302,7 +307,7 @@ def read_frame(text: str, own: ClientChannel) -> Incoming:
 
 def read_message(fields: Mapping[str, Json], own: ClientChannel) -> InboundMessage:
     """Return a message that came in another way than a frame, checked as one. Raises BadFrame, whose text names `message.…`."""
-    message = read_frame(encode_json({**fields, "type": "message"}), own)
+    message = read_frame({**fields, "type": "message"}, own)
     if not isinstance(message, InboundMessage):
         raise TypeError("a message frame is no message")
     return message
