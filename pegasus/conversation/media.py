@@ -23,7 +23,6 @@ model can say why it does not see it. Decoding and hashing megabytes takes long,
 
 from __future__ import annotations
 
-import hashlib
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,7 +41,7 @@ from pegasus.media import Reading, recording_type
 from pegasus.messages import Json, Media
 from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
 from pegasus.observe import get_logger
-from pegasus.storage import MEDIA_FOLDER, JournalMessage, ReadFile, ReplaceFile, StorageError
+from pegasus.storage import MEDIA_FOLDER, JournalMessage, ReadFile, ReplaceFile, StorageError, kept_path
 
 _log = get_logger("session")
 
@@ -119,12 +118,9 @@ class _Attachment:
     name: str
     mime: str
     data: bytes
+    file: str
+    """Path below data/, made of the hash of the data."""
     image: Image | None = None
-
-    @property
-    def file(self) -> str:
-        extension = EXTENSIONS.get(self.mime) or extension_of(self.mime)
-        return f"{MEDIA_FOLDER}/{hashlib.sha256(self.data).hexdigest()}.{extension}"
 
     @property
     def ref(self) -> Json:
@@ -155,16 +151,17 @@ def _examine(media: Sequence[Media], readings: Mapping[int, Reading]) -> tuple[l
             mime = recording_type(known, mime)
             description = f"{name}, {mime}"
         description += f", {len(data):,} bytes"
+        path = kept_path(data, EXTENSIONS.get(mime) or extension_of(mime))
         if mime.startswith("image/"):
             # The bounds are those of one request, so the picture is checked together with those before it.
             problem = picture_problem(mime, file.data) or _room_problem(found, data)
             image = Image(mime, file.data, name) if problem is None else None
-            kept = _Attachment(name, mime, data, image)
+            kept = _Attachment(name, mime, data, path, image)
             label = f"(attached: {description}; you cannot see it: {problem})" if problem else ""
             labels.append(f"{label or f'(attached picture: {description})'}\n{kept.label}")
             found.append(kept)
             continue
-        kept = _Attachment(name, mime, data)
+        kept = _Attachment(name, mime, data, path)
         found.append(kept)
         reading, text = readings.get(index), _read_text(mime, name, data)
         if reading is not None and reading.text and reading.is_voice:

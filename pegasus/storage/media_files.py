@@ -59,10 +59,14 @@ async def keep_file(journal: Ref[JournalMessage], content: bytes, extension: str
 
     Raises StorageError and ActorError. Keeping the same content again is the same file.
     """
-    digest = await trio.to_thread.run_sync(lambda: hashlib.sha256(content).hexdigest())
-    path = f"{MEDIA_FOLDER}/{digest}.{extension}"
+    path = await trio.to_thread.run_sync(kept_path, content, extension)
     await journal.ask(ReplaceFile, path, content)
     return path
+
+
+def kept_path(content: bytes, extension: str) -> str:
+    """Return the path below data/ of a kept file with this content. Blocks: hashing megabytes takes long."""
+    return f"{MEDIA_FOLDER}/{hashlib.sha256(content).hexdigest()}.{extension}"
 
 
 def is_kept_name(name: str) -> bool:
