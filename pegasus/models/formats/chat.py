@@ -58,7 +58,7 @@ from pegasus.models.base import (
     Usage,
     UserTurn,
 )
-from pegasus.models.formats.chat_dialects import OPENAI, ChatDialect, short_id
+from pegasus.models.formats.chat_dialects import OPENAI, ChatDialect, extend_details, short_id
 from pegasus.models.formats.wire_format import (
     AnswerAssembler,
     StreamedCall,
@@ -158,7 +158,8 @@ class ChatWire(WireFormat):
         """
         text = turn.text if turn.text.strip() else ""
         message: dict[str, Json] = {"role": "assistant", "content": text or (None if turn.calls else "(silence)")}
-        self._add_reasoning(message, turn)
+        if self._dialect.wants_back:
+            self._dialect.add_reasoning(message, turn)
         if not turn.calls:
             return [message]
         extras = {block["id"]: block["extra_content"] for block in turn.thinking if "extra_content" in block}
@@ -171,23 +172,6 @@ class ChatWire(WireFormat):
             extra = extras.get(call.id)
             calls.append({**wire, "extra_content": extra} if extra else wire)
         return [{**message, "tool_calls": calls}]
-
-    def _add_reasoning(self, message: dict[str, Json], turn: WireAnswer) -> None:
-        """Put the reasoning of a turn into its message, in the way of the service.
-
-        DeepSeek refuses a message with calls that has no reasoning at all, so an empty one stands for that of another provider.
-        """
-        kind = self._dialect.wants_back
-        kept = next((block[kind] for block in turn.thinking if block.get("type") == kind and kind in block), None)
-        if kind == "reasoning_content" and (kept is not None or turn.calls):
-            message[kind] = kept or ""
-        elif kind == "reasoning_details" and kept is not None:
-            message[kind] = kept
-        elif kind == "thinking" and kept is not None:
-            parts: list[Json] = [{"type": "thinking", "thinking": kept, "closed": True}]
-            if isinstance(message["content"], str):
-                parts.append({"type": "text", "text": message["content"]})
-            message["content"] = parts
 
     def assembler(self, request: ModelRequest) -> ChatAssembler:
         """Return an assembler for the answer to this request."""
@@ -260,10 +244,6 @@ class _CallPieces:
     """`extra_content`, which must be sent back with the call."""
 
 
-_GROWING: Final = ("text", "summary", "data")
-"""Keys of a block of reasoning whose texts come in pieces."""
-
-
 class ChatAssembler(AnswerAssembler):
     """`AnswerAssembler` for chat completion chunks. dialect: says what of the reasoning must go back to the service."""
 
@@ -276,7 +256,7 @@ class ChatAssembler(AnswerAssembler):
         self._reasoning: list[str] = []
         """Pieces of the reasoning."""
         self._details: list[dict[str, Any]] = []
-        """OpenRouter's blocks of reasoning. Texts that grow are lists of pieces (`_GROWING`)."""
+        """OpenRouter's blocks of reasoning, see `extend_details`."""
         self._pieces: list[str] = []
         """Pieces of the answer's text."""
         self._calls: list[_CallPieces] = []
@@ -318,7 +298,7 @@ class ChatAssembler(AnswerAssembler):
         """Take the first choice of a chunk. Only one answer was asked for, other choices are ignored."""
         details = delta.get("reasoning_details") or ()
         for detail in details:
-            self._extend_details(detail)
+            extend_details(self._details, detail)
         reasoning = delta.get("reasoning_content") or delta.get("reasoning")
         if not reasoning:
             reasoning = "".join(str(detail.get("text") or detail.get("summary") or "") for detail in details)
@@ -356,19 +336,6 @@ class ChatAssembler(AnswerAssembler):
         """Take a piece of reasoning; "" where the provider hides its text."""
         self._reasoning.append(text)
         self.pieces.append(ReasoningPiece(text))
-
-    def _extend_details(self, detail: dict[str, Any]) -> None:
-        """Take a piece of a reasoning block. Pieces of a block have one type and index; texts grow, other fields are replaced."""
-        block = self._details[-1] if self._details else None
-        if block is None or any(block.get(key) != detail.get(key) for key in ("type", "index")):
-            block = {}
-            self._details.append(block)
-        for key, value in detail.items():
-            if key in _GROWING and isinstance(value, str):
-                block[key] = pieces = block[key] if isinstance(block.get(key), list) else []
-                pieces.append(value)
-            elif value is not None or key not in block:
-                block[key] = value
 
     def _extend_call(self, delta: Any) -> None:
         """Take a piece of a tool call."""
@@ -434,7 +401,10 @@ class ChatAssembler(AnswerAssembler):
         for call, streamed in zip(calls, self._calls, strict=True):
             if streamed.extra:
                 extras.append({"id": call.id, "extra_content": streamed.extra})
-        thinking = (*extras, *(self._kept_reasoning(reasoning) if self._dialect.wants_back else ()))
+        if self._dialect.wants_back:
+            continues = bool(self._calls) or self._is_after_calls
+            extras += self._dialect.reasoning_to_keep(reasoning, self._details, continues=continues)
+        thinking = tuple(extras)
         return ModelResponse(
             text=text,
             calls=calls,
@@ -444,24 +414,6 @@ class ChatAssembler(AnswerAssembler):
             thinking_of=self._dialect.name if thinking else None,
             reasoning=reasoning,
         )
-
-    def _kept_reasoning(self, text: str) -> list[Json]:
-        """Return the reasoning as the service wants it back, as one block; nothing where it does not want it."""
-        match self._dialect.wants_back:
-            case "reasoning_details" if self._details:
-                return [{"type": "reasoning_details", "reasoning_details": [_joined(block) for block in self._details]}]
-            case "thinking" if text:
-                return [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]
-            case "reasoning_content" if text and (self._calls or self._is_after_calls):
-                return [{"type": "reasoning_content", "reasoning_content": text}]
-        return []
-
-
-def _joined(block: Mapping[str, Any]) -> Json:
-    """Return a block of reasoning with its texts in one piece."""
-    return {
-        key: "".join(value) if key in _GROWING and isinstance(value, list) else value for key, value in block.items()
-    }
 
 
 def _usage(usage: Any) -> Usage:

@@ -1,4 +1,4 @@
-"""Peculiarities of services that speak Chat Completions, as far as requests depend on them.
+"""Peculiarities of services that speak Chat Completions, as far as requests depend on them: above all, reasoning that goes back.
 
 Only what cannot be learned from a refusal without losing something stands here: reasoning must be kept from the first answer on, and
 some services answer worse, without a refusal, if it is missing.
@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import attrs
 
-from pegasus.models.formats.wire_format import wire_id
+from pegasus.messages import Json
+from pegasus.models.formats.wire_format import WireAnswer, wire_id
 
 _SHORT_ID: Final = r"[a-zA-Z0-9]{9}"
 
@@ -46,6 +48,37 @@ class ChatDialect:
     """Ids of calls have nine letters and digits."""
     needs_answer_to_results: bool = False
     """A message of the user must not follow results directly."""
+
+    def add_reasoning(self, message: dict[str, Json], turn: WireAnswer) -> None:
+        """Put the reasoning of a turn into its message, in the way of the service.
+
+        DeepSeek refuses a message with calls that has no reasoning at all, so an empty one stands for that of another provider.
+        """
+        kind = self.wants_back
+        kept = next((block[kind] for block in turn.thinking if block.get("type") == kind and kind in block), None)
+        if kind == "reasoning_content" and (kept is not None or turn.calls):
+            message[kind] = kept or ""
+        elif kind == "reasoning_details" and kept is not None:
+            message[kind] = kept
+        elif kind == "thinking" and kept is not None:
+            parts: list[Json] = [{"type": "thinking", "thinking": kept, "closed": True}]
+            if isinstance(message["content"], str):
+                parts.append({"type": "text", "text": message["content"]})
+            message["content"] = parts
+
+    def reasoning_to_keep(self, text: str, details: Sequence[Mapping[str, Any]], *, continues: bool) -> list[Json]:
+        """Return the reasoning of an answer as the service wants it back, as one block; nothing where it does not want it.
+
+        text: the reasoning. details: as `extend_details` has made them. continues: the answer has calls, or goes on after some.
+        """
+        match self.wants_back:
+            case "reasoning_details" if details:
+                return [{"type": "reasoning_details", "reasoning_details": [_joined(block) for block in details]}]
+            case "thinking" if text:
+                return [{"type": "thinking", "thinking": [{"type": "text", "text": text}]}]
+            case "reasoning_content" if text and continues:
+                return [{"type": "reasoning_content", "reasoning_content": text}]
+        return []
 
 
 OPENAI: Final = ChatDialect("openai")
@@ -81,3 +114,33 @@ def dialect_of(service: str, url: str) -> ChatDialect:
     """
     host = urlsplit(url).hostname or ""
     return _BY_NAME.get(service) or _BY_HOST.get(".".join(host.split(".")[-2:]), OPENAI)
+
+
+# ------------------------------------------------------------------ blocks of reasoning that come in pieces
+
+_GROWING: Final = ("text", "summary", "data")
+"""Keys of a block of reasoning whose texts come in pieces."""
+
+
+def extend_details(details: list[dict[str, Any]], detail: Mapping[str, Any]) -> None:
+    """Add a piece of a reasoning block to the blocks before it.
+
+    Pieces of a block have one type and index. Texts grow, as lists of pieces (`_GROWING`); other fields are replaced.
+    """
+    block = details[-1] if details else None
+    if block is None or any(block.get(key) != detail.get(key) for key in ("type", "index")):
+        block = {}
+        details.append(block)
+    for key, value in detail.items():
+        if key in _GROWING and isinstance(value, str):
+            block[key] = pieces = block[key] if isinstance(block.get(key), list) else []
+            pieces.append(value)
+        elif value is not None or key not in block:
+            block[key] = value
+
+
+def _joined(block: Mapping[str, Any]) -> Json:
+    """Return a block of reasoning with its texts in one piece."""
+    return {
+        key: "".join(value) if key in _GROWING and isinstance(value, list) else value for key, value in block.items()
+    }
