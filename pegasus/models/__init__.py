@@ -11,7 +11,7 @@
     tokens.py      sizes of prompts; exact_tokens.py: counts where the provider has a way
     catalog.py     prices and windows of known models
     chat_choices.py   models that were chosen for single chats
-    errors.py      what a refusal means, and its text for people
+    errors.py      a `ModelError` for each failure, with a text for people; refusals.py: what the words of a refusal mean
     json_text.py   JSON as models write it by hand
     audio.py       speech: recordings to text and back
     stand_in.py    fixed rules that answer where there is no model; stand_in_demo.py: its demonstration
@@ -22,7 +22,7 @@
     usage/         what calls cost, and budgets
 
 Each folder is entered through its `__init__`. Imports go down this list of levels: service → setup → fallback, usage → client →
-model_facts, answers → tokens → providers → formats → errors, json_text, base.
+model_facts, answers → tokens → providers → formats → errors → refusals, json_text, base.
 
 To add a provider, see `PROVIDERS` and docs/providers.md.
 

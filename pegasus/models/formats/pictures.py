@@ -21,7 +21,7 @@ from typing import Final
 from weakref import WeakSet
 
 from pegasus.models.base import Image, ModelRequest, Turn, UserTurn
-from pegasus.models.errors import provider_message
+from pegasus.models.refusals import provider_message
 
 MOST_BASE64: Final = 5 * 1024 * 1024
 """Characters of base64 of one picture: the limit of Anthropic, the lowest of all providers."""

@@ -41,9 +41,9 @@ from pegasus.models.base import (
     Turn,
     UserTurn,
 )
-from pegasus.models.errors import output_limit, provider_message
 from pegasus.models.formats.pictures import RefusedPictures, describe_pictures
 from pegasus.models.json_text import join_surrogates, parse_arguments
+from pegasus.models.refusals import output_limit, provider_message
 from pegasus.outside import without_fences
 
 _MOST_TOKENS: Final = 1 << 40

@@ -24,19 +24,10 @@ import attrs
 import trio
 
 from pegasus.models.base import ModelError, ModelResponse, OnPiece, StreamPiece
-from pegasus.models.errors import (
-    cut_error,
-    event_status,
-    is_loading,
-    is_out_of_quota,
-    is_temporary,
-    network_error,
-    one_line,
-    protocol_error,
-    status_error,
-)
+from pegasus.models.errors import cut_error, is_temporary, network_error, one_line, protocol_error, status_error
 from pegasus.models.formats import AnswerAssembler
 from pegasus.models.providers.connections import ProviderClient
+from pegasus.models.refusals import event_status, is_loading, is_out_of_quota
 
 DRAIN: Final = 3.0
 """Seconds that a complete answer may take to end its stream. Then the connection is given up."""

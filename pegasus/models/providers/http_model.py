@@ -34,7 +34,7 @@ import attrs
 import trio
 
 from pegasus.models.base import ModelError, ModelRequest, ModelResponse
-from pegasus.models.errors import is_out_of_quota, network_error, silence_error, timeout_error, unreachable_error
+from pegasus.models.errors import network_error, silence_error, timeout_error, unreachable_error
 from pegasus.models.formats import AnswerAssembler, WireFormat
 from pegasus.models.providers.answer_reader import (
     DRAIN,
@@ -45,6 +45,7 @@ from pegasus.models.providers.answer_reader import (
     LineDecoder,
 )
 from pegasus.models.providers.connections import ProviderClient
+from pegasus.models.refusals import is_out_of_quota
 from pegasus.observe import get_logger
 
 _log = get_logger("models")

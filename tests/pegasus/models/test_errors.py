@@ -2,15 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.models.errors import (
-    event_status,
-    is_loading,
-    is_out_of_quota,
-    one_line,
-    provider_message,
-    status_error,
-    unreachable_error,
-)
+from pegasus.models.errors import one_line, status_error, unreachable_error
+from pegasus.models.refusals import event_status, is_loading, is_out_of_quota, provider_message
 
 KEY = "abcdefgh-secret-key"
 

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from pegasus.models import AssistantTurn, Image, ModelError, ModelRequest, TokenCounter, Usage, UserTurn
-from pegasus.models.errors import status_error, window_in_refusal
+from pegasus.models.errors import status_error
 from pegasus.models.model_facts import LOCAL_WINDOW, ModelFacts
 from pegasus.models.providers.local_servers import LocalModel
+from pegasus.models.refusals import window_in_refusal
 from tests.pegasus.models.conftest import request
 
 CHINESE = "这是一段很长的中文文字，没有人会读它。" * 400

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from pegasus.models import ModelRequest, UserTurn
-from pegasus.models.errors import is_overflow, output_limit, status_error
+from pegasus.models.errors import status_error
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
+from pegasus.models.refusals import is_overflow, output_limit
 
 TOO_LONG = {
     "anthropic": (400, "prompt is too long: 213462 tokens > 200000 maximum"),
