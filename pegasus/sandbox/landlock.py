@@ -19,6 +19,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from _stat import S_ISDIR, S_ISLNK
+from _struct import pack
 
 TYPE_CHECKING = False  # importing `typing` takes as long as starting the interpreter
 if TYPE_CHECKING:
@@ -97,8 +99,6 @@ def restrict(walls: Mapping[str, Any]) -> None:
 
 def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], ports: Sequence[int]) -> None:
     """Apply Landlock, as far as this version of it goes."""
-    from _struct import pack
-
     handled = 0
     for since, rights in _OF_VERSION:
         handled |= rights if version >= since else 0
@@ -120,9 +120,6 @@ def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], por
 
 def _allow_path(rules: int, path: str, rights: int) -> None:
     """Add a rule about a file, or a folder with all below it. One that is missing, or is a link, is skipped."""
-    from _stat import S_ISDIR, S_ISLNK
-    from _struct import pack
-
     try:
         descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -207,7 +204,6 @@ def _argument(index: int) -> int:
 def _restrict_calls(tcp: bool) -> None:
     """Apply the filter. Raises OSError."""
     from _ctypes import Array, _SimpleCData, addressof
-    from _struct import pack
 
     steps = filter_steps(os.uname().machine, tcp=tcp)
     data = b"".join(pack("=HBBI", *step) for step in steps)
