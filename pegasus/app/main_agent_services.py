@@ -116,6 +116,7 @@ def main_agent_services(
         compactor=parts.compactor,
         consolidator=_consolidator(environment, shared.memory),
         chat_prompts=ChatPrompts(environment.workspace, environment.files) if environment.has_chats else None,
+        context_window=models.context_window,
         traits=models.traits,
         usage_of=models.usage.item_view if models.usage is not None else None,
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.now.warning])), *SANDBOX_KEYS),
@@ -132,9 +133,15 @@ def main_agent_services(
 
 def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Address) -> AgentServices:
     """Return the services for the agent of one chat. services: those that all chats have."""
-    own = _conversation_parts(shared, shared.environment.models.for_chat(chat), chat)
+    models = shared.environment.models.for_chat(chat)
+    own = _conversation_parts(shared, models, chat)
     return attrs.evolve(
-        services, model=own.model, memory_index=own.memory_index.read, compactor=own.compactor, for_chat=None
+        services,
+        model=own.model,
+        memory_index=own.memory_index.read,
+        compactor=own.compactor,
+        context_window=models.context_window,
+        for_chat=None,
     )
 
 

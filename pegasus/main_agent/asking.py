@@ -240,8 +240,7 @@ class ModelAsker:
             return refusal.context_window < SMALL_WINDOW
         if isinstance(model, PreparedModel):
             return model.facts.context_window < SMALL_WINDOW
-        compactor = self._services.compactor
-        return compactor is not None and compactor.context_window("default") < SMALL_WINDOW
+        return 0 < self._services.context_window("default") < SMALL_WINDOW
 
     def _request(self, turn: AgentTurn, manner: Manner, first: ModelResponse | None, *, is_lean: bool) -> ModelRequest:
         """Return the request: the whole session as turns, behind a prompt and tools that do not change for this manner.

@@ -84,6 +84,8 @@ class AgentServices:
     """Makes notes of what leaves the window of a chat's messages; None: nothing leaves it."""
     chat_prompts: ChatPrompts | None = None
     """Makes the ends of prompts where each chat has its own session; None: there are none."""
+    context_window: Callable[[str], int] = lambda role: 0
+    """Returns how many tokens fit into the model of a role now; 0 if that is not known."""
     traits: TraitStore = attrs.field(factory=TraitStore)
     """What is known about each model's manners."""
     usage_of: Callable[[int], Metadata] | None = None
@@ -103,10 +105,10 @@ class AgentServices:
 
     def result_limit(self) -> int:
         """Return the characters that a tool's result may have: LONGEST_RESULT, or about a quarter of the window if that is less."""
-        if self.compactor is None:
-            return LONGEST_RESULT
-        window = self.compactor.context_window("default")
-        return min(LONGEST_RESULT, max(SHORTEST_RESULT, window * CHARACTERS_PER_TOKEN // 4))
+        window = self.context_window("default")
+        return (
+            min(LONGEST_RESULT, max(SHORTEST_RESULT, window * CHARACTERS_PER_TOKEN // 4)) if window else LONGEST_RESULT
+        )
 
     def for_one_chat(self, chat: Address) -> AgentServices:
         """Return the services for the agent of one chat."""

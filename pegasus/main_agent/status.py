@@ -61,7 +61,7 @@ class StatusFacts:
 def idle_status(services: AgentServices) -> AgentStatus:
     """Return the status of an agent with these services that does nothing."""
     manner = manner_of(services.config.now.speech, services.traits.get(services.model.name))
-    window = services.compactor.context_window("default") if services.compactor is not None else 0
+    window = services.context_window("default")
     return AgentStatus(services.model.name, 0, 0, None, 0.0, speech=manner.speech, window=window)
 
 

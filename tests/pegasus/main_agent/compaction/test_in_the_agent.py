@@ -48,9 +48,10 @@ async def talk(disk, model, first, last, *, count, size=300):
     async def tokens(request, share):
         return PromptSize(characters(request) // 3 if count else 0, WINDOW)
 
-    compactor = Compactor(model, {"default": WINDOW, "compact": 100_000}.__getitem__, wall_clock, tokens)
+    window = {"default": WINDOW, "compact": 100_000}.__getitem__
+    compactor = Compactor(model, window, wall_clock, tokens)
     toolset = AgentToolset(MainPrompts(BUILT_IN), ToolExecutor(()))
-    services = AgentServices(model, InForce(toolset), wall_clock, compactor=compactor)
+    services = AgentServices(model, InForce(toolset), wall_clock, compactor=compactor, context_window=window)
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=wall_clock), disk, mailbox=Mailbox(64))]
     ) as root:
