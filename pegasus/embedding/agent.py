@@ -147,7 +147,7 @@ class Agent:
                 except Exception as error:  # of the block; it is raised as it is, outside of the nurseries
                     failure = error
                 finally:
-                    desk.shut()
+                    desk.close()
                 nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
             cause = first_cause(group)

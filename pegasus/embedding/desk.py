@@ -114,16 +114,16 @@ class ReplyDesk:
 
     # ---------------------------------------------------------------- turns
 
-    def begin(self, address: Address) -> None:
-        """Note that a message of a chat is being accepted. Replies to the chat may be its own until `opened` or `close` is called."""
+    def expect_turn(self, address: Address) -> None:
+        """Note that a message of a chat is being accepted: until `follow_turn` or `drop_turn`, replies to the chat may be its own."""
         self._submitting[address] += 1
 
-    def opened(self, turn: EmbeddedTurn) -> None:
+    def follow_turn(self, turn: EmbeddedTurn) -> None:
         """Note the number of a message that was accepted."""
         self._submitted(turn.address)
         self._turns[turn.item] = turn
 
-    def refused(self, turn: EmbeddedTurn) -> None:
+    def drop_turn(self, turn: EmbeddedTurn) -> None:
         """Note that a message was not accepted."""
         self._submitted(turn.address)
         self._wake()
@@ -133,7 +133,7 @@ class ReplyDesk:
         if not self._submitting[address]:
             del self._submitting[address]
 
-    def close(self, turn: EmbeddedTurn) -> None:
+    def leave_turn(self, turn: EmbeddedTurn) -> None:
         """Forget a turn. What of it was not taken is for `next_message` from now on."""
         if self._turns.get(turn.item) is turn:
             del self._turns[turn.item]
@@ -217,7 +217,7 @@ class ReplyDesk:
             except (ActorError, StorageError):
                 await trio.sleep(RETRY_DELAY)
 
-    def shut(self) -> None:
+    def close(self) -> None:
         """End all readers: the agent stops."""
         self.is_closed = True
         for turn in self._turns.values():

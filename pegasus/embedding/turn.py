@@ -106,7 +106,7 @@ class TurnServices:
         size = sum(len(media.data) * 3 // 4 for media in message.media)
         if size > (most := self.max_bytes.now):
             raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {most} (media.max_bytes)")
-        self.desk.begin(turn.address)
+        self.desk.expect_turn(turn.address)
         try:
             answer = await self._send(message)
         except InvalidMessage as error:
@@ -125,9 +125,9 @@ class TurnServices:
             turn.item = answer.n
         finally:
             if turn.item:
-                self.desk.opened(turn)
+                self.desk.follow_turn(turn)
             else:
-                self.desk.refused(turn)
+                self.desk.drop_turn(turn)
         self.nursery.start_soon(self._follow, turn)
 
     async def _send(self, message: InboundMessage) -> Accepted | Overloaded:
@@ -146,7 +146,7 @@ class TurnServices:
 
     async def _follow(self, turn: EmbeddedTurn) -> None:
         """Wait for the end of a turn, and gather its replies."""
-        with suppress(AgentClosed):  # the reader is told by `shut`
+        with suppress(AgentClosed):  # the reader is told by `close`
             await self.desk.ask(ItemDone, turn.item)
             for reply in await self.desk.replies_of(turn):
                 turn.said[reply.seq] = reply
@@ -155,7 +155,7 @@ class TurnServices:
 
     def stop(self, turn: EmbeddedTurn) -> None:
         """End the work on a message, unless the agent stops anyway: then it goes on at the next start. Never waits."""
-        self.desk.close(turn)
+        self.desk.leave_turn(turn)
         if not turn.is_done and not self.desk.is_closed:
             with suppress(ActorError):
                 self.main_agent.tell_nowait(Withdraw(turn.address, turn.message_id))
@@ -324,7 +324,7 @@ def _let_go(services: TurnServices, turn: EmbeddedTurn, replies: tuple[OutboundM
     async def acknowledge() -> None:
         with suppress(AgentClosed, ActorError):
             await services.desk.acknowledge(replies)
-        services.desk.close(turn)
+        services.desk.leave_turn(turn)
 
     if replies and not services.desk.is_closed:
         services.nursery.start_soon(acknowledge)

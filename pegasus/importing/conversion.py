@@ -41,7 +41,7 @@ def shown_name(value: object) -> str:
     return " ".join(masked(str(value)).split())[:80]
 
 
-def split_text(text: str) -> list[str]:
+def _split_text(text: str) -> list[str]:
     """Return a text in parts that a file of memory can hold, cut between paragraphs where there are any, else between lines."""
     parts: list[str] = []
     room = LARGEST_PART
@@ -108,7 +108,7 @@ def text_of(content: object) -> tuple[str, int]:
     return "\n".join(texts), others
 
 
-def calls_of(calls: object) -> tuple[ToolCall, ...]:
+def _calls_of(calls: object) -> tuple[ToolCall, ...]:
     """Return tool calls as other agents keep them: as a list of `{id, name, arguments}`, or of `{id, function: {…}}`."""
     found = []
     for number, call in enumerate(calls if isinstance(calls, list) else ()):
@@ -135,7 +135,7 @@ def entry_of(
         case "user" if text.strip():
             return Entry(ts, "user", user_content(text, channel), metadata=_FROM_FILE), others
         case "assistant" if text.strip() or calls:
-            return Entry(ts, "assistant", clean_text(text), calls_of(calls), metadata=_FROM_FILE), others
+            return Entry(ts, "assistant", clean_text(text), _calls_of(calls), metadata=_FROM_FILE), others
         case "tool" | "toolResult" if isinstance(call_id, str) and call_id:
             return Entry(ts, "tool", text, call_id=masked(call_id), metadata=_FROM_FILE), others
     return None, others + (role not in ("user", "assistant", "tool", "toolResult", "system"))
@@ -157,7 +157,7 @@ def add_notes(found: Findings, folder: ForeignFolder, name: str, path: str) -> N
 
 def add_note(found: Findings, origin: str, path: str, text: str) -> None:
     """Add a text as one file of memory, or as several if it is long. One that is empty is left out."""
-    parts = split_text(masked(text))
+    parts = _split_text(masked(text))
     if not parts:
         found.skip("memory", origin, "it is empty")
     for number, part in enumerate(parts, 1):

@@ -133,23 +133,23 @@ class WebApplication:
             self._rules.check_host(scope["headers"])
             await self._router(scope, receive, send_safely)  # type: ignore[arg-type]
         except ApiError as error:
-            response = error_response(error)
+            response = _error_response(error)
         except HTTPException as error:
             code = _STATUS_CODES.get(error.status_code, "bad_request")
             refusal = ApiError(error.status_code, code, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
             headers = {"allow": ", ".join(self._methods_at(scope))} if error.status_code == 405 else {}
-            response = error_response(refusal, headers)
+            response = _error_response(refusal, headers)
         except Exception as error:  # the path may hold a secret, so only the route is logged
             route = scope.get("route")
             _log.exception("a request failed", error=error, method=scope["method"], route=getattr(route, "path", ""))
-            response = error_response(ApiError(500, "internal", "this failed unexpectedly; the log has the details"))
+            response = _error_response(ApiError(500, "internal", "this failed unexpectedly; the log has the details"))
         else:
             return
         if not is_started:  # otherwise the connection ends, by which the client sees that the response is incomplete
             await response(scope, receive, send_safely)  # type: ignore[arg-type]
 
 
-def error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
+def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> Response:
     """Return the response for an error."""
     more = {"www-authenticate": "Bearer"} if error.status == 401 else {}
     return json_response(error.body, error.status, {**(headers or {}), **more})

@@ -6,27 +6,21 @@ Nothing here imports Hypercorn or Starlette, which cost 8 MB and a tenth of a se
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
-from pegasus.gateway import GatewayConfig, Listeners, Methods
+from actors import Event as TreeEvent
+from actors import Ref
+from pegasus.channels import WebhookReceiver
+from pegasus.events import BusMessage, RecentEvents
+from pegasus.gateway import GatewayConfig, GatewayMessage, Listeners, Methods
 from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
-from pegasus.settings import InForce
-
-if TYPE_CHECKING:
-    import trio
-
-    from actors import Event as TreeEvent
-    from actors import Ref
-    from pegasus.channels import WebhookReceiver
-    from pegasus.events import BusMessage, RecentEvents
-    from pegasus.gateway import GatewayMessage
-    from pegasus.models import Usage
-    from pegasus.settings import HookSettings
-    from pegasus.tasks import AgentMessage
-    from pegasus.web.sessions import WebSessions
+from pegasus.models import Usage
+from pegasus.settings import HookSettings, InForce
+from pegasus.tasks import AgentMessage
+from pegasus.web.sessions import WebSessions
 
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)

@@ -55,7 +55,7 @@ class Operation:
     """HEAD is answered like GET, without a body."""
 
 
-def describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
+def _describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
     """Return the document (OpenAPI 3.1) for these operations."""
     paths: dict[str, dict[str, Json]] = {}
     for operation in operations:
@@ -111,5 +111,5 @@ def openapi_operation(operations: Sequence[Operation]) -> Operation:
         return json_response(document)
 
     operation = Operation("GET", "/openapi.json", show, "This description", None)
-    document = describe_api([*operations, operation])
+    document = _describe_api([*operations, operation])
     return operation

@@ -182,12 +182,12 @@ class SlackIncoming:
 
     def _knows_thread(self, message: SlackMessage) -> bool:
         return message.thread_ts is not None and bool(
-            self._adapter.log.fact(thread_key(message.channel, message.thread_ts))
+            self._adapter.log.fact(_thread_key(message.channel, message.thread_ts))
         )
 
     async def remember_thread(self, channel: str, thread_ts: str) -> None:
         """Hear this thread from now on, over restarts too. Returns when that is on disk."""
-        await self._adapter.log.set_fact(thread_key(channel, thread_ts), True)
+        await self._adapter.log.set_fact(_thread_key(channel, thread_ts), True)
 
     # ---------------------------------------------------------------- text and files
 
@@ -230,7 +230,7 @@ class SlackIncoming:
         return await self._api.download(file.url, room)
 
 
-def thread_key(channel: str, thread_ts: str) -> str:
+def _thread_key(channel: str, thread_ts: str) -> str:
     """Return the key of the fact that a thread is heard."""
     return f"thread/{channel}/{thread_ts}"
 

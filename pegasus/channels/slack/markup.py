@@ -57,11 +57,11 @@ class _Blocks(BlockRenderer):
 
     def inline(self, tokens: Sequence[Token]) -> str:
         """Return the text of a paragraph."""
-        return render_inline(tokens)
+        return _render_inline(tokens)
 
     def cell(self, tokens: Sequence[Token]) -> str:
         """Return the text of a cell without marks."""
-        return read_plain(tokens)
+        return _read_plain(tokens)
 
     def heading(self, text: str) -> str:
         """Return a heading as a bold line."""
@@ -69,7 +69,7 @@ class _Blocks(BlockRenderer):
 
     def code(self, content: str, info: str) -> str:
         """Return a block of code. Slack knows no languages."""
-        return code_block(content)
+        return _code_block(content)
 
     def quotation(self, depth: int) -> str:
         """Return a quotation, with a mark before each line."""
@@ -80,7 +80,7 @@ class _Blocks(BlockRenderer):
         return f"{sign} {_prefix(body, ' ' * 4, first='')}"
 
 
-def code_block(content: str) -> str:
+def _code_block(content: str) -> str:
     """Return a code block. Backticks in the content that would end it are separated by a zero-width space."""
     safe = escape_mrkdwn(content.rstrip("\n")).replace("``", f"`{_INVISIBLE_SPACE}`")
     return f"```\n{safe}\n```"
@@ -101,7 +101,7 @@ MOST_NESTED: Final = 20
 """Marks around a text that are shown. What is within more of them is shown without its own."""
 
 
-def render_inline(tokens: Sequence[Token]) -> str:
+def _render_inline(tokens: Sequence[Token]) -> str:
     """Return the text of a block as mrkdwn."""
     parts: list[str] = []
     at = 0
@@ -116,12 +116,12 @@ def render_inline(tokens: Sequence[Token]) -> str:
             case "code_inline":
                 parts.append(_inline_code(token.content))
             case "image":
-                parts.append(_link(str(token.attrGet("src") or ""), read_plain(token.children or [])))
+                parts.append(_link(str(token.attrGet("src") or ""), _read_plain(token.children or [])))
             case "link_open":
-                parts.append(_link(str(token.attrGet("href") or ""), read_plain(inner)))
+                parts.append(_link(str(token.attrGet("href") or ""), _read_plain(inner)))
             case "strong_open" | "em_open" | "s_open":
                 is_deep = token.level >= MOST_NESTED
-                text = escape_mrkdwn(read_plain(inner)) if is_deep else render_inline(inner)
+                text = escape_mrkdwn(_read_plain(inner)) if is_deep else _render_inline(inner)
                 before = parts[-1][-1:] if parts else ""
                 after = tokens[at].content[:1] if at < len(tokens) else ""
                 left = _INVISIBLE_SPACE if before.isalnum() else ""
@@ -163,14 +163,14 @@ def _link(address: str, text: str) -> str:
     return f"<{target}|{shown}>" if shown and text != address else f"<{target}>"
 
 
-def read_plain(tokens: Sequence[Token]) -> str:
+def _read_plain(tokens: Sequence[Token]) -> str:
     """Return the text of a block without any marks."""
     parts: list[str] = []
     for token in tokens:
         if token.type in ("softbreak", "hardbreak"):
             parts.append(" ")
         elif token.type == "image":
-            parts.append(read_plain(token.children or []))
+            parts.append(_read_plain(token.children or []))
         else:
             parts.append(token.content)
     return "".join(parts)
@@ -209,12 +209,12 @@ def _read_token(content: str, users: Mapping[str, str], channels: Mapping[str, s
     target, _, label = (unescape_mrkdwn(part) for part in content.partition("|"))
     sign, name = target[:1], target[1:]
     if sign == "@":
-        return f"@{shown_name(users.get(name) or label or name)}"
+        return f"@{_shown_name(users.get(name) or label or name)}"
     if sign == "#":
-        return f"#{shown_name(channels.get(name) or label or name)}"
+        return f"#{_shown_name(channels.get(name) or label or name)}"
     if sign == "!":  # <!here>, <!subteam^S1|@group>, <!date^…|fallback>
         word = label or name.partition("^")[0]
-        return word if label and not name.startswith("subteam") else f"@{shown_name(word.removeprefix('@'))}"
+        return word if label and not name.startswith("subteam") else f"@{_shown_name(word.removeprefix('@'))}"
     address = target.removeprefix("mailto:").removeprefix("tel:")
     return address if not label or label in (target, address) else f"{label} ({address})"
 
@@ -224,7 +224,7 @@ def unescape_mrkdwn(text: str) -> str:
     return _ESCAPE.sub(lambda found: _ESCAPED[found[0]], text)
 
 
-def shown_name(name: str) -> str:
+def _shown_name(name: str) -> str:
     """Return the name of a person or conversation as a text may show it: on one line, nothing invisible, not too long."""
     return truncate(sanitize_for_prompt(name), NAME_LENGTH) or "?"
 

@@ -102,7 +102,7 @@ class TwilioApi:
         """
         response = await request(self._client, "GET", f"{self._account}.json", auth=self._auth)
         if response.status_code in (401, 429):
-            raise refusal_of(response.status_code, response.content, response.headers)
+            raise _refusal_of(response.status_code, response.content, response.headers)
 
     async def send(self, to: str, body: str, media: Sequence[str] = ()) -> str:
         """Send a message; return its id. media: addresses from which Twilio fetches files.
@@ -114,8 +114,8 @@ class TwilioApi:
             form["MediaUrl"] = list(media)
         response = await request(self._client, "POST", f"{self._account}/Messages.json", data=form, auth=self._auth)
         if response.status_code >= 400:
-            refusal = refusal_of(response.status_code, response.content, response.headers)
-            if media and isinstance(refusal, ReplyRefused) and code_of(response.content) in FILE_CODES:
+            refusal = _refusal_of(response.status_code, response.content, response.headers)
+            if media and isinstance(refusal, ReplyRefused) and _code_of(response.content) in FILE_CODES:
                 raise FileRefused(str(refusal))
             raise refusal
         sid = _object(response.content).get("sid")
@@ -132,7 +132,7 @@ class TwilioApi:
         query = str(httpx2.QueryParams({"To": to, **only, "PageSize": str(PAGE)}))
         response = await request(self._client, "GET", f"{self._account}/Messages.json?{query}", auth=self._auth)
         if response.status_code == 429:
-            raise refusal_of(response.status_code, response.content, response.headers)
+            raise _refusal_of(response.status_code, response.content, response.headers)
         messages = _object(response.content).get("messages") if response.status_code == 200 else None
         return [_sent(entry) for entry in messages if isinstance(entry, dict)] if isinstance(messages, list) else None
 
@@ -194,13 +194,13 @@ class TwilioApi:
         return self._http
 
 
-def refusal_of(status: int, body: bytes, headers: Mapping[str, str]) -> Exception:
+def _refusal_of(status: int, body: bytes, headers: Mapping[str, str]) -> Exception:
     """Return the exception for an answer that says no."""
     try:
         answer = decode_object(body)
     except ValueError:
         answer = {}
-    code = code_of(body)
+    code = _code_of(body)
     reason = truncate(str(answer.get("message") or f"status {status}"), _LONGEST_REASON)
     if code:
         reason += f" ({code})"
@@ -215,7 +215,7 @@ def refusal_of(status: int, body: bytes, headers: Mapping[str, str]) -> Exceptio
     return ReplyRefused(f"Twilio refuses it: {reason}")
 
 
-def code_of(body: bytes) -> int:
+def _code_of(body: bytes) -> int:
     """Return the code of a refusal, 0 if there is none."""
     try:
         code = decode_object(body).get("code")

@@ -49,7 +49,7 @@ class FileLink:
     @property
     def line(self) -> str:
         """The line of the SMS that names it."""
-        name = clean_name(self.file.name)
+        name = _clean_name(self.file.name)
         return f"{name}: {self.url}" if self.url else f"[file: {name}]"
 
 
@@ -58,12 +58,12 @@ def link_file(file: StoredFile, public_url: str, auth_token: str) -> FileLink:
     stored = _STORED.fullmatch(file.file)
     if not public_url or stored is None:
         return FileLink(file, "")
-    digest, extension, name = bytes.fromhex(stored[1]), stored[2], clean_name(file.name)
+    digest, extension, name = bytes.fromhex(stored[1]), stored[2], _clean_name(file.name)
     key = f"{_text(digest)}{_text(_tag(auth_token, digest, extension, name))}.{extension}"
     return FileLink(file, f"{public_url.rstrip('/')}{LINK_PATH}{key}/{quote(name, safe='')}")
 
 
-def clean_name(name: str) -> str:
+def _clean_name(name: str) -> str:
     """Return a name that is safe in a line of text and in a path."""
     plain = re.sub(r"[^\w.() -]", "_", name.replace("\\", "/").rpartition("/")[2]).strip(" .")
     return plain[-_LONGEST_NAME:] or "file"

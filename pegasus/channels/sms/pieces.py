@@ -71,10 +71,10 @@ def sms_pieces(reply: OutboundMessage, public_url: str, auth_token: str) -> list
     rendered: dict[str, str] = {}
 
     def measure(piece: str) -> int:
-        rendered[piece] = render_sms(piece)
+        rendered[piece] = _render_sms(piece)
         return utf16_length(rendered[piece])
 
-    texts = [rendered.get(piece) or render_sms(piece) for piece in split_markdown(reply.text, LONGEST, measure)]
+    texts = [rendered.get(piece) or _render_sms(piece) for piece in split_markdown(reply.text, LONGEST, measure)]
     links = [link_file(file, public_url, auth_token) for file in reply.files]
     pieces = [SmsPiece(text) for text in texts if text]
     for link in links:
@@ -87,7 +87,7 @@ def sms_pieces(reply: OutboundMessage, public_url: str, auth_token: str) -> list
     return pieces
 
 
-def render_sms(markdown: str) -> str:
+def _render_sms(markdown: str) -> str:
     """Return a piece of a reply as the text of an SMS."""
     return to_cheaper_text(to_plain_text(markdown))
 

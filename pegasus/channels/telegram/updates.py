@@ -179,10 +179,10 @@ def _writer(message: Mapping[str, Json]) -> _Writer | None:
         return _Writer(str(id), _name(chat.get("title")), is_bot=False)
     if not isinstance(user, Mapping) or (id := _number(user.get("id"))) is None:
         return None
-    return _Writer(str(id), person_name(user), is_bot=user.get("is_bot") is True and id != _GROUP_BOT)
+    return _Writer(str(id), _person_name(user), is_bot=user.get("is_bot") is True and id != _GROUP_BOT)
 
 
-def person_name(user: Mapping[str, Json]) -> str:
+def _person_name(user: Mapping[str, Json]) -> str:
     """Return the name of a user in one line, without characters that cannot be seen."""
     parts = (user.get("first_name"), user.get("last_name"))
     return _name(" ".join(part for part in parts if isinstance(part, str))) or _name(user.get("username"))
@@ -315,7 +315,7 @@ def _read_click(query: Mapping[str, Json]) -> TelegramClick | None:
         return None
     if chat_id > 0 and chat_id != user_id:  # in a private chat nobody else can click, whatever the update says
         return None
-    return TelegramClick(id, ChannelInfo(TYPE, str(chat_id), str(user_id)), str(message_id), data, person_name(user))
+    return TelegramClick(id, ChannelInfo(TYPE, str(chat_id), str(user_id)), str(message_id), data, _person_name(user))
 
 
 def _number(value: Any) -> int | None:

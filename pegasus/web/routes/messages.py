@@ -24,12 +24,12 @@ LONGEST_WAIT: Final = 3600
 """Seconds that a request may wait."""
 
 
-def reply_json(reply: OutboundMessage) -> dict[str, Json]:
+def _reply_json(reply: OutboundMessage) -> dict[str, Json]:
     """Return a reply as it stands in responses."""
     return dict(to_wire(attrs.evolve(reply, files=(), key="")))
 
 
-def check_address(request: ApiRequest, type: str, channel_id: str) -> None:
+def _check_address(request: ApiRequest, type: str, channel_id: str) -> None:
     """Raise ApiError 403 unless the token may speak and listen there."""
     token = request.grant.token
     refusal = request.grant.refusal(type, None if token.bridge else channel_id)
@@ -42,7 +42,7 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
     named = fields.get("channel")
     if named is not None and not isinstance(named, Mapping):
         raise ApiError(400, "bad_request", "channel: allowed: an object with channelId, and type, userId, replyTo")
-    default = {"type": request.grant.token.type or API, "channelId": own_id(request)}
+    default = {"type": request.grant.token.type or API, "channelId": _own_id(request)}
     channel = {**default, **{name: value for name, value in (named or {}).items() if value is not None}}
     content = {name: fields[name] for name in ("text", "metadata", "media") if fields.get(name) is not None}
     id = fields.get("id") or f"http-{secrets.token_hex(8)}"
@@ -53,11 +53,11 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
         if error.code == "too_large":
             raise ApiError(413, error.code, error.message.removeprefix("message.")) from None
         raise ApiError(400, "bad_request", error.message.removeprefix("message.")) from None
-    check_address(request, message.channel.type, message.channel.channel_id)
+    _check_address(request, message.channel.type, message.channel.channel_id)
     return message
 
 
-def own_id(request: ApiRequest) -> str:
+def _own_id(request: ApiRequest) -> str:
     """Return the conversation of a client that names none."""
     return own_channel_id(request.grant, request.services.gateway_config.now.token)
 
@@ -77,7 +77,7 @@ class ReplyRoutes:
                 await self._conversations.submit(message, request.grant)
                 return json_response({"id": message.id}, 202)
             turn = await self._conversations.converse(message, request.grant, wait)
-        replies: list[Json] = [reply_json(reply) for reply in turn.replies]
+        replies: list[Json] = [_reply_json(reply) for reply in turn.replies]
         response = json_response({"id": message.id, "replies": replies, "done": turn.is_done})
         if turn.replies and turn.is_done:
             acknowledge = self._conversations.acknowledge_turn
@@ -88,15 +88,15 @@ class ReplyRoutes:
         """Return the replies of a conversation after a number, and wait for one."""
         if not request.grant.hears:
             request.require(MESSAGE)
-        channel_id = request.text("channelId") or own_id(request)
+        channel_id = request.text("channelId") or _own_id(request)
         address = Address(request.text("type") or request.grant.token.type or API, channel_id)
-        check_address(request, address.type, address.channel_id)
+        _check_address(request, address.type, address.channel_id)
         after, wait = request.number("after") or 0, request.number("wait", LONGEST_WAIT) or 0
         with failures_as_errors():
             if after and request.grant.allows(MESSAGE):
                 await self._conversations.acknowledge(address, after)
             found = await self._conversations.replies_after(address, after, wait)
-        replies: list[Json] = [reply_json(reply) for reply in found]
+        replies: list[Json] = [_reply_json(reply) for reply in found]
         return json_response({"replies": replies, "seq": found[-1].seq if found else after})
 
 
