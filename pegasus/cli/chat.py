@@ -173,7 +173,7 @@ class _Chat:
             speech=str(status.get("speech", "")),
             agent_runs=lambda: has_started or read_daemon(self._home) is not None,
             start_command=program_name(),
-            leave_rules=lambda: LeaveRules(self._own is not None, self._settings.tasks.recovery == "resume"),
+            leave_rules=self.leave_rules,
         )
         try:
             end = await run_chat(partial(find_daemon, self._home, self._settings), config, Random())  # noqa: S311
@@ -188,6 +188,10 @@ class _Chat:
             else:
                 print_error(f"{self._agent} goes on; {program_name()} joins it again.")
         return end.code
+
+    def leave_rules(self) -> LeaveRules:
+        """Return what leaving does at this moment. Called from any thread."""
+        return LeaveRules(stops_agent=self._own is not None, resumes=self._settings.tasks.recovery == "resume")
 
     def _keep_daemon(self) -> None:
         """Leave the daemon running that was started for this chat, and print how to find it again."""

@@ -41,7 +41,7 @@ _INDENT: Final = 10
 """Columns before the text of a key."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class LeaveRules:
     """Facts that decide what leaving does: `LeaveRules(stops_agent=True)` for a chat that has started the agent."""
 
