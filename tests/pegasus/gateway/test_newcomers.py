@@ -11,7 +11,7 @@ from actors import Child, open_supervisor
 from pegasus.gateway import connection, connections_within
 from pegasus.gateway import server as server_module
 from pegasus.gateway.config import HELLO_BYTES, MAX_NEWCOMERS
-from tests.pegasus.gateway.test_websocket import CONTINUATION, UPGRADE, RawSocket, frame, raw
+from tests.pegasus.gateway.test_websocket import CONTINUATION, HELLO, UPGRADE, RawSocket, frame, raw
 from tests.pegasus.gateway.world import TOKEN, FakeJournal, make_server, world
 
 
@@ -150,3 +150,16 @@ async def test_refusals_are_logged_so_many_a_minute_and_the_rest_is_counted(auto
         ("more clients were refused than were logged", {"unlogged": 1000 - refusals.PER_MINUTE}),
         ("refused a client", {"client": "somebody", "code": "unauthorized", "reason": "no token"}),
     ]
+
+
+async def test_clients_that_are_refused_again_and_again_do_not_fill_the_log(autojump_clock, monkeypatch):
+    lines = []
+    monkeypatch.setattr(connection, "_log", SimpleNamespace(info=lambda event, **_: lines.append(event)))
+    async with serving() as (_, connect):
+        for _ in range(2 * connection.RefusalLog.PER_MINUTE):
+            socket = await connect()
+            await socket.send(UPGRADE)
+            await socket.until(b"\r\n\r\n")
+            await socket.send(frame(HELLO.replace(TOKEN.encode(), b"wrong")))
+            await socket.until(b"unauthorized")
+        assert lines == ["refused a client"] * connection.RefusalLog.PER_MINUTE

@@ -13,7 +13,7 @@ from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_lines, task_path
-from pegasus.tasks.log.persister import FORGET_AFTER, RECENT_MS, task_persister
+from pegasus.tasks.log.persister import FORGET_AFTER, RECENT_MS, RETRY_AFTER, task_persister
 from pegasus.tasks.log.task_logs import (
     RETRY_LIMIT,
     Forget,
@@ -296,6 +296,19 @@ async def test_what_is_forgotten_leaves_the_list_soon_and_together(autojump_cloc
         assert json.loads(it.on_disk(PENDING)) == [{"taskId": "t49", "ts": BEGAN}]
         assert it.disk.fsyncs <= before + 3
         await it.persister.tell(Forget(("nobody",)))
+
+
+async def test_a_list_that_the_disk_refuses_is_written_when_it_takes_it(autojump_clock):
+    disk = MemoryDisk()
+    async with running(disk) as it:
+        await it.record(created())
+        disk.fail(times=10**6)
+        await it.persister.tell(Forget((ID,)))
+        await trio.sleep(3600)
+        assert json.loads(it.on_disk(PENDING)) == [{"taskId": ID, "ts": BEGAN}]
+        disk.files.end_faults()
+        await trio.sleep(RETRY_AFTER + 1)
+        assert json.loads(it.on_disk(PENDING)) == []
 
 
 async def test_a_stop_writes_what_was_forgotten(autojump_clock):
