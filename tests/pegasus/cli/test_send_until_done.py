@@ -42,8 +42,9 @@ async def daemon(home, work):  # noqa: F811
         yield gate
 
 
-def until_done(home, **options):  # noqa: F811
-    return run(run_send, home, text="hi", channel="send", until_done=True, **options)
+def until_done(home, wait=30.0):  # noqa: F811
+    """wait: instead of an hour, in which a command that never ends would only seem to hang."""
+    return run(run_send, home, text="hi", channel="send", until_done=True, wait=wait)
 
 
 async def test_it_prints_the_report_of_a_task_that_the_turn_has_begun(home, nursery, capsys):  # noqa: F811
