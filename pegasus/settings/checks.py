@@ -193,7 +193,7 @@ def _check_channels(settings: Settings, report: Report) -> None:
 def _check_service(
     path: str, section: TelegramSettings | SlackSettings | SmsSettings, http: HttpSettings, report: Report
 ) -> None:
-    """Refuse an address that is none, and an adapter that is to run without what it needs.
+    """Report a malformed address, and an adapter that is to run without what it needs.
 
     Whether the service takes the credentials shows when the adapter runs.
     """

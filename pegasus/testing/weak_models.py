@@ -28,7 +28,7 @@ import attrs
 import trio
 
 from pegasus.models import ModelService, Usage
-from pegasus.settings import ModelSettings, ProviderSettings
+from pegasus.settings import AgentSettings, ModelSettings, ProviderSettings, Settings
 from pegasus.testing.provider import AsyncScript, open_provider
 from pegasus.testing.provider_answer import Call, ProviderAnswer, Script, refuse
 from pegasus.testing.provider_formats import events
@@ -89,8 +89,8 @@ class HeardReplies:
         )
 
 
-async def ask_weak_model(weak: WeakModel, question: str = QUESTION) -> HeardReplies:
-    """Return what a person hears who asks an agent with this model for the first time.
+async def ask_weak_model(weak: WeakModel, question: str = QUESTION, *, speech: str = "auto") -> HeardReplies:
+    """Return what a person hears who asks an agent with this model for the first time. speech: the setting `agent.speech`.
 
     Run it with a clock that jumps only when nothing happens for a moment, since the provider is behind a real socket:
     `MockClock(autojump_threshold=0.05)`. It jumps TICK seconds at most, so that a machine under load does not come to a deadline.
@@ -104,7 +104,8 @@ async def ask_weak_model(weak: WeakModel, question: str = QUESTION) -> HeardRepl
         )
         await service.warm_up()
         try:
-            async with open_world(service.client("default", "conversation")) as world:
+            settings = Settings(agent=AgentSettings(speech=speech))
+            async with open_world(service.client("default", "conversation"), settings=settings) as world:
                 await world.say(question)
                 with trio.fail_after(_LONG):
                     await world.next_reply()
