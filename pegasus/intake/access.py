@@ -227,13 +227,3 @@ class SenderRates:
                 f"found more than {most} messages a minute from you, allowed: {most}; try again in {seconds} s"
             )
         bucket.left -= 1
-
-
-def sender_key(channel: ChannelInfo, *, is_bridge: bool) -> str:
-    """Return the name by which a sender is counted.
-
-    Behind a bridge these are the users. A client that has a conversation to itself is counted as this conversation, whatever users it
-    names, since it could name another one for each message.
-    """
-    person = channel.user_id if is_bridge and channel.user_id else channel.channel_id
-    return f"{channel.type}:{person}"

@@ -46,7 +46,6 @@ from pegasus.intake.access import (
     TooManyMessages,
     Unknown,
     Unlisted,
-    sender_key,
 )
 from pegasus.intake.pairing import PairingBook
 from pegasus.messages import ChannelInfo, InboundMessage, Metadata, OutboundMessage
@@ -183,7 +182,9 @@ class Intake:
         message = with_role(message, Role.OWNER if is_vouched else Role.GUEST)
         if sender_of(message, self.owners.now).is_owner:
             return await self.journal.request(Accept, message, lane, Priority.OWNER, True)
-        sender = sender_key(message.channel, is_bridge=is_bridge)
+        # Behind a bridge the users are counted. A client that has a conversation to itself is counted as this conversation, whatever
+        # users it names, since it could name another one for each message.
+        sender = message.channel.sender if is_bridge else str(message.channel.address)
         if not is_repeated:
             self.rates.count(sender)
         return await self.journal.request(

@@ -202,7 +202,7 @@ class InboxLog(RecordLog[QueuedItem]):
         if digest in self._ids or digest in self.staged:
             return None
         # One who writes over a bridge is known by the user, any other client by the conversation.
-        senders = None if request.owner else (channel.sender, f"{channel.type}:{channel.channel_id}")
+        senders = None if request.owner else (channel.sender, str(channel.address))
         numbers = self.queue.discardable(channel.address, request.before, request.priority, senders)
         if not numbers:
             return 0
