@@ -12,7 +12,6 @@ Read the files in this order; each uses only those before it:
     requests    a request as handlers see it, and the forms of responses
     operations  a route of the table of all routes, and the description made of the table
     markdown    Markdown texts as HTML that a page may insert
-    prometheus  numbers for Prometheus as text
     routes      the handlers, and the tables of their routes
     app         the application: all routes behind the checks
     server      accepts connections

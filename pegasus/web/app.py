@@ -35,7 +35,6 @@ from pegasus.web.routes import (
     event_operations,
     load_static_files,
     message_operations,
-    metrics_operations,
     page_operations,
     webhook_operations,
 )
@@ -163,8 +162,7 @@ def build_application(services: WebServices, rules: AccessRules, feed: EventFeed
         *message_operations(conversations),
         *completion_operations(conversations, services),
         *event_operations(feed),
-        *control_operations(),
+        *control_operations(feed),
         *webhook_operations(services),
-        *metrics_operations(feed),
     )
     return WebApplication(services, rules, (*operations, openapi_operation(operations)))

@@ -1,6 +1,6 @@
 """Values that the daemon gives the HTTP server: its settings, and the parts of the agent that it serves.
 
-Nothing here imports Hypercorn or Starlette, which cost 8 MB and a tenth of a second; the daemon imports this file at its start.
+Nothing here imports Hypercorn or Starlette, which cost 7 MB and a tenth of a second; the daemon imports this file at its start.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 Read the files in this order; each uses only those before it:
 
     pages          the page, signing in, health
-    control        the control plane's methods
     conversations  a message, the end of its turn, and the replies
     messages       messages and replies
     events         events of the agent as they happen
     openai         the API of OpenAI's chat, as far as front ends use it
-    metrics        numbers for Prometheus
+    prometheus     numbers for Prometheus as text
+    control        the control plane's methods, and metrics made of their answers
     webhooks       webhooks of any service, and those of chat services
 """
 
@@ -18,7 +18,6 @@ from pegasus.web.routes.control import control_operations
 from pegasus.web.routes.conversations import Conversations
 from pegasus.web.routes.events import EventFeed, event_operations, gather_events
 from pegasus.web.routes.messages import message_operations
-from pegasus.web.routes.metrics import metrics_operations
 from pegasus.web.routes.openai import completion_operations
 from pegasus.web.routes.pages import load_static_files, page_operations
 from pegasus.web.routes.webhooks import webhook_operations
@@ -32,7 +31,6 @@ __all__ = [
     "gather_events",
     "load_static_files",
     "message_operations",
-    "metrics_operations",
     "page_operations",
     "webhook_operations",
 ]

@@ -13,16 +13,21 @@ The order of the routes matters: the first that matches is taken. `/api/memory/l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from starlette.responses import Response
 
-from pegasus.gateway import BadParams, NotAllowed, NotFound
+from pegasus.gateway import BadParams, Caller, NotAllowed, NotFound
 from pegasus.messages import Json
 from pegasus.policy import CONTROL, READ
 from pegasus.web.access import ApiError
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, Handler, failures_as_errors, json_response
+from pegasus.web.routes.events import EventFeed
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Content type of what Prometheus reads."""
 
 
 def method_handler(
@@ -85,6 +90,34 @@ async def show_usage(request: ApiRequest) -> Response:
     return json_response(await request.call("usage", {"days": True} if request.text("days") == "true" else {}))
 
 
+class MetricsRoutes:
+    """The handler of metrics: numbers for Prometheus, made of the same answers as `/api/status`, `/api/usage` and `/api/tree`.
+
+    Open where the server is reached over loopback under a loopback name; with the scope "read" elsewhere. A proxy that passes its own
+    name on therefore needs a token.
+    """
+
+    def __init__(self, feed: EventFeed) -> None:
+        self._feed = feed
+
+    async def show(self, request: ApiRequest) -> Response:
+        """Return the metrics."""
+        from pegasus.web.routes.prometheus import format_metrics
+
+        rules, client = request.rules, request.http.client
+        if not (client is not None and rules.is_local(request.fields, client.host)):
+            visitor = rules.identify(request.fields, "GET")
+            ApiRequest(request.http, request.services, rules, visitor).require(READ)
+        answers: list[Mapping[str, Json]] = []
+        with failures_as_errors():
+            for name in ("status", "usage", "tree"):
+                method = request.services.methods.get(name)
+                answer = await method(Caller("api", "metrics"), {}) if method is not None else {}
+                answers.append(answer if isinstance(answer, Mapping) else {})
+        text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers)
+        return Response(text, headers={"cache-control": "no-store", "content-type": METRICS_TYPE})
+
+
 def _calls(
     verb: str,
     route: str,
@@ -111,8 +144,8 @@ JOB_FIELDS = ("schedule", "prompt", "channel", "name", "kind", "missed", "enable
 ANSWER_FIELDS = ("decision", "scope", "reason", "values")
 
 
-def control_operations() -> tuple[Operation, ...]:
-    """Return the operations of this file."""
+def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
+    """Return the operations of this file. feed: knows how many streams of events are open, for the metrics."""
     cancel, resume = change_task("tasks.cancel"), change_task("tasks.resume")
     return (
         _calls("GET", "/api/status", "status", "What the agent is doing", READ),
@@ -180,4 +213,5 @@ def control_operations() -> tuple[Operation, ...]:
         _calls("POST", "/api/cron/{id}/run", "cron.run", "Run a job now", CONTROL, path=ID),
         _calls("POST", "/api/cron/{id}/pause", "cron.pause", "Pause a job", CONTROL, path=ID),
         _calls("POST", "/api/cron/{id}/resume", "cron.resume", "Resume a job", CONTROL, path=ID),
+        Operation("GET", "/metrics", MetricsRoutes(feed).show, "Metrics for Prometheus", None),
     )
