@@ -211,18 +211,10 @@ class ErrorFrame:
 
 
 ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
-ServerFrame: TypeAlias = (
-    WelcomeFrame
-    | AcceptedFrame
-    | OutboundMessage
-    | Typing
-    | Progress
-    | TaskProgress
-    | ApprovalNotice
-    | ResultFrame
-    | EventFrame
-    | ErrorFrame
-)
+AgentEvent: TypeAlias = OutboundMessage | Typing | Progress | TaskProgress | ApprovalNotice
+"""What the agent sends to the clients of a conversation: replies, and what it is doing."""
+
+ServerFrame: TypeAlias = WelcomeFrame | AcceptedFrame | AgentEvent | ResultFrame | EventFrame | ErrorFrame
 """Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress is
 `progress`, TaskProgress is `task`, ApprovalNotice is `approval`, and Typing is `typing`, whose `after` the gateway leaves out."""
 

@@ -29,7 +29,6 @@ Read the files in this order; each uses only those before it:
 
 from pegasus.app.approvals import ApprovalDesk
 from pegasus.app.channels import (
-    ServiceChannels,
     make_intake,
     owner_channels,
     service_context,
@@ -37,7 +36,6 @@ from pegasus.app.channels import (
 from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.control_plane import (
     ControlPlane,
-    ConversationMethod,
     EventMethods,
     MemoryMethods,
     PersonaMethods,
@@ -46,8 +44,7 @@ from pegasus.app.control_plane import (
 )
 from pegasus.app.daemon import run_daemon
 from pegasus.app.environment import ADAPTER, TASK_AGENT, Environment
-from pegasus.app.real_world import EmbeddedWorld, own_world
-from pegasus.app.reload import follow_models
+from pegasus.app.real_world import own_world
 from pegasus.app.services import build_services
 from pegasus.app.tree import (
     CHILD_BACKOFF,
@@ -67,17 +64,13 @@ __all__ = [
     "ApprovalDesk",
     "ChatCommands",
     "ControlPlane",
-    "ConversationMethod",
-    "EmbeddedWorld",
     "Environment",
     "EventMethods",
     "MemoryMethods",
     "PersonaMethods",
-    "ServiceChannels",
     "TaskMethods",
     "actor_json",
     "build_services",
-    "follow_models",
     "make_intake",
     "own_world",
     "owner_channels",

@@ -3,11 +3,6 @@
 A reload (SIGHUP, the control call `config.reload`) reads and checks all settings again, and puts them in force. A mistake
 changes nothing: the settings in force stay. What each part of the program does about new settings is its own matter: it follows the
 handle (`SettingsInForce`), which also knows the keys that need a restart. This module adds files, the log and the models.
-`follow_models` is all that a program needs that embeds an agent and has its settings from elsewhere:
-
-    in_force = SettingsInForce(settings)
-    follow_models(in_force, models)
-    taken_up = await in_force.replace(other_settings)
 
 `/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
 `/model default` takes it back or a newer decision does. The newest decision wins: with the choice, the `models.default` of that moment
@@ -52,18 +47,6 @@ MISTAKES: Final = (SettingsError, ModelConfigError, PersonaError, SandboxError, 
 _NEWER: Final = "the model of the settings is newer than the one chosen with /model, which is dropped"
 
 _log = get_logger("settings")
-
-
-def follow_models(in_force: SettingsInForce, models: ModelService) -> None:
-    """Let models, prices and budgets follow the settings. A model that cannot work makes a replacement fail (ModelConfigError)."""
-
-    def configure_usage(_: frozenset[str]) -> None:
-        if models.usage is not None:
-            now = in_force.now
-            models.usage.configure(now.budget, PriceList(now.prices, now.providers))
-
-    in_force.guard(lambda settings: models.reload(settings.models, settings.providers), *MODEL_KEYS)
-    in_force.when_changed(configure_usage, *USAGE_KEYS)
 
 
 class Reloader:
@@ -118,7 +101,8 @@ class Reloader:
         self._dropped = ""
         """Choice of a model that the last reload has replaced."""
         self._configure_logs()
-        follow_models(in_force, models)
+        in_force.guard(self._reload_models, *MODEL_KEYS)
+        in_force.when_changed(self._configure_usage, *USAGE_KEYS)
         in_force.when_changed(self._drop_choice, DEFAULT_MODEL)
         in_force.when_changed(self._warm_up_soon, *MODEL_KEYS)
         in_force.when_changed(self._configure_logs, "log.")
@@ -198,6 +182,16 @@ class Reloader:
         if lines:
             raise SettingsError(located(new, lines))
         return files
+
+    def _reload_models(self, new: Settings) -> None:
+        """Let the models follow the settings. A model that cannot work makes the replacement fail (ModelConfigError)."""
+        self.models.reload(new.models, new.providers)
+
+    def _configure_usage(self, _: frozenset[str]) -> None:
+        """Let prices and budgets follow the settings."""
+        if self.models.usage is not None:
+            now = self.in_force.now
+            self.models.usage.configure(now.budget, PriceList(now.prices, now.providers))
 
     def _drop_choice(self, changed: frozenset[str]) -> None:
         """Use the default model of the settings, which is newer than the one that was chosen."""

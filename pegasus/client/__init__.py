@@ -12,7 +12,6 @@ from __future__ import annotations
 from pegasus.client.client import (
     Client,
     ClientError,
-    ClientEvent,
     MessageAccepted,
     NotConnected,
     Refused,
@@ -33,7 +32,6 @@ from pegasus.protocol import EventFrame
 __all__ = [
     "Client",
     "ClientError",
-    "ClientEvent",
     "Conversation",
     "ConversationEvent",
     "Endpoint",

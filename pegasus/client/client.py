@@ -29,21 +29,12 @@ import trio
 from outcome import Error, Outcome, Value
 from trio_websocket import ConnectionClosed
 
-from pegasus.messages import (
-    ApprovalNotice,
-    ChannelInfo,
-    Json,
-    Media,
-    Metadata,
-    OutboundMessage,
-    Progress,
-    TaskProgress,
-    Typing,
-)
+from pegasus.messages import ChannelInfo, Json, Media, Metadata
 from pegasus.protocol import (
     SUBPROTOCOL,
     AcceptedFrame,
     AckFrame,
+    AgentEvent,
     BadFrame,
     CallFrame,
     ClientChannel,
@@ -112,9 +103,7 @@ class MessageAccepted:
     """The id that the message was sent with."""
 
 
-ClientEvent: TypeAlias = (
-    OutboundMessage | Typing | Progress | TaskProgress | ApprovalNotice | EventFrame | MessageAccepted | Refused
-)
+ClientEvent: TypeAlias = AgentEvent | EventFrame | MessageAccepted | Refused
 """Iteration over a Client yields these; EventFrame after a call of `events.subscribe`, Refused only for what is not a call."""
 
 
@@ -275,10 +264,10 @@ class Client:
                 await self._events_in.send(Refused(code, message, id))
             case AcceptedFrame(id):
                 await self._events_in.send(MessageAccepted(id))
-            case OutboundMessage() | Progress() | TaskProgress() | ApprovalNotice() | EventFrame() | Typing():
-                await self._events_in.send(frame)
             case WelcomeFrame() | None:  # None: a type that only a later version of the protocol has
                 pass
+            case _:
+                await self._events_in.send(frame)
 
 
 @attrs.define(eq=False, repr=False)

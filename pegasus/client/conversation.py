@@ -26,18 +26,8 @@ import attrs
 import trio
 
 from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused, background, open_client
-from pegasus.messages import (
-    ApprovalNotice,
-    ChannelInfo,
-    Json,
-    Media,
-    Metadata,
-    OutboundMessage,
-    Progress,
-    TaskProgress,
-    Typing,
-)
-from pegasus.protocol import EventFrame, MessageFrame
+from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
+from pegasus.protocol import AgentEvent, EventFrame, MessageFrame
 
 MAX_UNACCEPTED = 1000
 """Messages that a conversation keeps for a daemon that is away; then `send` waits."""
@@ -99,17 +89,8 @@ class MessageRejected:
     """The reason, for a person."""
 
 
-ConversationEvent: TypeAlias = (
-    OutboundMessage
-    | Typing
-    | Progress
-    | TaskProgress
-    | ApprovalNotice
-    | MessageAccepted
-    | MessageRejected
-    | Online
-    | Offline
-)
+ConversationEvent: TypeAlias = AgentEvent | MessageAccepted | MessageRejected | Online | Offline
+"""What iteration over a Conversation yields."""
 
 
 class Conversation:

@@ -24,7 +24,6 @@ from pegasus.settings.keys import Key, SettingsError
 from pegasus.settings.load import changed_keys, load_settings, located, secrets_of
 from pegasus.settings.render import commented_file, effective, effective_view, shown_value
 from pegasus.settings.sections import (
-    EFFORTS,
     MODEL_ROLES,
     PROVIDER_TYPES,
     SERVICE_TYPES,
@@ -54,7 +53,6 @@ from pegasus.settings.tool_sections import (
 )
 
 __all__ = [
-    "EFFORTS",
     "MODEL_ROLES",
     "PROVIDER_TYPES",
     "RESTART_KEYS",

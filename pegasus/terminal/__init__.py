@@ -28,7 +28,7 @@ Read the files in this order; each uses only those before it:
     chat             entry: which of the two chats it is, and what is said at its end
 """
 
-from pegasus.terminal.chat import ChatEnd, has_screen, run_chat
+from pegasus.terminal.chat import has_screen, run_chat
 from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.leaving import Leave, LeaveRules
 from pegasus.terminal.line_chat import DaemonGone, LineChat, Turn
@@ -36,7 +36,6 @@ from pegasus.terminal.tty import is_utf8, neutralise, repair_unicode, restore_te
 
 __all__ = [
     "ChatConfig",
-    "ChatEnd",
     "DaemonGone",
     "Leave",
     "LeaveRules",

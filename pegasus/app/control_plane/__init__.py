@@ -16,13 +16,12 @@ from pegasus.app.control_plane.access import PairingMethods, SignInMethod, Token
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
 from pegasus.app.control_plane.plane import READ_METHODS, ControlPlane, actor_json
 from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
-from pegasus.app.control_plane.work import ConversationMethod, CronMethods, EventMethods, TaskMethods
+from pegasus.app.control_plane.work import CronMethods, EventMethods, TaskMethods
 
 __all__ = [
     "READ_METHODS",
     "CompletionMethod",
     "ControlPlane",
-    "ConversationMethod",
     "CronMethods",
     "EventMethods",
     "MemoryMethods",
