@@ -13,11 +13,8 @@ the first call waits until the records of this month and the last have been read
 Records have ids, and reading counts each id once: when a write was interrupted, it is repeated. `ledger.py` has the records and
 their sums, `report.py` shows them.
 
-What a crash leaves behind: the records of the last second are lost, everything before is in the file. A torn last line is
-ignored when the file is read. The reservations are kept in memory only: they belong to calls that the crash has ended.
-
-Only this month and the last are read, because the budgets by day and month look back no further and the report shows no more. The
-last month is read for tasks that began before this one: their budget has no calendar.
+The files are read and written in `keeper.py`, which also says what a crash leaves behind. The reservations are kept in memory only:
+they belong to calls that the crash has ended.
 """
 
 from __future__ import annotations
@@ -31,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
-from actors import ActorError, Inbox, Ref
 from pegasus.messages import Json
 from pegasus.models.base import Label, ModelError, ModelResponse, Usage
 from pegasus.models.catalog import PriceList
@@ -43,11 +39,8 @@ from pegasus.models.usage.ledger import (
     UsageSum,
     day_of,
     format_dollars,
-    lines_by_month,
-    parse_record,
 )
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, ReadFile, StorageError
 
 if TYPE_CHECKING:
     from pegasus.settings import BudgetSettings
@@ -375,99 +368,3 @@ class UsageTracker:
         self.unsaved = [*older, *self.unsaved, *newer][-MOST_UNSAVED:]
         if self.unsaved:
             self.news.set()
-
-
-# ------------------------------------------------------------------ the keeper of the files
-
-FOLDER: Final = "usage"
-"""Folder below data/."""
-GATHERING: Final = 1.0
-"""Seconds that a record waits for others to be written with it. A crash loses at most the records of this time."""
-RETRY: Final = 10.0
-"""Seconds until a write that the disk refused is tried again. Meanwhile records gather, up to MOST_UNSAVED."""
-BATCH: Final = 500
-"""Records of one write, about 150 KB, so that the journal is not occupied for long."""
-SLICE: Final = 100
-"""Lines that are parsed without a checkpoint, about a millisecond's work."""
-GRACE: Final = 2.0
-"""Seconds for the last write when the keeper is stopped. A disk that hangs must not keep the process from ending."""
-
-
-async def usage_keeper(inbox: Inbox[object], tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
-    """Actor that reads and writes the files of a tracker. Messages to it are ignored.
-
-    When it is stopped, it writes what is left. After a crash its successor continues there: the tracker holds the state.
-    """
-    inbox.started()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(keep_usage, tracker, journal)
-        async for _ in inbox:
-            pass
-        nursery.cancel_scope.cancel()
-
-
-async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> None:
-    """Read the files when the first call begins, then write for ever. On cancellation, write what is left first."""
-    try:
-        if not tracker.loaded.is_set():
-            await tracker.wanted.wait()
-            this_month = date.fromisoformat(day_of(tracker.clock())).replace(day=1)
-            months = (this_month - timedelta(days=1), this_month)
-            tracker.load([record for month in months for record in await _read(_file_of(f"{month:%Y-%m}"), journal)])
-        while True:
-            await tracker.news.wait()
-            await trio.sleep(GATHERING)
-            if not await _write(tracker, journal):
-                await trio.sleep(RETRY)
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + GRACE):
-            while tracker.unsaved and await _write(tracker, journal):
-                pass
-
-
-def _file_of(month: str) -> str:
-    """Return the path of a month's file below data/. month: YYYY-MM."""
-    return f"{FOLDER}/{month}.jsonl"
-
-
-async def _read(path: str, journal: Ref[JournalMessage]) -> list[UsageRecord]:
-    """Return the records of a file. A file that cannot be read is logged and not counted, so that the agent still works.
-
-    Other tasks run in between: a month may have a hundred thousand lines.
-    """
-    try:
-        content = await journal.ask(ReadFile, path)
-    except (StorageError, ActorError) as error:
-        _log.error("usage cannot be read and does not count", file=path, error=str(error))
-        return []
-    records: list[UsageRecord] = []
-    invalid = 0
-    for number, line in enumerate(content.splitlines()):
-        if number % SLICE == 0:
-            await trio.lowlevel.checkpoint()
-        try:
-            records.append(parse_record(line))
-        except (ValueError, RecursionError):
-            invalid += 1
-    if invalid:
-        _log.warning("invalid lines in a usage file are ignored", lines=invalid)
-    return records
-
-
-async def _write(tracker: UsageTracker, journal: Ref[JournalMessage]) -> bool:
-    """Write a batch of records. Return False if the journal refused it.
-
-    When this is cancelled the journal may have written the batch all the same. It is written again; its ids count once.
-    """
-    taken = tracker.take_unsaved(BATCH)
-    appends = tuple((_file_of(month), lines) for month, lines in lines_by_month(taken).items())
-    try:
-        await journal.ask(Commit, appends)
-    except (StorageError, ActorError) as error:
-        tracker.add_unsaved(older=taken)
-        _log.error("usage is not written yet", calls=len(taken), error=str(error))
-        return False
-    except BaseException:  # cancelled
-        tracker.add_unsaved(older=taken)
-        raise
-    return True
