@@ -5,7 +5,7 @@ The steps are those of a stream, and all of them are in this file but the middle
 * A decoder finds the JSON texts in the bytes. Two framings are in use. Most services send server-sent events (`EventDecoder`);
   Ollama sends a JSON object in each line (`LineDecoder`), as its wire format says. Chunks of a response may be cut anywhere.
 * The `AnswerAssembler` of the wire format understands the texts.
-* `AnswerDeadline` passes the pieces of the answer on to the listener, and moves the time limit of the call.
+* `AnswerReader` passes the pieces of the answer on to the listener, and moves the time limit of the call.
 
 A connection is used again only if its response was read to the end. That is why a stream is read on after the answer is complete,
 for a few seconds.
@@ -17,13 +17,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 import trio
 
-from pegasus.models.base import ModelError, ModelResponse, OnPiece, StreamPiece
+from pegasus.models.base import ModelError, ModelRequest, ModelResponse
 from pegasus.models.errors import cut_error, is_temporary, network_error, one_line, protocol_error, status_error
 from pegasus.models.formats import AnswerAssembler
 from pegasus.models.providers.connections import ProviderClient
@@ -151,12 +150,12 @@ class LineDecoder:
         return rest.lstrip().startswith(b"{")
 
 
-# ------------------------------------------------------------------ the time limit
+# ------------------------------------------------------------------ the answer
 
 
 @attrs.define(eq=False, repr=False)
-class AnswerDeadline:
-    """Deadline of one call, moved on by the pieces of its answer, which it passes on to the listener of the request.
+class AnswerReader:
+    """Reader of the answer to one call, over all its attempts. Each piece that comes moves the time limit of the call.
 
     A slow model is no failure as long as it writes, so a whole answer has no limit. The request's `options.timeout` limits the
     time until the first token, over all attempts. Then `options.silence_timeout` limits each pause. If an attempt fails, the first
@@ -164,68 +163,29 @@ class AnswerDeadline:
 
     Only pieces count: text, reasoning, calls. Comments and other events that a server sends to keep a connection open do not.
 
-        deadline = AnswerDeadline(scope, until, silence=60.0, listener=print, max_tokens=8192)
-        with deadline.scope:
-            …  # for each chunk: deadline.pass_on(pieces)
+        reader = AnswerReader("lab/x", client, "LAB_API_KEY", request, until, trio.CancelScope(deadline=until))
+        with reader.scope:
+            return await reader.read(response, wire.assembler(request))
         …  # too late; with `pieces` it was the limit of silence
-    """
-
-    scope: trio.CancelScope
-    """Scope for the call. It is cancelled when a limit has passed."""
-    until: float
-    """Trio time at which an answer must have begun: the scope's first deadline."""
-    silence: float
-    """Seconds between two pieces."""
-    listener: OnPiece
-    """Receives the pieces."""
-    max_tokens: int
-    """Length of the answer that was asked for."""
-    pieces: int = 0
-    """Pieces of the present attempt that have come. Each is at least one token."""
-    is_endless: bool = False
-    """True for an answer of more pieces than it may have tokens: the server does not keep the limit of its length."""
-
-    def pass_on(self, pieces: Sequence[StreamPiece]) -> None:
-        """Pass on pieces that have come: the next one may take as long as the limit of silence."""
-        self.pieces += len(pieces)
-        self.is_endless = self.pieces > self.max_tokens + _UNCOUNTED
-        self.scope.deadline = trio.current_time() + self.silence
-        for piece in pieces:
-            self.listener(piece)
-
-    def retract(self) -> None:
-        """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
-        self.pieces, self.is_endless = 0, False
-        self.scope.deadline = self.until
-        self.listener(None)
-
-    @property
-    def seconds_left(self) -> float:
-        """Seconds in which another attempt may begin to answer; 0 or less if it is too late for one."""
-        return self.until - trio.current_time()
-
-
-# ------------------------------------------------------------------ the answer
-
-
-@attrs.frozen(eq=False, repr=False)
-class AnswerReader:
-    """Reader of the answers of one model.
-
-    reader = AnswerReader("lab/x", client)
-    answer = await reader.read(response, wire.assembler(request), deadline)
     """
 
     _name: str
     """`<provider>/<model>`, for messages."""
     _client: ProviderClient
     """Client that the responses come from: it knows the exceptions and the secrets."""
-    _key_name: str = ""
+    _key_name: str
     """Environment variable of the provider's key, "" if it has none."""
+    _request: ModelRequest
+    until: float
+    """Trio time at which an answer must have begun."""
+    scope: trio.CancelScope
+    """Scope for the call, with this deadline at first. It is cancelled when a limit has passed."""
     _decoder: type[StreamDecoder] = EventDecoder
-    """Framing of its streamed answers."""
+    """Framing of streamed answers."""
+    pieces: int = attrs.field(default=0, init=False)
+    """Pieces of the present attempt that have come. Each is at least one token."""
 
-    async def read(self, response: Any, assembler: AnswerAssembler, deadline: AnswerDeadline) -> ModelResponse:
+    async def read(self, response: Any, assembler: AnswerAssembler) -> ModelResponse:
         """Return the answer in a response of httpx, by its content type. Raises AttemptFailed.
 
         Servers that do not stream answer with `application/json`; everything else is read as events, whatever it calls itself.
@@ -237,9 +197,9 @@ class AnswerReader:
         if kind == "application/json":
             data = await self._read_body(response)
             events = [data] if data.strip() else []
-            failure = self._feed(events, assembler, deadline, is_stream=False)
+            failure = self._feed(events, assembler, is_stream=False)
         else:
-            failure = await self._read_events(response, assembler, deadline)
+            failure = await self._read_events(response, assembler)
         if failure is not None:
             raise failure
         if not assembler.complete:
@@ -252,9 +212,7 @@ class AnswerReader:
             raise self._senseless("the provider gave up on it, and nothing came", can_retry=True)
         return answer
 
-    async def _read_events(
-        self, response: Any, assembler: AnswerAssembler, deadline: AnswerDeadline
-    ) -> AttemptFailed | None:
+    async def _read_events(self, response: Any, assembler: AnswerAssembler) -> AttemptFailed | None:
         """Feed every event of a stream to the assembler. Return the failure that ended it.
 
         The stream is read to its end even after a failure or a complete answer, for at most `DRAIN` seconds more: only then can the
@@ -269,38 +227,35 @@ class AnswerReader:
                 async for chunk in response.aiter_bytes():
                     size += len(chunk)
                     if failure is None:
-                        failure = self._feed(decoder.feed(chunk), assembler, deadline)
-                    if size > _LARGEST_ANSWER or deadline.is_endless:
+                        failure = self._feed(decoder.feed(chunk), assembler)
+                    if size > _LARGEST_ANSWER or self.pieces > self._request.max_tokens + _UNCOUNTED:
                         failure = self._senseless("it does not end")
                         scope.cancel()
                     elif (failure or assembler.complete) and scope.deadline == math.inf:
                         scope.deadline = trio.current_time() + DRAIN
-                        deadline.scope.deadline = math.inf  # only the rest of the stream is left
+                        self.scope.deadline = math.inf  # only the rest of the stream is left
             except self._client.read_errors as error:
                 if failure is None and not assembler.complete:
                     failure = AttemptFailed(network_error(self._name, error, self._client.secrets), can_retry=True)
         if failure is None and not assembler.complete:
-            failure = self._feed_rest(decoder, assembler, deadline)
+            failure = self._feed_rest(decoder, assembler)
         return failure
 
-    def _feed_rest(
-        self, decoder: StreamDecoder, assembler: AnswerAssembler, deadline: AnswerDeadline
-    ) -> AttemptFailed | None:
+    def _feed_rest(self, decoder: StreamDecoder, assembler: AnswerAssembler) -> AttemptFailed | None:
         """Feed what follows the last complete event: only the mark of its end may be missing. Other text is no answer at all."""
         rest = decoder.rest
-        failure = self._feed(decoder.end(), assembler, deadline)
+        failure = self._feed(decoder.end(), assembler)
         if failure is not None and failure.error.kind != "protocol":
             return failure
         if rest.strip() and not decoder.is_framed(rest):
             return self._senseless(rest[:400].decode("utf-8", "replace"))
         return None
 
-    def _feed(
-        self, events: list[bytes], assembler: AnswerAssembler, deadline: AnswerDeadline, *, is_stream: bool = True
-    ) -> AttemptFailed | None:
+    def _feed(self, events: list[bytes], assembler: AnswerAssembler, *, is_stream: bool = True) -> AttemptFailed | None:
         """Feed events to the assembler until one is a failure, and return that.
 
-        The pieces of the answer in them are passed on, those before a failure as well. Data that cannot be understood may be damaged
+        The pieces of the answer in them go to the listener, those before a failure as well, and the next one may take as long as the
+        limit of silence. Data that cannot be understood may be damaged
         in a stream, so that is worth another attempt. is_stream: False for an answer in one piece.
         """
         feed = assembler.feed if is_stream else assembler.feed_whole
@@ -317,9 +272,13 @@ class AnswerReader:
             if error is not None:
                 failure = self.refusal(event_status(error), error)
                 break
-        if assembler.pieces:
-            deadline.pass_on(assembler.pieces)
-            assembler.pieces.clear()
+        if pieces := assembler.pieces:
+            self.pieces += len(pieces)
+            self.scope.deadline = trio.current_time() + self._request.options.silence_timeout
+            if (listener := self._request.on_piece) is not None:
+                for piece in pieces:
+                    listener(piece)
+            pieces.clear()
         return failure
 
     async def _read_body(self, response: Any) -> bytes:
@@ -337,6 +296,12 @@ class AnswerReader:
         return bytes(body)
 
     # ------------------------------------------------------------ failures
+
+    def retract(self) -> None:
+        """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
+        self.pieces, self.scope.deadline = 0, self.until
+        if self._request.on_piece is not None:
+            self._request.on_piece(None)
 
     def refusal(self, status: int, body: object) -> AttemptFailed:
         """Return the failure for a refusal: a response with an error status, or an error event that stands for one."""

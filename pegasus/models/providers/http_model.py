@@ -12,7 +12,7 @@ longer pause than the call has time left, the call fails at once, so that a fall
 model is asked again until the time is over.
 
 All attempts and pauses until the first token happen within `models.timeout` seconds. From then on the answer may take as long as it
-wants, as long as no pause in it is longer than `models.silence_timeout` (see `AnswerDeadline`). A longer one ends the call: the model
+wants, as long as no pause in it is longer than `models.silence_timeout` (see `AnswerReader`). A longer one ends the call: the model
 would probably stall again, and the text that has come is in the error (`ModelError.partial`). An answer that breaks off is asked for
 again only while the first limit has not passed.
 
@@ -38,11 +38,11 @@ from pegasus.models.errors import network_error, silence_error, timeout_error, u
 from pegasus.models.formats import AnswerAssembler, WireFormat
 from pegasus.models.providers.answer_reader import (
     DRAIN,
-    AnswerDeadline,
     AnswerReader,
     AttemptFailed,
     EventDecoder,
     LineDecoder,
+    StreamDecoder,
 )
 from pegasus.models.providers.connections import ProviderClient
 from pegasus.models.refusals import is_out_of_quota
@@ -68,7 +68,7 @@ class HttpModel:
         _attempt   one request and its response, which is always closed
         _post      the request, repeated at once while the wire format learns from refusals
 
-    What is in the response is read by an `AnswerReader`.
+    What is in the response is read by an `AnswerReader`, which also has the deadline.
 
     provider_type, key_name: type of the provider, and environment variable of its key ("" if it has none), for error messages.
     rng: randomness of the pauses.
@@ -95,7 +95,8 @@ class HttpModel:
         self._provider_type = provider_type
         self._wire = wire
         self._client = client
-        self._reader = AnswerReader(name, client, key_name, LineDecoder if wire.streams_lines else EventDecoder)
+        self._key_name = key_name
+        self._decoder: type[StreamDecoder] = LineDecoder if wire.streams_lines else EventDecoder
         self._rng = rng
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
@@ -106,26 +107,18 @@ class HttpModel:
         """
         if not self._client.is_ready:
             await self._client.load()  # before the deadline begins: an import is not the provider's fault
-        options = request.options
-        until = trio.current_time() + options.timeout
-        deadline = AnswerDeadline(
-            trio.CancelScope(deadline=until),
-            until,
-            silence=options.silence_timeout,
-            listener=request.on_piece or (lambda piece: None),
-            max_tokens=request.max_tokens,
-        )
+        until = trio.current_time() + request.options.timeout
+        scope = trio.CancelScope(deadline=until)
+        reader = AnswerReader(self.name, self._client, self._key_name, request, until, scope, self._decoder)
         failures: list[ModelError] = []
-        with deadline.scope:
-            response = await self._retry(request, deadline, failures)
+        with scope:
+            response = await self._retry(request, reader, failures)
             return attrs.evolve(response, model=self.name)
-        if deadline.pieces:
-            raise silence_error(self.name, options.silence_timeout)
-        raise timeout_error(self.name, options.timeout, failures[-1] if failures else None)
+        if reader.pieces:
+            raise silence_error(self.name, request.options.silence_timeout)
+        raise timeout_error(self.name, request.options.timeout, failures[-1] if failures else None)
 
-    async def _retry(
-        self, request: ModelRequest, deadline: AnswerDeadline, failures: list[ModelError]
-    ) -> ModelResponse:
+    async def _retry(self, request: ModelRequest, reader: AnswerReader, failures: list[ModelError]) -> ModelResponse:
         """Make attempts until one succeeds. Raises the ModelError of the last one.
 
         failures: receives the errors of the attempts that failed. It belongs to the caller, because it is needed when the deadline
@@ -137,11 +130,11 @@ class HttpModel:
         attempts = 0
         while True:
             try:
-                return await self._attempt(request, deadline)
+                return await self._attempt(request, reader)
             except AttemptFailed as failure:
                 failures.append(failure.error)
                 attempts += not failure.is_loading
-                is_too_late = deadline.seconds_left <= (failure.pause or 0)
+                is_too_late = reader.until - trio.current_time() <= (failure.pause or 0)
                 if not failure.can_retry or attempts == ATTEMPTS or is_too_late:
                     raise failure.error from failure.__cause__
                 pause = failure.pause
@@ -157,23 +150,23 @@ class HttpModel:
                     )
             await trio.sleep(pause)
 
-    async def _attempt(self, request: ModelRequest, deadline: AnswerDeadline) -> ModelResponse:
+    async def _attempt(self, request: ModelRequest, reader: AnswerReader) -> ModelResponse:
         """Send the request once and return the answer. Raises AttemptFailed.
 
         On every exit the response is closed: left open, it would hold its connection until the garbage collector comes.
         """
-        response, assembler = await self._post(request)
+        response, assembler = await self._post(request, reader)
         try:
-            return await self._reader.read(response, assembler, deadline)
+            return await reader.read(response, assembler)
         except AttemptFailed:
-            deadline.retract()
+            reader.retract()
             raise
         finally:
             if not response.is_closed:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + DRAIN):
                     await response.aclose()
 
-    async def _post(self, request: ModelRequest) -> tuple[Any, AnswerAssembler]:
+    async def _post(self, request: ModelRequest, reader: AnswerReader) -> tuple[Any, AnswerAssembler]:
         """Send the request; return the httpx response, its body unread, and the assembler for it. Raises AttemptFailed.
 
         While the wire format learns from refusals, the request is repeated at once and without counting: each lesson can be learned
@@ -189,7 +182,7 @@ class HttpModel:
                 refusal = error.body if error.body is not None else str(getattr(error, "message", ""))
                 if wire.adapt(error.status_code, refusal, request):
                     continue
-                failure = self._reader.refusal(error.status_code, refusal)
+                failure = reader.refusal(error.status_code, refusal)
                 override = error.response.headers.get("x-should-retry")
                 if override == "false" or (override == "true" and not is_out_of_quota(refusal)):
                     failure.can_retry = override == "true"
