@@ -89,8 +89,6 @@ NOTICES_TOGETHER: Final = 64
 """Waiting notifications of one task that are thought about together. A task may send hundreds, and each thought is a model call."""
 NOTICE: Final = "notice"
 """Last part of the idempotency key of a sentence for the owner about the model's server. Stored, so it must not change."""
-
-
 _ELSEWHERE: Final = sending(REPLY.name, "channel")
 """A reply to another conversation as the policy sees it; the journal sends it."""
 
@@ -199,14 +197,8 @@ class ThinkLoop:
     ) -> None:
         """Write an item into the session for the first time; in a fresh session the index of memory stands before it.
 
-        Attachments are stored first, so that the entry never names a file that is not on disk. A crash between the two leaves files
-        that no entry names, and the item is recorded anew.
-
-        PDFs and recordings are read before, which may take as long as a model call; a /stop ends it, and the item is then recorded
-        without (reads_attachments).
-
-        principal: the person that it is worked on for. invocation: the skill that the message calls. While the disk refuses to write,
-        waits. Cancelled: it is recorded, or nothing has happened.
+        principal: the person that it is worked on for. invocation: the skill that the message calls. reads_attachments: see
+        `_keep_attachments`. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing has happened.
         """
         services, session, message, now = self._services, self._session, item.message, self._services.clock()
         index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
@@ -215,12 +207,7 @@ class ThinkLoop:
         else:
             media = KeptMedia()
             if message.media:
-                readings: Mapping[int, Reading] = {}
-                if services.reader is not None and reads_attachments:
-                    label = Label("transcribe", message.channel, item.n, guest=principal.guest)
-                    readings = await services.reader.read(message.media, services.result_limit(), label)
-                keep = partial(keep_media, self._journal, message.media, session.pictures, readings)
-                media = await until_written(keep, "media")
+                media = await self._keep_attachments(item, principal, reads=reads_attachments)
             text, skill = (invocation.text, invocation.skill_in_force) if invocation else (message.text, "")
             address, user_id = message.channel.address, message.channel.user_id
             in_group = message.metadata.get(GROUP) is True
@@ -232,6 +219,22 @@ class ThinkLoop:
             entries = (entry,)
         first = (memory_index_entry(now, index),) if index else ()
         await session.add(*first, *entries)
+
+    async def _keep_attachments(self, item: Item, principal: Principal, *, reads: bool) -> KeptMedia:
+        """Return what a message has attached. It is on disk then, so that the entry never names a file that is not there.
+
+        A crash before the entry leaves files that no entry names, and the item is recorded anew.
+
+        reads: read PDFs and recordings before. This may take as long as a model call; a /stop ends it, and the item is then recorded
+        without.
+        """
+        services, message = self._services, item.message
+        readings: Mapping[int, Reading] = {}
+        if services.reader is not None and reads:
+            label = Label("transcribe", message.channel, item.n, guest=principal.guest)
+            readings = await services.reader.read(message.media, services.result_limit(), label)
+        keep = partial(keep_media, self._journal, message.media, self._session.pictures, readings)
+        return await until_written(keep, "media")
 
     async def _think_until_done(self, turn: AgentTurn) -> None:
         """Think until nothing is left to think, or the limit is reached. Each thought sees one version of the settings.
