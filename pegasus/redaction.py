@@ -161,9 +161,9 @@ class SecretFormat:
     expression: str
     """Regular expression. Group 1 is kept, the rest of the match is replaced; with a group 2, that is kept behind it."""
     accept: Callable[[str], bool] | None = None
-    """Whether a match, as a whole, is a secret; None: always."""
+    """Returns whether a match, as a whole, is a secret; None: always."""
     fold: bool = False
-    """Whether upper and lower case are the same."""
+    """True if upper and lower case are the same."""
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:

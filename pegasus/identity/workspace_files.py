@@ -84,7 +84,7 @@ class OwnerFile(NamedTuple):
     text: str
     """Content without characters that are no text, longer than MAX_TEXT if the file is."""
     has_links: bool = False
-    """It has a second name, through which it can be changed by whoever may write there."""
+    """True if it has a second name, through which it can be changed by whoever may write there."""
     is_whole: bool = True
     """The text is all of the file, but for blanks at its ends."""
 
@@ -136,7 +136,7 @@ class WorkspaceFiles:
     record: Path | None = None
     """File outside of the folder that keeps the texts in force; None: they are kept in memory only."""
     in_thread: bool = True
-    """Whether files are looked at in a thread. Tests in virtual time look directly."""
+    """True if files are looked at in a thread. Tests in virtual time look directly."""
     names: tuple[str, ...] = OWNER_FILES
     """Paths of the files in the folder."""
     read: Callable[[Path, Mapping[str, OwnerFile]], OwnerFile | None] | None = None
@@ -144,7 +144,7 @@ class WorkspaceFiles:
     version: int = 0
     """Grows by 1 with each change of the texts in force."""
     _found: dict[str, OwnerFile] = attrs.field(factory=dict, init=False)
-    """What there is, by name."""
+    """The files that say something, by name, as they were read last."""
     _texts: dict[str, str] = attrs.field(factory=dict, init=False)
     """The texts in force by name; blank ones are left out."""
     _doubted: dict[str, str] = attrs.field(factory=dict, init=False)

@@ -101,7 +101,7 @@ class Stop:
 
     reply: Reply[tuple[EndedWork, ...]]
     by: str
-    """Who asks, as it will stand in the session."""
+    """Author of the request, as it will stand in the session."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -280,8 +280,8 @@ async def skills_answer(
             lines = [format_help(catalog.all()) or "There are no skills."]
             if is_by_owner:
                 lines += [
-                    format_proposed(each.name, each.problem, was_accepted=each.was_accepted)
-                    for each in catalog.proposed()
+                    format_proposed(skill.name, skill.problem, was_accepted=skill.was_accepted)
+                    for skill in catalog.proposed()
                 ]
             return "\n".join(lines)
         case ["accept", name]:

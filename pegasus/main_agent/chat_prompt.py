@@ -55,7 +55,7 @@ class ChatPrompt:
     notes: str = ""
     """MEMORY.md as a model may see it."""
     has_hidden: bool = False
-    """There is more in the file."""
+    """True if there is more in the file."""
     chat: str = ""
 
     def after(self, prompt: str, *, lean: bool) -> str:

@@ -284,7 +284,7 @@ class _StreamedReply:
 
     _pieces: list[str] = attrs.field(factory=list)
     _read: PartialReply = attrs.field(factory=PartialReply)
-    """What was read last."""
+    """The arguments as they were read last."""
     _has_news: bool = False
 
     def add(self, json: str) -> None:

@@ -83,7 +83,7 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
     answer and gives up nothing; so a full inbox slows tasks down and loses none of their reports.
     """
     async for message in inbox:
-        items = [notification_item(each) for each in message.notifications if not is_quiet(each)]
+        items = [notification_item(report) for report in message.notifications if not is_quiet(report)]
         answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item)) for item in items]
         for item, answer in zip(items, answers, strict=True):
             while not await _is_accepted(answer):

@@ -87,7 +87,7 @@ class AgentServices:
     context_window: Callable[[str], int] = lambda role: 0
     """Returns how many tokens fit into the model of a role now; 0 if that is not known."""
     traits: TraitStore = attrs.field(factory=TraitStore)
-    """What is known about each model's manners."""
+    """Known traits of each model, such as how it speaks."""
     usage_of: Callable[[int], Metadata] | None = None
     """Returns what the model calls for an item have used so far, for people; None: nothing counts it."""
     warnings: InForce[tuple[str, ...]] = attrs.field(factory=lambda: InForce(()))

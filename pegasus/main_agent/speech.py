@@ -74,9 +74,9 @@ class Manner:
     is_direct: bool
     """Its text is the reply."""
     has_tools: bool = True
-    """It is offered tools."""
+    """True if it is offered tools."""
     is_watched: bool = False
-    """It is not known yet whether its silence is deliberate (only with "auto")."""
+    """True while nobody knows whether its silence is deliberate (only with "auto")."""
 
     @property
     def speech(self) -> str:

@@ -50,7 +50,7 @@ class AgentToolset:
     aliases: frozenset[str] = frozenset()
     """Names of tools that are accepted but not shown to the model."""
     sends_files: bool = False
-    """Whether `send_file` is offered in direct speech."""
+    """True if `send_file` is offered in direct speech."""
     skills: SkillInvoker | None = None
     """Skills that people and the model can call by name."""
     _profiles: dict[tuple[bool, bool, bool], AgentProfile] = attrs.field(factory=dict, init=False)

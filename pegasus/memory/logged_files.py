@@ -84,7 +84,7 @@ class LoggedFiles:
         self._notes = notes
         """MEMORY.md of the workspace, under the path NOTES; None: it is not looked at."""
         self._history: History | None = None
-        """What the log says; None before the first refresh."""
+        """State that follows from the log; None before the first refresh."""
         self._stamps: dict[str, Stamp] = {}
         """Stamps of files whose content the log knows."""
 

@@ -193,7 +193,7 @@ class MemoryFile:
     marks: tuple[str, ...] = ()
     """The marks of origin in the beginning of the file; see `provenance`."""
     has_outside_words: bool = False
-    """Whether words from outside stand there."""
+    """True if words from outside stand there."""
 
     @property
     def shown_summary(self) -> str:

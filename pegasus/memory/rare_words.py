@@ -27,10 +27,10 @@ def are_rare(db: sqlite3.Connection, terms: Sequence[str], numbers: Iterable[ran
     if not all(term[1:-1].isalnum() for term in terms):
         return False
     count = 0
-    for some in numbers:
+    for span in numbers:
         [found] = db.execute(
             "SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? AND rowid >= ? AND rowid < ? LIMIT ?)",
-            (" OR ".join(terms), some.start, some.stop, RARE),
+            (" OR ".join(terms), span.start, span.stop, RARE),
         ).fetchone()
         count += found
     return count < RARE

@@ -277,12 +277,12 @@ class Index:
     def _matching(self, terms: str, limit: int, numbers: Iterable[range]) -> list[_Row]:
         """Return the passages with these numbers that match, best first. Equal ranks: later ones first, which are newer."""
         rows: list[_Row] = []
-        for some in numbers:
+        for span in numbers:
             rows += self._db.execute(
                 "SELECT p.id, best.rank, f.path, p.line, p.title, p.text FROM (SELECT rowid AS id, rank FROM words"
                 " WHERE words MATCH ? AND rowid >= ? AND rowid < ? ORDER BY rank, rowid DESC LIMIT ?) AS best"
                 " JOIN passages p ON p.id = best.id JOIN files f ON f.id = p.file",
-                (terms, some.start, some.stop, limit),
+                (terms, span.start, span.stop, limit),
             )
         return sorted(rows, key=lambda row: (row[1], -row[0]))[:limit]
 

@@ -1,8 +1,9 @@
 """Decisions about what may be done, and for whom. They are made by code, never by a model.
 
 `principal` has the person that work is done for, and `rules` what a tool call may do. `approvals` has the calls that wait for an
-owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and `wording`
-the question as people read it. `pegasus.tools` asks before each call (`gate`). `tokens` has the rights of the programs that connect.
+owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and
+`question_texts` the question as people read it. `pegasus.tools` asks before each call (`gate`). `tokens` has the rights of the
+programs that connect.
 """
 
 from pegasus.policy.approvals import (
@@ -22,6 +23,7 @@ from pegasus.policy.approvals import (
 from pegasus.policy.forms import FormError, describe_form, fill_form, parse_answer
 from pegasus.policy.keeper import approvals_keeper
 from pegasus.policy.principal import NOBODY, ROLE, Principal, Role, is_owner, principal_of, sender_of, with_role
+from pegasus.policy.question_texts import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
 from pegasus.policy.rules import CallRequest, Confinement, Decision, Policy, PolicyRule, Ruling, parse_rules
 from pegasus.policy.tokens import (
     CONTROL,
@@ -36,7 +38,6 @@ from pegasus.policy.tokens import (
     parse_tokens,
     tokens_view,
 )
-from pegasus.policy.wording import APPROVE, DENY, end_text, question_text, shown_arguments, shown_subject
 
 __all__ = [
     "APPROVE",

@@ -70,7 +70,7 @@ class ApprovalRequest:
     task_id: str
     """The task that waits; "" if the program itself asks."""
     question: OwnerQuestion | None = None
-    """What the call asks, if it was begun; None: whether it may be made."""
+    """Question that a call asks which was begun; None: the question is whether it may be made."""
 
     @property
     def digest(self) -> str:
@@ -102,11 +102,11 @@ class Approval:
     scope: str = "once"
     """"always": a yes that serves for the same call at any time."""
     by: str = ""
-    """Who has answered, such as "cli:main"."""
+    """Author of the answer, such as "cli:main"."""
     reason: str = ""
-    """What they have said to a no."""
+    """Words that came with a no."""
     is_carried_out: bool = False
-    """Whether the task behind it was told."""
+    """True if the task behind it was told."""
     values: Metadata = attrs.field(factory=dict, repr=False)
     """The form of its question as it was filled in. It is in memory only."""
 
@@ -170,7 +170,7 @@ class AnswerApproval:
     id: str
     is_allowed: bool
     by: str
-    """Who answers, for the record."""
+    """Author of the answer, for the record."""
     is_for_ever: bool = False
     """A yes serves for each later call with these arguments."""
     reason: str = ""

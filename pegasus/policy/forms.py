@@ -111,7 +111,7 @@ def _read_number(value: Json, *, is_whole: bool) -> float | int | None:
 def _read_choice(field: FormField, value: Json) -> str | None:
     """Return the choice that a text names, by its value or, if there is none, by its title."""
     word = str(value).strip().casefold()
-    for names in ([each.value for each in field.choices], [each.title for each in field.choices]):
+    for names in ([choice.value for choice in field.choices], [choice.title for choice in field.choices]):
         for choice, name in zip(field.choices, names, strict=True):
             if name and name.casefold() == word:
                 return choice.value
@@ -141,7 +141,7 @@ def describe_values(field: FormField) -> str:
     unit = {"text": " characters", "choices": " of them"}.get(field.kind, "")
     kind = _KINDS.get(field.kind, "")
     if field.choices:
-        names = [f"{each.value} ({each.title})" if each.title else each.value for each in field.choices]
+        names = [f"{choice.value} ({choice.title})" if choice.title else choice.value for choice in field.choices]
         kind = (" or " if field.kind == "choice" else ", ").join(names)
     match field.least, field.most:
         case None, None:

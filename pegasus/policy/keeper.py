@@ -180,7 +180,7 @@ class _Keeper:
         """Return an open approval. Raises ApprovalError."""
         approval = self._approvals.get(id)
         if approval is None:
-            waiting = ", ".join(each.id for each in self._open())
+            waiting = ", ".join(other.id for other in self._open())
             raise ApprovalError(f"There is no approval {quote(id, 20)}. Waiting: {waiting or 'none'}.")
         if not approval.is_open or approval.expires <= self._clock():
             state = ApprovalState.EXPIRED if approval.is_open else approval.state

@@ -40,11 +40,11 @@ class Decision(StrEnum):
     """Fate of a call. The values are those of the settings."""
 
     ALLOW = "allow"
-    """It is made."""
+    """The call is made."""
     ASK = "ask"
-    """It waits until an owner has said yes."""
+    """The call waits until an owner has said yes."""
     DENY = "deny"
-    """It is not made; the model gets an error that says so."""
+    """The call is not made; the model gets an error that says so."""
 
 
 _STRICTNESS: Final = (Decision.ALLOW, Decision.ASK, Decision.DENY)
@@ -78,17 +78,17 @@ class CallRequest:
     principal: Principal
     """The person that the call is made for."""
     targets: tuple[tuple[str, ...], ...] = ()
-    """What `match` of a rule is compared with: a command line, a URL, or each path, which may be written in several forms."""
+    """Texts that `match` of a rule is compared with: a command line, a URL, or each path, which may be written in several forms."""
     is_command: bool = False
-    """It runs code."""
+    """True if it runs code."""
     reaches_out: bool = False
-    """It sends data out, or changes something outside the workspace."""
+    """True if it sends data out, or changes something outside the workspace."""
     changes_world: bool = False
-    """It writes outside the workspace, or changes something on a server: what a guest's work may not do."""
+    """True if it writes outside the workspace, or changes something on a server: what a guest's work may not do."""
     stays_inside: bool = False
-    """It writes into the workspace only."""
+    """True if it writes into the workspace only."""
     is_inner: bool = False
-    """It reaches nothing but the agent itself, such as its memory and its tasks; `policy.default` is not about it."""
+    """True if it reaches nothing but the agent itself, such as its memory and its tasks; `policy.default` is not about it."""
     sources: tuple[str, ...] = ()
     """Kinds of outside sources that the work has read, such as ("web",)."""
 
@@ -103,7 +103,7 @@ class PolicyRule:
     tool: str
     """Name or pattern."""
     decision: Decision
-    """What becomes of a call that fits."""
+    """Decision about a call that fits."""
     match: str = ""
     """Pattern for the whole command line, path or URL; "" fits all."""
     who: Role | None = None

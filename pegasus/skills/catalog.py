@@ -179,7 +179,7 @@ class SkillCatalog:
         if self._accepted is None:
             raise NotAcceptable("skills of the workspace cannot be accepted here")
         snapshot = self._look({})
-        waiting = [each.name for each in snapshot.proposed]
+        waiting = [skill.name for skill in snapshot.proposed]
         if name not in waiting:
             there = ", ".join(waiting) or "none"
             raise NotAcceptable(

@@ -93,9 +93,9 @@ class Skill:
     agent: str = "general"
     """The type of that task, such as "general" or "explore". It has no meaning without `fork`."""
     by_model: bool = True
-    """Whether the model may call it."""
+    """True if the model may call it."""
     by_user: bool = True
-    """Whether people may call it."""
+    """True if people may call it."""
     argument_hint: str = ""
     """Text behind the name in lists."""
     first: int = 1

@@ -69,7 +69,7 @@ class ListedSession:
     previous: str | None
     """File name of the archive that it continues."""
     is_summary: bool
-    """It begins with a summary of that."""
+    """True if it begins with a summary of what came before."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -12,7 +12,7 @@ from pegasus.models import ToolSpec
 from pegasus.policy import ListApprovals, Role, SeekApproval
 from pegasus.policy.approvals_file import FILE
 from pegasus.policy.keeper import MOST_FOR_GUESTS
-from pegasus.policy.wording import SHOWN_ARGUMENTS
+from pegasus.policy.question_texts import SHOWN_ARGUMENTS
 from pegasus.settings import AgentSettings, PolicySettings, Settings, TaskSettings
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Submit, TaskState, Wait, wait_until_running
 from pegasus.testing.memory_disk import MemoryDisk
