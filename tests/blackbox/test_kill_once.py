@@ -204,6 +204,7 @@ async def test_between_the_archive_and_the_fresh_session(stage, name):
                 await client.say(f"hello {n}")
             await client.say("/new")
             await client.say("after")
+            await book.waiting()  # the folder exists once the first thought has begun
             before = set(os.listdir(folder))
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trio.to_thread.run_sync, _kill_at_a_new_name, daemon, folder, before)
