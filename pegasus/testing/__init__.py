@@ -1,18 +1,11 @@
 """Public test kit: models, a provider, channels, a disk and a whole agent that a test controls completely.
 
 * `scripted`: `ScriptedModel`, a model in the process that answers from a list or a function.
-* `provider`: `open_provider`, an HTTP server on loopback that speaks the wire formats of Anthropic and OpenAI
-  and refuses what the services refuse. `provider_answer` has its answers, faults and ready-made scripts,
-  `provider_request` the requests as it read them. `provider_formats` chooses the format by the path: `provider_anthropic`,
-  `provider_openai`, `provider_responses`, `provider_ollama`; `provider_dialects` has what single services want otherwise, and
-  `provider_audio` transcription and speech.
+* `provider`: `open_provider`, an HTTP server on loopback that speaks the wire formats of Anthropic, OpenAI and Ollama
+  and refuses what the services refuse.
 * `weak_models`: ways in which small models and their servers answer badly.
-* `prompt_cache`: `PromptCache`, which measures how much of each request a provider could serve from its cache.
 * `fake_channel`: `FakeChannel`, an adapter that keeps the replies which it is given and fails on demand.
-* `slack_server`: `open_slack`, a workspace of Slack with Web API, Socket Mode and signed events. `slack_workspace` has its
-  state, `slack_calls` faults, `slack_events` what people write and click.
-* `telegram_server`: `TelegramServer`, with `telegram_html`, which reads texts as strictly as Telegram does. `twilio_server`: a fake of
-  Twilio. `service_server` has what these fakes of services share.
+* `services`: fakes of Telegram, Slack and Twilio.
 * `memory_disk`: `MemoryDisk`, a disk that keeps only what was synced, and can be full, slow, failing or torn.
 * `world`: `open_world`, the whole supervision tree in virtual time out of these parts, and `kill`, a power
   failure.
@@ -20,8 +13,8 @@
 Everything but provider and services runs without threads, sockets and real time, so that a test repeats exactly and an
 hour of waiting costs nothing. They are real servers because they exist to test HTTP clients.
 
-The product imports nothing from here, and this package exports nothing itself: each module is imported for
-itself, so that a test which needs only a model does not load the HTTP server.
+The product imports nothing from here, and this package exports nothing itself: each module, and the package `provider`, is
+imported for itself, so that a test which needs only a model does not load the HTTP server.
 
     from pegasus.testing.scripted import ScriptedModel, reply, say
     from pegasus.testing.world import open_world

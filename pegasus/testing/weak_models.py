@@ -30,9 +30,9 @@ import trio
 from pegasus.models import ModelService, Usage
 from pegasus.settings import AgentSettings, ModelSettings, ProviderSettings, Settings
 from pegasus.testing.provider import AsyncScript, open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer, Script, refuse
-from pegasus.testing.provider_formats import events
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer, Script, refuse
+from pegasus.testing.provider.formats import events
+from pegasus.testing.provider.requests import ProviderRequest
 from pegasus.testing.world import open_world
 
 QUESTION: Final = "What is your name?"

@@ -28,9 +28,9 @@ from pegasus.intake import Intake
 from pegasus.messages import ChannelInfo
 from pegasus.settings import ChannelSettings, SlackSettings, SmsSettings, TelegramSettings
 from pegasus.storage import Commit, FileDisk, JournalMessage, Post, UnacknowledgedChannels, run_journal
-from pegasus.testing.slack_workspace import APP_TOKEN, BOT_TOKEN
-from pegasus.testing.telegram_server import TOKEN
-from pegasus.testing.twilio_server import FakeTwilio
+from pegasus.testing.services.slack_workspace import APP_TOKEN, BOT_TOKEN
+from pegasus.testing.services.telegram import TOKEN
+from pegasus.testing.services.twilio import FakeTwilio
 
 LIMIT = 1.5
 CHATS = 16
@@ -64,8 +64,8 @@ TELEGRAM = Service(
     "Telegram",
     """
 import trio
-from pegasus.testing.service_server import open_service
-from pegasus.testing.telegram_server import TelegramServer
+from pegasus.testing.services.server import open_service
+from pegasus.testing.services.telegram import TelegramServer
 async def main():
     async with open_service(TelegramServer()) as service:
         print(service.base_url, *range(1000, 1016), flush=True)
@@ -81,7 +81,7 @@ SLACK = Service(
     "Slack",
     """
 import trio
-from pegasus.testing.slack_server import open_slack
+from pegasus.testing.services.slack_server import open_slack
 async def main():
     async with open_slack() as server:
         slack = server.workspace
@@ -99,8 +99,8 @@ SMS = Service(
     "SMS",
     """
 import trio
-from pegasus.testing.service_server import open_service
-from pegasus.testing.twilio_server import FakeTwilio
+from pegasus.testing.services.server import open_service
+from pegasus.testing.services.twilio import FakeTwilio
 async def main():
     async with open_service(FakeTwilio()) as service:
         print(service.base_url, *(f"+155502{n:02}" for n in range(16)), flush=True)

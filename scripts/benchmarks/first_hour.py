@@ -31,9 +31,9 @@ from benchmarks.talk import Talker, talker
 from benchmarks.wires import HEADERS, WIRES, Answer, body
 from benchmarks.workplace import Daemon, Workplace
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_formats import events
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.formats import events
+from pegasus.testing.provider.requests import ProviderRequest
 
 PIECES = 100
 """Pieces of a streamed reply."""

@@ -26,8 +26,8 @@ from benchmarks.talk import Talker, talker
 from benchmarks.workplace import Workplace
 from pegasus.sandbox import CommandLimits, Sandbox
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.requests import ProviderRequest
 
 MARK = "PEGASUS_BENCH_STOP"
 PATIENCE = 20.0

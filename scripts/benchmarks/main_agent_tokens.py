@@ -20,8 +20,8 @@ from benchmarks.workplace import Workplace
 from pegasus.models import AssistantTurn, ModelRequest, ModelService, TokenCounter, Turn, Usage, UserTurn
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import ProviderAnswer
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import ProviderAnswer
+from pegasus.testing.provider.requests import ProviderRequest
 
 LIMIT = 1.05
 ROUNDS = 200  # questions

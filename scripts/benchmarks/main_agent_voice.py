@@ -13,10 +13,10 @@ import trio
 from benchmarks.wires import Wire
 from benchmarks.workplace import Workplace
 from pegasus.models.base import Usage
-from pegasus.testing.prompt_cache import PromptCache
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import ProviderAnswer, echo
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import ProviderAnswer, echo
+from pegasus.testing.provider.prompt_cache import PromptCache
+from pegasus.testing.provider.requests import ProviderRequest
 
 _CHARS_PER_TOKEN = 4
 _PLACE = re.compile(r"\bweb:([\w-]+)")

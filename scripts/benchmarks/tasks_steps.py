@@ -26,7 +26,7 @@ from benchmarks.tasks_system import STEPS, TaskSystem, Timed, remote, settings, 
 from benchmarks.wires import HEADERS, WIRES, Wire
 from benchmarks.workplace import Workplace
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import steps
+from pegasus.testing.provider.answers import steps
 
 LIMIT = 1.0
 PAUSE = 0.02  # seconds

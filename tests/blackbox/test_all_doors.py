@@ -10,12 +10,12 @@ import pytest
 import trio
 
 from pegasus.bridge import Bridge
-from pegasus.testing.service_server import open_service
-from pegasus.testing.slack_events import message_event
-from pegasus.testing.slack_server import open_slack
-from pegasus.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
-from pegasus.testing.telegram_server import TOKEN, TelegramServer
-from pegasus.testing.twilio_server import FakeTwilio
+from pegasus.testing.services.server import open_service
+from pegasus.testing.services.slack_events import message_event
+from pegasus.testing.services.slack_server import open_slack
+from pegasus.testing.services.slack_workspace import APP_TOKEN, BOT_TOKEN, SlackWorkspace
+from pegasus.testing.services.telegram import TOKEN, TelegramServer
+from pegasus.testing.services.twilio import FakeTwilio
 from tests.blackbox.support import Book, serving, until
 from tests.blackbox.support.ports import free_port
 from tests.blackbox.support.terminal import ENTER, terminal

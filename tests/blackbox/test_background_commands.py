@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import serving, until
 from tests.blackbox.support.work import Effects, Office, TaskView, act, answer, heard, rest, task_id
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, Thought, reply, say, serving
 from tests.blackbox.support.mcp_settings import got, reached, server, states
 from tests.blackbox.support.work import Effects, Office, act, answer, heard

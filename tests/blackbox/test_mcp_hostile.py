@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, Thought, mcp_settings, reply, say, serving
 from tests.blackbox.support.mcp_settings import got, reached, received, states
 from tests.blackbox.support.waiting import POLL

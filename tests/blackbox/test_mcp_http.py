@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, Thought, say, serving
 from tests.blackbox.support.mcp_settings import reached, states
 from tests.blackbox.support.ports import free_port, until_listening

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Book, Thought, say, serving
 from tests.blackbox.support.command import PROGRAM
 from tests.blackbox.support.mcp_settings import reached

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import serving
 from tests.blackbox.support.files import lines
 from tests.blackbox.support.mcp_settings import reached

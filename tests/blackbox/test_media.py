@@ -12,8 +12,8 @@ import httpx
 import pytest
 import trio
 
-from pegasus.testing.service_server import open_service
-from pegasus.testing.telegram_server import TelegramServer
+from pegasus.testing.services.server import open_service
+from pegasus.testing.services.telegram import TelegramServer
 from tests.blackbox.support import SILENCE, Book, Call, Thought, reply, say, serving
 from tests.blackbox.support.files import session
 from tests.blackbox.support.work import Office, act, answer, desk

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_ollama import OllamaHost, OllamaModel, prompt_tokens
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.ollama import OllamaHost, OllamaModel, prompt_tokens
 from tests.blackbox.support import SILENCE, Book, Thought, reply, say, thinks_with
 from tests.blackbox.support.daemon import Daemon
 

@@ -10,8 +10,8 @@ import trio
 from pegasus.settings import RESTART_KEYS, Settings
 from pegasus.settings.checks import NOT_YET
 from pegasus.settings.keys import walk
-from pegasus.testing.service_server import ServiceResponse, open_service
-from pegasus.testing.telegram_server import TelegramServer
+from pegasus.testing.services.server import ServiceResponse, open_service
+from pegasus.testing.services.telegram import TelegramServer
 from tests.blackbox.support import Book, say, serving
 from tests.blackbox.support.daemon import toml
 from tests.blackbox.support.mcp_settings import got, reached, server, states

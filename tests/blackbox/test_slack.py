@@ -7,10 +7,10 @@ import time
 import httpx2
 import trio
 
-from pegasus.testing.slack_calls import refused
-from pegasus.testing.slack_events import message_event, signed
-from pegasus.testing.slack_server import open_slack
-from pegasus.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, SlackWorkspace
+from pegasus.testing.services.slack_calls import refused
+from pegasus.testing.services.slack_events import message_event, signed
+from pegasus.testing.services.slack_server import open_slack
+from pegasus.testing.services.slack_workspace import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, SlackWorkspace
 from tests.blackbox.support import Book, serving, until
 
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from pegasus.bridge import Bridge
-from pegasus.testing.service_server import HANG_UP, open_service
-from pegasus.testing.twilio_server import FakeTwilio
+from pegasus.testing.services.server import HANG_UP, open_service
+from pegasus.testing.services.twilio import FakeTwilio
 from tests.blackbox.support import Book, serving, until
 from tests.blackbox.support.ports import free_port
 

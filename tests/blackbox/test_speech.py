@@ -7,9 +7,9 @@ from base64 import b64encode
 import pytest
 import trio
 
-from pegasus.testing.provider_audio import heard, spoken
-from pegasus.testing.service_server import open_service
-from pegasus.testing.telegram_server import TelegramServer
+from pegasus.testing.provider.audio import heard, spoken
+from pegasus.testing.services.server import open_service
+from pegasus.testing.services.telegram import TelegramServer
 from tests.blackbox.support import Book, Call, Thought, reply, say, serving, until
 from tests.blackbox.test_telegram import OWNER, settings_for
 from tests.pegasus.media.pdfs import bomb, pdf

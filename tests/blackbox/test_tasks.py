@@ -8,7 +8,7 @@ import time
 
 import trio
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import HANG, Thought, refuse, running, say, serving, until
 from tests.blackbox.support.work import (
     Effects,

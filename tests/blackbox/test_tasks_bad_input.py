@@ -7,7 +7,7 @@ import json
 import pytest
 import trio
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Thought, until
 from tests.blackbox.support.serving import standing
 from tests.blackbox.support.work import (

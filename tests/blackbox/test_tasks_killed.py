@@ -12,7 +12,7 @@ import attrs
 import pytest
 import trio
 
-from pegasus.testing.provider_answer import Call, refuse
+from pegasus.testing.provider.answers import Call, refuse
 from tests.blackbox.support import serving, until
 from tests.blackbox.support.files import session_path
 from tests.blackbox.support.talker import Talker

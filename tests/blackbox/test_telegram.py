@@ -7,8 +7,8 @@ import json
 import httpx2
 import trio
 
-from pegasus.testing.service_server import HANG_UP, ServiceResponse, open_service
-from pegasus.testing.telegram_server import TOKEN, TelegramServer
+from pegasus.testing.services.server import HANG_UP, ServiceResponse, open_service
+from pegasus.testing.services.telegram import TOKEN, TelegramServer
 from tests.blackbox.support import SILENCE, Book, echo, serving, until
 from tests.blackbox.support.ports import free_port
 

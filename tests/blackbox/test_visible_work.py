@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import serving
 from tests.blackbox.support.command import PROGRAM
 from tests.blackbox.support.model import SILENCE

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pegasus.sandbox import landlock
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support import Daemon, Exited, serving, until
 from tests.blackbox.support.work import Effects, Office, act, answer, below, gone, heard, open_source, shell
 

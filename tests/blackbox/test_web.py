@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pegasus.testing.provider_answer import Call
+from pegasus.testing.provider.answers import Call
 from tests.blackbox.support.serving import standing
 from tests.blackbox.support.work import Effects, Office, Workplace, act, answer, below, heard
 from tests.pegasus.tools.web import answer_of, open_web, redirect

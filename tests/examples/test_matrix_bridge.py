@@ -11,7 +11,7 @@ import trio
 
 from pegasus.bridge import reply_id
 from pegasus.messages import ChannelInfo, Media
-from pegasus.testing.service_server import FakeService, ServiceResponse, every_other, json_response, open_service
+from pegasus.testing.services.server import FakeService, ServiceResponse, every_other, json_response, open_service
 from tests.examples.conftest import load, texts_of
 from tests.pegasus.gateway.world import TOKEN, world
 

@@ -3,7 +3,7 @@
 daemon.py · command.py · serving.py · peer.py · talker.py · model.py · terminal.py · files.py · ports.py · waiting.py
 """
 
-from pegasus.testing.provider_answer import Call, cut, failing, page, refuse, reset
+from pegasus.testing.provider.answers import Call, cut, failing, page, refuse, reset
 from tests.blackbox.support.command import Result, command, environment
 from tests.blackbox.support.daemon import Daemon, Exited, Ready, running
 from tests.blackbox.support.files import open_calls, session, write_session

@@ -15,8 +15,8 @@ import trio
 
 from pegasus.models.base import AssistantTurn, ToolCall, Turn, UserTurn
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Call, ProviderAnswer, hang
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer, hang
+from pegasus.testing.provider.requests import ProviderRequest
 
 TIMEOUT = 20.0
 """Seconds in which the daemon must have asked its model."""

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pegasus.models.base import AssistantTurn, UserTurn
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.requests import ProviderRequest
 from tests.blackbox.support.model import SILENCE, Book, Thought, View, say
 from tests.blackbox.support.work import kind_of
 

@@ -19,8 +19,8 @@ import attrs
 import trio
 
 from pegasus.models.base import AssistantTurn, ToolCall, UserTurn
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.requests import ProviderRequest
 from tests.blackbox.support.daemon import Daemon
 from tests.blackbox.support.files import Line, lines
 from tests.blackbox.support.model import SILENCE, Book, Page, Thought, View, say

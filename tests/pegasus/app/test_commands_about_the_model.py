@@ -10,7 +10,7 @@ from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models import ModelService
 from pegasus.settings import InForce, ModelSettings, ProviderSettings, Settings
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_ollama import OllamaHost
+from pegasus.testing.provider.ollama import OllamaHost
 
 
 @pytest.mark.parametrize("command", ["/speech", "/speech direct", "/model"])

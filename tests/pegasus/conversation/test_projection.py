@@ -10,7 +10,7 @@ from pegasus.main_agent import REPLY
 from pegasus.models.base import AssistantTurn, ModelRequest, ToolCall, UserTurn
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
-from pegasus.testing.provider_formats import parse
+from pegasus.testing.provider.formats import parse
 from tests.pegasus.conversation.logs import as_bytes, logs
 
 

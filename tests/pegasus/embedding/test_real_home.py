@@ -16,7 +16,7 @@ from pegasus.embedding import Agent, InboundMessage, MessageKind
 from pegasus.host import HomeBusy
 from pegasus.settings import Settings, SettingsError
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import ProviderAnswer
+from pegasus.testing.provider.answers import ProviderAnswer
 
 STAND_IN = {"models": {"default": "offline/stand-in"}}
 

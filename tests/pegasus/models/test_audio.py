@@ -10,7 +10,7 @@ from pegasus.models import Label, ModelError, ModelService, PriceList, UsageTrac
 from pegasus.models.providers import ModelConfigError
 from pegasus.settings import BudgetSettings, ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider, refuse
-from pegasus.testing.provider_audio import heard, spoken
+from pegasus.testing.provider.audio import heard, spoken
 
 OGG = b"OggS\0\2" + bytes(range(256)) + b"\r\n--x\r\nOpusHead"
 LABEL = Label("transcribe")

@@ -30,7 +30,7 @@ from pegasus.settings import (
 )
 from pegasus.storage import FileDisk, StorageError, run_journal
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
+from pegasus.testing.provider.ollama import OllamaHost, OllamaModel
 
 PROVIDERS = {"lab": ProviderSettings(type="openai", base_url="http://127.0.0.1:1/v1")}
 

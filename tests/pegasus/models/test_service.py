@@ -14,8 +14,8 @@ from pegasus.models import Label, LanguageModel, ModelConfigError, ModelError, M
 from pegasus.models.client import CallLimit
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import ProviderAnswer, refuse
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import ProviderAnswer, refuse
+from pegasus.testing.provider.requests import ProviderRequest
 from pegasus.testing.scripted import say
 from tests.pegasus.models.conftest import client, provider_of, request
 

@@ -32,7 +32,7 @@ from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.tokens import text_tokens
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import ProviderAnswer
+from pegasus.testing.provider.answers import ProviderAnswer
 from tests.pegasus.models.conftest import opened, provider_of, request
 
 COUNTED = json.loads((Path(__file__).parents[3] / "scripts/benchmarks/counted_texts.json").read_text("utf-8"))

@@ -15,10 +15,10 @@ from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, Us
 from pegasus.models.base import CallOptions
 from pegasus.models.formats.chat import ChatWire
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_dialects import DIALECTS, Dialect
-from pegasus.testing.provider_formats import parse
-from pegasus.testing.provider_request import Invalid
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.dialects import DIALECTS, Dialect
+from pegasus.testing.provider.formats import parse
+from pegasus.testing.provider.requests import Invalid
 from tests.pegasus.models.conftest import KEY, REPLY
 
 HEADERS = {"content-type": "application/json"}

@@ -1,4 +1,4 @@
-from pegasus.testing.prompt_cache import PromptCache, common_prefix
+from pegasus.testing.provider.prompt_cache import PromptCache, common_prefix
 
 
 def test_what_stands_the_same_from_the_beginning_on_is_cached():

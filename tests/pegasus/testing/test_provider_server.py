@@ -17,9 +17,9 @@ from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, To
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer, echo, hang
-from pegasus.testing.provider_formats import parse
-from pegasus.testing.provider_request import Invalid, ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer, echo, hang
+from pegasus.testing.provider.formats import parse
+from pegasus.testing.provider.requests import Invalid, ProviderRequest
 from tests.pegasus.models.conftest import REPLY
 
 JSON = {"content-type": "application/json"}

@@ -8,8 +8,8 @@ import trio
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, UserTurn
 from pegasus.models.formats.chat import ChatWire
 from pegasus.testing.provider import late
-from pegasus.testing.provider_answer import steps
-from pegasus.testing.provider_formats import parse
+from pegasus.testing.provider.answers import steps
+from pegasus.testing.provider.formats import parse
 
 STEP = ToolSpec("step", "Take one step.", {"type": "object"})
 

@@ -13,10 +13,10 @@ from slack_sdk.signature import Clock, SignatureVerifier
 from slack_sdk.socket_mode import SocketModeClient
 from slack_sdk.socket_mode.response import SocketModeResponse
 
-from pegasus.testing.slack_calls import broken, rate_limited
-from pegasus.testing.slack_events import click_event, command_event, mention_event, message_event, signed
-from pegasus.testing.slack_server import SlackServer, open_slack
-from pegasus.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, BOT_USER, SIGNING_SECRET
+from pegasus.testing.services.slack_calls import broken, rate_limited
+from pegasus.testing.services.slack_events import click_event, command_event, mention_event, message_event, signed
+from pegasus.testing.services.slack_server import SlackServer, open_slack
+from pegasus.testing.services.slack_workspace import APP_TOKEN, BOT_TOKEN, BOT_USER, SIGNING_SECRET
 
 
 @pytest.fixture

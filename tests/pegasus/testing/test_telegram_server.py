@@ -6,9 +6,9 @@ import os
 import pytest
 import trio
 
-from pegasus.testing.service_server import HANG_UP, every_other, json_response, open_service
-from pegasus.testing.telegram_html import MarkupError, read_html
-from pegasus.testing.telegram_server import TOKEN, TelegramServer
+from pegasus.testing.services.server import HANG_UP, every_other, json_response, open_service
+from pegasus.testing.services.telegram import TOKEN, TelegramServer
+from pegasus.testing.services.telegram_html import MarkupError, read_html
 
 os.environ["PTB_TIMEDELTA"] = "1"  # read by the client; without it, it warns of a later version of itself
 telegram = pytest.importorskip("telegram")

@@ -13,8 +13,8 @@ from twilio.http.http_client import TwilioHttpClient
 from twilio.request_validator import RequestValidator
 from twilio.rest import Client
 
-from pegasus.testing.service_server import ServiceResponse, open_service
-from pegasus.testing.twilio_server import FakeTwilio, refuse
+from pegasus.testing.services.server import ServiceResponse, open_service
+from pegasus.testing.services.twilio import FakeTwilio, refuse
 
 
 class LoopbackClient(TwilioHttpClient):

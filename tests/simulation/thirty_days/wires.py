@@ -6,9 +6,9 @@ import attrs
 
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
-from pegasus.testing.prompt_cache import PromptCache
-from pegasus.testing.provider_formats import parse
-from pegasus.testing.provider_request import Invalid
+from pegasus.testing.provider.formats import parse
+from pegasus.testing.provider.prompt_cache import PromptCache
+from pegasus.testing.provider.requests import Invalid
 
 _HEADERS = {"content-type": "application/json"}
 

@@ -15,9 +15,9 @@ from pegasus.messages import ChannelInfo, StoredFile
 from pegasus.settings import AgentSettings, Settings, SlackSettings
 from pegasus.storage import Commit, Post, keep_file
 from pegasus.testing.scripted import ScriptedModel, call, say
-from pegasus.testing.slack_events import SlackEnvelope, deliver, message_event, signed
-from pegasus.testing.slack_server import SlackServer, open_slack
-from pegasus.testing.slack_workspace import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, SlackWorkspace
+from pegasus.testing.services.slack_events import SlackEnvelope, deliver, message_event, signed
+from pegasus.testing.services.slack_server import SlackServer, open_slack
+from pegasus.testing.services.slack_workspace import APP_TOKEN, BOT_TOKEN, SIGNING_SECRET, SlackWorkspace
 from pegasus.testing.world import START, open_world
 
 OWNER, FRIEND, STRANGER = "U0OWNER", "U0FRIEND", "U0STRANGER"

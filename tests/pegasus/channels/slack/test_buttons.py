@@ -6,7 +6,7 @@ from pegasus.channels.slack.buttons import section_blocks
 from pegasus.messages import ApprovalNotice, ChannelInfo
 from pegasus.settings import PolicySettings
 from pegasus.testing.scripted import ScriptedModel, say
-from pegasus.testing.slack_events import click_event
+from pegasus.testing.services.slack_events import click_event
 from pegasus.testing.world import kill
 from tests.pegasus.app.test_approvals import Touch, at_work, outcome, submit, until_waiting
 from tests.pegasus.channels.slack.conftest import FRIEND, OWNER, STRANGER, post, ready, slack_settings

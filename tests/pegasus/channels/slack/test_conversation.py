@@ -8,9 +8,9 @@ import trio
 from pegasus.channels.slack.reading import _read_files
 from pegasus.storage import Waiting
 from pegasus.testing.scripted import Hang, ScriptedModel
-from pegasus.testing.slack_calls import broken
-from pegasus.testing.slack_events import changed_event, command_event, deleted_event, mention_event, wrap_event
-from pegasus.testing.slack_workspace import BOT_USER, LONGEST_TEXT
+from pegasus.testing.services.slack_calls import broken
+from pegasus.testing.services.slack_events import changed_event, command_event, deleted_event, mention_event, wrap_event
+from pegasus.testing.services.slack_workspace import BOT_USER, LONGEST_TEXT
 from pegasus.testing.world import kill
 from tests.pegasus.channels.slack.conftest import FRIEND, OWNER, STRANGER, post
 

@@ -5,9 +5,9 @@ import trio
 from pegasus.channels import WebhookRequest
 from pegasus.storage import Waiting
 from pegasus.testing.scripted import Hang, ScriptedModel
-from pegasus.testing.slack_calls import refused
-from pegasus.testing.slack_events import click_event, command_event, mention_event, signature, signed
-from pegasus.testing.slack_workspace import BOT_USER
+from pegasus.testing.services.slack_calls import refused
+from pegasus.testing.services.slack_events import click_event, command_event, mention_event, signature, signed
+from pegasus.testing.services.slack_workspace import BOT_USER
 from tests.pegasus.channels.slack.conftest import FRIEND, OWNER
 
 

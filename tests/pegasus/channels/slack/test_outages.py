@@ -7,8 +7,8 @@ import trio
 
 from pegasus.messages import ChannelInfo, Progress
 from pegasus.testing.scripted import ScriptedModel, say
-from pegasus.testing.slack_calls import broken, hung_up, rate_limited, refused
-from pegasus.testing.slack_workspace import SlackPost
+from pegasus.testing.services.slack_calls import broken, hung_up, rate_limited, refused
+from pegasus.testing.services.slack_workspace import SlackPost
 from pegasus.testing.world import kill
 from tests.pegasus.channels.slack.conftest import post, ready
 

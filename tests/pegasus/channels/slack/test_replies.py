@@ -5,8 +5,8 @@ import trio
 
 from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
 from pegasus.testing.scripted import ScriptedModel, say
-from pegasus.testing.slack_calls import broken, hung_up, rate_limited, refused
-from pegasus.testing.slack_events import wrap_event
+from pegasus.testing.services.slack_calls import broken, hung_up, rate_limited, refused
+from pegasus.testing.services.slack_events import wrap_event
 from tests.pegasus.channels.slack.conftest import FRIEND, OWNER, answering, post, ready
 
 # ------------------------------------------------------------------ text

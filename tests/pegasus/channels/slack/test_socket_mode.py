@@ -2,7 +2,7 @@
 
 import trio
 
-from pegasus.testing.slack_calls import refused
+from pegasus.testing.services.slack_calls import refused
 from tests.pegasus.channels.slack.conftest import FRIEND
 
 

@@ -11,7 +11,7 @@ import trio
 from pegasus.channels.sms import SmsAdapter
 from pegasus.settings import AgentSettings, Settings, SmsSettings
 from pegasus.testing.scripted import ScriptedModel, call, say
-from pegasus.testing.twilio_server import FakeTwilio
+from pegasus.testing.services.twilio import FakeTwilio
 from pegasus.testing.world import open_world, wall_clock
 
 OWNER, FRIEND, STRANGER = "+15550101", "+15550102", "+15550666"

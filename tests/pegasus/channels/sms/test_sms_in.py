@@ -25,8 +25,8 @@ from pegasus.channels.sms.webhook import (
 )
 from pegasus.storage import Waiting
 from pegasus.testing.scripted import Hang, ScriptedModel
-from pegasus.testing.service_server import HANG_UP, ServiceResponse
-from pegasus.testing.twilio_server import FakeTwilio
+from pegasus.testing.services.server import HANG_UP, ServiceResponse
+from pegasus.testing.services.twilio import FakeTwilio
 from pegasus.testing.world import kill
 from tests.pegasus.channels.sms.conftest import FRIEND, OWNER, STRANGER
 

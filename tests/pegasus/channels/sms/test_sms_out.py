@@ -11,8 +11,8 @@ from pegasus.file_types import extension_of
 from pegasus.messages import ChannelInfo, OutboundMessage, StoredFile
 from pegasus.storage import ReplaceFile, keep_file
 from pegasus.testing.scripted import ScriptedModel, call, say
-from pegasus.testing.service_server import HANG_UP, ServiceResponse, every_other
-from pegasus.testing.twilio_server import refuse
+from pegasus.testing.services.server import HANG_UP, ServiceResponse, every_other
+from pegasus.testing.services.twilio import refuse
 from pegasus.testing.world import kill
 from tests.pegasus.channels.sms.conftest import FRIEND, OWNER, answering
 

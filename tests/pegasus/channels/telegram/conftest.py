@@ -10,7 +10,7 @@ import pytest
 from pegasus.channels.telegram import TelegramAdapter
 from pegasus.settings import AgentSettings, Settings, TelegramSettings
 from pegasus.testing.scripted import ScriptedModel, call, say
-from pegasus.testing.telegram_server import TOKEN, TelegramServer
+from pegasus.testing.services.telegram import TOKEN, TelegramServer
 from pegasus.testing.world import open_world
 
 OWNER, FRIEND, STRANGER, GROUP = 42, 43, 66, -1001

@@ -13,8 +13,8 @@ from pegasus.messages import ChannelInfo, Media, Progress
 from pegasus.storage import Commit, Post, Waiting
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call
 from pegasus.testing.scripted import say as tell
-from pegasus.testing.service_server import HANG_UP, ServiceResponse, every_other, json_response
-from pegasus.testing.telegram_server import TelegramServer
+from pegasus.testing.services.server import HANG_UP, ServiceResponse, every_other, json_response
+from pegasus.testing.services.telegram import TelegramServer
 from pegasus.testing.world import kill
 from tests.pegasus.channels.telegram.conftest import FRIEND, GROUP, OWNER, STRANGER, answering
 

@@ -20,7 +20,7 @@ from pegasus.models import (
 from pegasus.models.answers import AnswerFilter, PieceRelay
 from pegasus.models.stand_in import StandIn
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang, sequence
+from pegasus.testing.provider.answers import Call, ProviderAnswer, cut, failing, hang, sequence
 from pegasus.testing.scripted import ScriptedModel, Streamed
 from tests.pegasus.models.conftest import Ask, client, opened, request
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolResult, ToolSpec, Usage, UserTurn
 from pegasus.models.formats.anthropic import AnthropicWire
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_formats import events
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.formats import events
 from tests.pegasus.models.conftest import REPLY, request
 
 MARK = {"type": "ephemeral"}

@@ -13,8 +13,8 @@ from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.chat_dialects import GEMINI, OPENAI
 from pegasus.models.formats.wire_format import wire_id, wire_name
-from pegasus.testing.provider_formats import parse
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.formats import parse
+from pegasus.testing.provider.requests import ProviderRequest
 from tests.pegasus.models.formats.pictures import KINDS, image
 
 TEXT = st.text(st.characters(), max_size=20) | st.sampled_from(["", " \n", "\ud83d", "\u2028", "\x00", "a b", "ok"])

@@ -11,8 +11,8 @@ import pytest
 from pegasus.models import Label, ModelError, ModelRequest, ModelService, UserTurn
 from pegasus.settings import ModelOptionSettings, ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import ProviderAnswer, refuse
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import ProviderAnswer, refuse
+from pegasus.testing.provider.requests import ProviderRequest
 from tests.pegasus.models.conftest import KEY, provider_of
 
 HELLO = ModelRequest("", (UserTurn(text="hello"),))

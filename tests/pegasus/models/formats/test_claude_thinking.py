@@ -17,9 +17,9 @@ from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.claude_thinking import claude_version, thinking_way
 from pegasus.models.providers.accounts import find_providers
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_formats import parse
-from pegasus.testing.provider_request import Invalid
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.formats import parse
+from pegasus.testing.provider.requests import Invalid
 from tests.pegasus.models.conftest import KEY, REPLY, opened
 
 ASK = UserTurn(text="What time is it?")

@@ -12,8 +12,8 @@ from pegasus.models import AssistantTurn, ModelRequest, ModelResponse, ToolCall,
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.chat_dialects import GEMINI, OPENAI
 from pegasus.models.providers.accounts import ProviderAccount
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_formats import events
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.formats import events
 from tests.pegasus.models.conftest import REPLY, request
 
 CALLS = (ToolCall("a", "reply", {"text": "x"}), ToolCall("b", "reply", {}))

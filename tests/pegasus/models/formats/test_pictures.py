@@ -15,8 +15,8 @@ from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.pictures import image_tokens, picture_problem, size_of
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import ProviderAnswer, refuse, sequence
-from pegasus.testing.provider_formats import parse
+from pegasus.testing.provider.answers import ProviderAnswer, refuse, sequence
+from pegasus.testing.provider.formats import parse
 from tests.pegasus.models.conftest import Ask, opened, request
 from tests.pegasus.models.formats.pictures import KINDS, gif, image, jpeg, png, webp
 

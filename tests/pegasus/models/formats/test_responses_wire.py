@@ -32,8 +32,8 @@ from pegasus.models.providers.accounts import find_providers
 from pegasus.models.setup import effective_options
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, refuse, sequence
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer, cut, failing, refuse, sequence
+from pegasus.testing.provider.requests import ProviderRequest
 from tests.pegasus.models.conftest import KEY, REPLY
 
 ASK = UserTurn(text="What time is it?")

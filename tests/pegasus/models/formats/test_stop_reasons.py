@@ -9,7 +9,7 @@ from pegasus.models import ModelError, ModelResponse, ToolCall, Usage
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.wire_format import stop_reason, unfinished
 from pegasus.testing.provider import ProviderServer
-from pegasus.testing.provider_answer import Call, ProviderAnswer, sequence
+from pegasus.testing.provider.answers import Call, ProviderAnswer, sequence
 from tests.pegasus.models.conftest import Ask, request
 
 WORDS = {

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 from pegasus.models import LanguageModel, ModelError, ModelService, ToolCall, ToolResult, Usage, UserTurn
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import (
+from pegasus.testing.provider.answers import (
     Call,
     ProviderAnswer,
     cut,

@@ -13,8 +13,8 @@ from pegasus.models.formats.ollama import OllamaWire
 from pegasus.models.providers.connections import ProviderClient, RefusedByServer
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_answer import ProviderAnswer, page, refuse, reset
-from pegasus.testing.provider_ollama import OllamaHost
+from pegasus.testing.provider.answers import ProviderAnswer, page, refuse, reset
+from pegasus.testing.provider.ollama import OllamaHost
 from tests.pegasus.models.conftest import KEY, request
 
 

@@ -20,9 +20,9 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from pegasus.models import LanguageModel, ModelError, StreamPiece, TextPiece
 from pegasus.settings import ModelOptionSettings
 from pegasus.testing.provider import ProviderServer, late
-from pegasus.testing.provider_answer import ProviderAnswer, cut, dump, hang, refuse, sequence
-from pegasus.testing.provider_formats import events
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import ProviderAnswer, cut, dump, hang, refuse, sequence
+from pegasus.testing.provider.formats import events
+from pegasus.testing.provider.requests import ProviderRequest
 from tests.pegasus.models import conftest
 from tests.pegasus.models.conftest import request
 

@@ -12,7 +12,7 @@ from pegasus.models import ModelService
 from pegasus.models.service import SEARCH_PAUSE
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider
-from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
+from pegasus.testing.provider.ollama import OllamaHost, OllamaModel
 from tests.pegasus.models.conftest import request
 
 NOBODY = "http://127.0.0.1:1"

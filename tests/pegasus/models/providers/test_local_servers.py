@@ -12,8 +12,8 @@ from pegasus.models import LocalModel, find_local_models
 from pegasus.models.providers.connections import is_local_address
 from pegasus.models.providers.local_servers import describe_models, ollama_root
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import refuse
-from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
+from pegasus.testing.provider.answers import refuse
+from pegasus.testing.provider.ollama import OllamaHost, OllamaModel
 
 NOBODY = "http://127.0.0.1:1"
 NOWHERE = {"ollama": NOBODY, "llamacpp": NOBODY, "lmstudio": NOBODY}

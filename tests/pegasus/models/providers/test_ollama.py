@@ -15,8 +15,8 @@ from pegasus.models import AssistantTurn, ModelError, ModelRequest, ModelService
 from pegasus.models.base import StreamPiece, TextPiece
 from pegasus.settings import ModelOptionSettings, ModelSettings, ProviderSettings, RouteSettings
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer, cut, failing, hang
-from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
+from pegasus.testing.provider.answers import Call, ProviderAnswer, cut, failing, hang
+from pegasus.testing.provider.ollama import OllamaHost, OllamaModel
 from tests.pegasus.models.conftest import REPLY, request
 
 LONG = "several words of a text that is too long " * 800

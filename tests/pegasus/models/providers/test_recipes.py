@@ -16,10 +16,10 @@ from pegasus.models.base import CallBegun, CallPiece, ReasoningPiece, StreamPiec
 from pegasus.settings import SettingsSource, load_settings
 from pegasus.settings.sources import PROVIDER_VARIABLES
 from pegasus.testing.provider import ProviderServer, open_provider
-from pegasus.testing.provider_answer import Call, ProviderAnswer
-from pegasus.testing.provider_dialects import DIALECTS, PLAIN, Dialect
-from pegasus.testing.provider_ollama import OllamaHost, OllamaModel
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.answers import Call, ProviderAnswer
+from pegasus.testing.provider.dialects import DIALECTS, PLAIN, Dialect
+from pegasus.testing.provider.ollama import OllamaHost, OllamaModel
+from pegasus.testing.provider.requests import ProviderRequest
 
 PAGE = (Path(__file__).parents[4] / "docs" / "user" / "models.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("\n## Recipes\n")[2].partition("\n## ")[0]

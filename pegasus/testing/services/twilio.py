@@ -29,7 +29,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 import attrs
 
 from pegasus.channels import WebhookRequest
-from pegasus.testing.service_server import FakeService, ServiceRequest, ServiceResponse, json_response
+from pegasus.testing.services.server import FakeService, ServiceRequest, ServiceResponse, json_response
 
 LONGEST_BODY: Final = 1600
 """UTF-16 code units of a message (error 21617)."""

@@ -4,7 +4,7 @@
     refuse(429, retry_after=2)  # an error status
     cut(ProviderAnswer("Hello"), after=2)  # the connection is closed after two events
 
-An answer is the same for both formats; `provider_anthropic` and `provider_openai` turn it into events. It describes faults too: a
+An answer is the same for all formats; `anthropic`, `chat` and the others turn it into events. It describes faults too: a
 status, a broken connection, silence, an error in the middle of the stream. So one script can test that both clients behave alike in
 each of these cases.
 
@@ -25,7 +25,7 @@ import trio
 
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolResult, Usage
-from pegasus.testing.provider_request import ProviderRequest
+from pegasus.testing.provider.requests import ProviderRequest
 
 _USAGE = Usage(100, 20)
 """Usage that an answer reports unless a test chooses another; the numbers have no meaning."""

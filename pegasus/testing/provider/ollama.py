@@ -23,8 +23,8 @@ import attrs
 
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_answer import NewId, ProviderAnswer, dump, split
-from pegasus.testing.provider_request import (
+from pegasus.testing.provider.answers import NewId, ProviderAnswer, dump, split
+from pegasus.testing.provider.requests import (
     Invalid,
     TurnBuilder,
     check_schema,

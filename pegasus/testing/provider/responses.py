@@ -7,7 +7,7 @@ The service keeps nothing here (`store` must be false), so that it refuses what 
 content, reasoning that nothing follows, and items that it did not write.
 
 Refusals are worded like the service's, since the product recognises some of them by their text. Checks that all formats share are in
-`provider_request`. A field that the product begins to send must be added to the fields that are allowed here, after a look at the
+`requests`. A field that the product begins to send must be added to the fields that are allowed here, after a look at the
 service's reference: a test that fails for it is meant to fail.
 
 Of the answer the fake has what a client may rely on. Events come in the order of the service: an item is opened, its text comes in
@@ -22,8 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_answer import NewId, ProviderAnswer, arguments_text, dump, split
-from pegasus.testing.provider_request import (
+from pegasus.testing.provider.answers import NewId, ProviderAnswer, arguments_text, dump, split
+from pegasus.testing.provider.requests import (
     Invalid,
     TurnBuilder,
     check_schema,

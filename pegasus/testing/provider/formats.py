@@ -1,6 +1,6 @@
 """Formats of the test provider: which one is spoken at a path, and how a request of it is read and an answer written.
 
-Each format has a file of its own (`provider_anthropic`, `provider_openai`, `provider_responses`, `provider_ollama`).
+Each format has a file of its own (`anthropic`, `chat`, `responses`, `ollama`).
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pegasus.testing.provider_answer import NewId, ProviderAnswer
-from pegasus.testing.provider_anthropic import message_events, read_messages
-from pegasus.testing.provider_dialects import PLAIN, Dialect
-from pegasus.testing.provider_ollama import read_ollama
-from pegasus.testing.provider_openai import chunks, read_chat
-from pegasus.testing.provider_request import Invalid, ProviderRequest, require
-from pegasus.testing.provider_responses import read_responses, response_events
+from pegasus.testing.provider.answers import NewId, ProviderAnswer
+from pegasus.testing.provider.anthropic import message_events, read_messages
+from pegasus.testing.provider.chat import chunks, read_chat
+from pegasus.testing.provider.dialects import PLAIN, Dialect
+from pegasus.testing.provider.ollama import read_ollama
+from pegasus.testing.provider.requests import Invalid, ProviderRequest, require
+from pegasus.testing.provider.responses import read_responses, response_events
 
 
 def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0, dialect: Dialect = PLAIN) -> ProviderRequest:

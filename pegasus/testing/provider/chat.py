@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_answer import NewId, ProviderAnswer, arguments_text, dump, split
-from pegasus.testing.provider_dialects import PLAIN, Dialect
-from pegasus.testing.provider_request import (
+from pegasus.testing.provider.answers import NewId, ProviderAnswer, arguments_text, dump, split
+from pegasus.testing.provider.dialects import PLAIN, Dialect
+from pegasus.testing.provider.requests import (
     Invalid,
     TurnBuilder,
     check_schema,

@@ -25,7 +25,7 @@ from urllib.parse import urlencode
 import attrs
 import trio
 
-from pegasus.testing.slack_workspace import APP, BOT, BOT_USER, SIGNING_SECRET, TEAM, SlackFile, SlackWorkspace
+from pegasus.testing.services.slack_workspace import APP, BOT, BOT_USER, SIGNING_SECRET, TEAM, SlackFile, SlackWorkspace
 from pegasus.wire import encode_json
 
 _event_ids = itertools.count(1)

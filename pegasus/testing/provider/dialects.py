@@ -1,7 +1,7 @@
 """Services that speak Chat Completions, each in its own way: what they check, and where the reasoning stands in their answers.
 
 `open_provider(script, dialect=DIALECTS["deepseek"])` is a server that answers and refuses like DeepSeek. A dialect is a thin layer
-around the common checks of `provider_openai`: it checks what is its own, and takes it out before the rest is read.
+around the common checks of `chat`: it checks what is its own, and takes it out before the rest is read.
 
 The facts are from the services' documentation, named at each entry, and from the refusals that users of other clients have reported.
 A service that ignores what it does not know has no entry for that: the common checks are stricter anyway.
@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import attrs
 
-from pegasus.testing.provider_answer import Call, NewId, ProviderAnswer, refuse, split
-from pegasus.testing.provider_request import Invalid, refuse_other_keys, require, require_text
+from pegasus.testing.provider.answers import Call, NewId, ProviderAnswer, refuse, split
+from pegasus.testing.provider.requests import Invalid, refuse_other_keys, require, require_text
 
 _REASONING_TOKENS: Final = 30
 """Tokens of reasoning in the usage of services that count them apart."""

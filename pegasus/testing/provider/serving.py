@@ -1,227 +1,34 @@
-"""Model provider on loopback that speaks both wire formats, is as strict as the real services, and fails on demand.
+"""Serving: the HTTP side of the provider, with all ways in which an answer can fail.
 
-In a test: `async with open_provider(script) as server:` and `server.url` as base_url of an anthropic provider,
-`server.openai_url` of an openai one. As a process of its own, without latency, for benchmarks:
-`python -m pegasus.testing.provider --script echo`; its first line is its url.
-
-Tests of a model client against recorded answers find only the mistakes that someone thought of. This server
-checks each request as the services do (`parse`), so a client that builds an invalid request fails
-here as it would with a real key. It also misbehaves as real connections do: it closes in the middle of an
-answer, resets, goes silent, answers with web pages, and takes as long as the test wants.
-
-It speaks HTTP/1.1 through `h11`, with one task for each connection and keep-alive. The request line and body
-are unlimited, because the only clients are tests. Leaving `open_provider` cancels everything, so an answer that
-hangs never outlives its test.
+It speaks HTTP/1.1 through `h11`, with one task for each connection and keep-alive. The request line and body are unlimited, because
+the only clients are tests. Leaving `open_provider` cancels everything, so an answer that hangs never outlives its test.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import secrets
 import socket
 import struct
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import h11
 import trio
 
-from pegasus.messages import Json
-from pegasus.testing.provider_answer import SCRIPTS, ProviderAnswer, Script, dump, echo, error_body, refuse
-from pegasus.testing.provider_anthropic import whole_message
-from pegasus.testing.provider_audio import SPEECH, TRANSCRIPTIONS, AudioCall, read_audio
-from pegasus.testing.provider_dialects import PLAIN, Dialect
-from pegasus.testing.provider_formats import events, parse
-from pegasus.testing.provider_ollama import OllamaHost, answer_lines, whole_answer
-from pegasus.testing.provider_openai import completion
-from pegasus.testing.provider_request import Invalid, ProviderRequest, require
-from pegasus.testing.provider_responses import whole_response
+from pegasus.testing.provider.answers import ProviderAnswer, Script, dump, echo, error_body, refuse
+from pegasus.testing.provider.anthropic import whole_message
+from pegasus.testing.provider.audio import SPEECH, TRANSCRIPTIONS, AudioCall
+from pegasus.testing.provider.chat import completion
+from pegasus.testing.provider.dialects import PLAIN, Dialect
+from pegasus.testing.provider.formats import events
+from pegasus.testing.provider.ollama import OllamaHost, answer_lines, whole_answer
+from pegasus.testing.provider.requests import ProviderRequest
+from pegasus.testing.provider.responses import whole_response
+from pegasus.testing.provider.server import AsyncScript, ProviderServer
 
-AsyncScript = Callable[[ProviderRequest], Awaitable[ProviderAnswer]]
-"""Script that may wait, for answers that a test releases later. It is cancelled if the client hangs up."""
-
-_COUNT = "/count_tokens"
-"""End of the path that counts the tokens of a request instead of answering it."""
-_PATHS = (
-    "/v1/messages",
-    f"/v1/messages{_COUNT}",
-    "/v1/chat/completions",
-    "/chat/completions",
-    "/v1/responses",
-    "/responses",
-)
-"""Paths of the APIs. OpenAI's are accepted without `/v1` too, since base URLs are given with and without it."""
-_OLLAMA_PATHS = ("/api/chat", "/api/show")
-"""Paths of Ollama's own API that take a body; served if the server has an `OllamaHost`."""
 _READ = 1 << 18
 """Bytes to read from a connection at a time; bodies have megabytes."""
-
-
-class ProviderServer:
-    """State of a provider, for tests to look at and to change while it runs.
-
-    api_key: if given, the only key that is accepted. keep: requests to remember. ollama: models of an Ollama, whose own API is served
-    then.
-
-    The counters and lists only grow. A test that waits for something uses `until` instead of sleeping:
-
-        async with open_provider(lambda request: hang()) as server:
-            nursery.start_soon(client.generate, request)
-            await server.until(lambda server: server.count == 1)   # the request has arrived
-    """
-
-    def __init__(
-        self,
-        script: Script | AsyncScript,
-        *,
-        api_key: str = "",
-        keep: int = 1000,
-        ollama: OllamaHost | None = None,
-        dialect: Dialect = PLAIN,
-    ) -> None:
-        self.dialect = dialect
-        """Service that it stands for, in Chat Completions."""
-        self.script = script
-        """Function that answers requests; may be replaced at any time."""
-        self.ollama = ollama
-        """Models of an Ollama; None for a server that does not speak its API."""
-        self.pages: dict[str, Json] = {}
-        """Answers to GET by path, as llama.cpp and others describe themselves. With one of them, other paths do not exist."""
-        self.audio: Callable[[AudioCall], ProviderAnswer | Awaitable[ProviderAnswer]] | None = None
-        """Function that answers requests of speech; None for a provider without these endpoints."""
-        self.audio_calls: list[AudioCall] = []
-        """Valid requests of speech."""
-        self.tokens: Callable[[ProviderRequest], int] | None = None
-        """Function that answers `count_tokens`; None for a provider without this endpoint."""
-        self.on_send: Callable[[bytes], None] | None = None
-        """Called with each event of a stream just before it is sent, where events are sent one by one."""
-        self.counted = 0
-        """Requests for a count of tokens."""
-        self.requests: deque[ProviderRequest] = deque(maxlen=keep)
-        """The last valid requests."""
-        self.invalid: list[str] = []
-        """Messages of the refusals of invalid requests."""
-        self.count = 0
-        """All requests."""
-        self.answered = 0
-        """Answers that were sent to their end."""
-        self.hung_up = 0
-        """Connections that a client closed while an answer was due."""
-        self.connections = 0
-        """Connections on which a model was called. Questions about the server itself are not counted."""
-        self.url = ""
-        """Base URL for a provider of type anthropic."""
-        self._api_key = api_key
-        self._token = secrets.token_hex(5)
-        self._ids = 0
-        self._changed = trio.Event()
-
-    @property
-    def openai_url(self) -> str:
-        """Base URL for a provider of type openai."""
-        return f"{self.url}/v1"
-
-    async def until(self, condition: Callable[[ProviderServer], bool]) -> None:
-        """Wait until a condition holds. It is checked again whenever anything happens.
-
-        There is no deadline; the test puts its own around the call.
-        """
-        while not condition(self):
-            await self._changed.wait()
-
-    def new_id(self) -> str:
-        """Return the rest of a tool call's id, unique over all servers."""
-        self._ids += 1
-        return f"{self._token}{self._ids:06x}"
-
-    def notify(self) -> None:
-        """Let `until` check its condition again."""
-        changed, self._changed = self._changed, trio.Event()
-        changed.set()
-
-    def read(
-        self, path: str, headers: dict[str, str], body: bytes, query: str = ""
-    ) -> ProviderRequest | ProviderAnswer:
-        """Return the parsed request, or the refusal of an invalid one.
-
-        headers: names in lower case. Invalid requests are kept in `invalid` by their message, so that a test
-        can assert at its end that there were none, even if the client hid the error by a retry.
-        """
-        self.count += 1
-        refusal = self._refusal(path, headers)
-        if refusal is not None:
-            return refusal
-        try:
-            if path.endswith(_COUNT):
-                return self._count(path, headers, body, query)
-            if path == "/api/show" and self.ollama is not None:
-                self.count -= 1
-                return self.ollama.show(body)
-            if path.endswith("/chat/completions") and (refusal := self.dialect.refusal(json.loads(body))) is not None:
-                return refusal
-            request = attrs.evolve(parse(path, headers, body, self.count, self.dialect), query=query)
-            if request.format == "ollama" and self.ollama is not None:
-                refusal = self.ollama.refusal(request.raw)
-                if refusal is not None:
-                    return refusal
-        except Invalid as error:
-            self.invalid.append(str(error))
-            return refuse(400, str(error))
-        self.requests.append(request)
-        return request
-
-    def read_audio(self, path: str, headers: dict[str, str], body: bytes) -> AudioCall | ProviderAnswer:
-        """Return a request of speech, or the refusal of an invalid one."""
-        self.count += 1
-        call = read_audio(path, headers, body, self._api_key)
-        if not isinstance(call, AudioCall):
-            self.invalid.append(call.message)
-            return call
-        self.audio_calls.append(call)
-        return call
-
-    def _count(self, path: str, headers: dict[str, str], body: bytes, query: str) -> ProviderAnswer:
-        """Answer a request for the number of tokens: the body of a call without the parameters of the answer.
-
-        A count has no `max_tokens` and must not have it, but the checks of a call require it; so it is added
-        before they run.
-        """
-        self.count, self.counted = self.count - 1, self.counted + 1
-        if self.tokens is None:
-            return refuse(404, f"no such path: {path}")
-        raw = json.loads(body)
-        require(not {"max_tokens", "stream"} & set(raw), "max_tokens, stream: Extra inputs are not permitted")
-        whole = json.dumps({**raw, "max_tokens": 1}).encode()
-        found = self.tokens(attrs.evolve(parse(path.removesuffix(_COUNT), headers, whole), query=query))
-        return ProviderAnswer(body=json.dumps({"input_tokens": found}).encode(), content_type="application/json")
-
-    def _refusal(self, path: str, headers: dict[str, str]) -> ProviderAnswer | None:
-        """Return the refusal of a wrong path or key, None for a request that may be read.
-
-        The order of the checks is that of the services: path, key, version.
-        """
-        if path in _OLLAMA_PATHS and self.ollama is not None:
-            return None  # it has no keys
-        own = self.dialect.root
-        paths = _PATHS if self.dialect is PLAIN else (f"{own}/chat/completions", f"{own}/responses")
-        if path not in paths:
-            return refuse(404, f"no such path: {path}")
-        if not self.dialect.key_headers:
-            return None
-        given = {
-            headers.get("x-api-key", ""),
-            headers.get("api-key", ""),
-            headers.get("authorization", "").removeprefix("Bearer "),
-        } - {""}
-        if not given or (self._api_key and given != {self._api_key}):
-            return refuse(401, "invalid x-api-key")
-        if path.endswith("/messages") and "anthropic-version" not in headers:
-            return refuse(400, "anthropic-version: header is required")
-        return None
 
 
 class _Reset(Exception):
@@ -470,31 +277,3 @@ def late(script: Script, seconds: float) -> AsyncScript:
         return script(request)
 
     return answer
-
-
-async def _main(script: Script | AsyncScript, port: int) -> None:
-    """Print the URL and serve for ever. Whoever started the process reads that line to know that the port is open."""
-    async with open_provider(script, port=port, keep=1) as server:
-        print(server.url, flush=True)  # noqa: T201
-        await trio.sleep_forever()
-
-
-def main() -> None:
-    """Serve until killed.
-
-    An interrupt ends it silently, since the process that started it ends it that way.
-    """
-    parser = argparse.ArgumentParser(prog="python -m pegasus.testing.provider", description=__doc__)
-    parser.add_argument("--port", type=int, default=0, help="0 = any free port")
-    parser.add_argument("--script", choices=sorted(SCRIPTS), default="echo")
-    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="that each answer takes")
-    options = parser.parse_args()
-    script = SCRIPTS[options.script]
-    try:
-        trio.run(_main, late(script, options.latency) if options.latency else script, options.port)
-    except KeyboardInterrupt:
-        return
-
-
-if __name__ == "__main__":
-    main()

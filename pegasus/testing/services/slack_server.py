@@ -34,10 +34,10 @@ from wsproto.connection import ConnectionState
 from wsproto.events import AcceptConnection, CloseConnection, Ping, Request, TextMessage
 from wsproto.utilities import ProtocolError
 
-from pegasus.testing.service_server import HANG_UP, FakeService, ServiceRequest, ServiceResponse
-from pegasus.testing.slack_calls import SlackHttpRequest
-from pegasus.testing.slack_events import ACKNOWLEDGE_TIME, RETRY_PAUSES, SlackEnvelope
-from pegasus.testing.slack_workspace import APP, SlackWorkspace
+from pegasus.testing.services.server import HANG_UP, FakeService, ServiceRequest, ServiceResponse
+from pegasus.testing.services.slack_calls import SlackHttpRequest
+from pegasus.testing.services.slack_events import ACKNOWLEDGE_TIME, RETRY_PAUSES, SlackEnvelope
+from pegasus.testing.services.slack_workspace import APP, SlackWorkspace
 from pegasus.wire import decode_object, encode_json
 
 MOST_SOCKETS: Final = 10

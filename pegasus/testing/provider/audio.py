@@ -19,8 +19,8 @@ from typing import Final
 import attrs
 
 from pegasus.messages import Json
-from pegasus.testing.provider_answer import ProviderAnswer, refuse
-from pegasus.testing.provider_request import Invalid, require
+from pegasus.testing.provider.answers import ProviderAnswer, refuse
+from pegasus.testing.provider.requests import Invalid, require
 
 TRANSCRIPTIONS: Final = "/v1/audio/transcriptions"
 SPEECH: Final = "/v1/audio/speech"

@@ -30,7 +30,7 @@ import attrs
 import trio
 
 from pegasus.messages import Json
-from pegasus.testing.slack_calls import (
+from pegasus.testing.services.slack_calls import (
     SlackCall,
     SlackHttpAnswer,
     SlackHttpRequest,

@@ -19,8 +19,8 @@ from typing import Any
 
 from pegasus.messages import Json
 from pegasus.models import AssistantTurn, Image, ToolCall, Turn
-from pegasus.testing.provider_answer import NewId, ProviderAnswer, arguments_text, dump, split
-from pegasus.testing.provider_request import (
+from pegasus.testing.provider.answers import NewId, ProviderAnswer, arguments_text, dump, split
+from pegasus.testing.provider.requests import (
     Invalid,
     TurnBuilder,
     check_schema,

@@ -31,8 +31,8 @@ from urllib.parse import parse_qsl, unquote
 import attrs
 import trio
 
-from pegasus.testing.service_server import FakeService, ServiceRequest, ServiceResponse, json_response
-from pegasus.testing.telegram_html import MarkupError, read_html, units
+from pegasus.testing.services.server import FakeService, ServiceRequest, ServiceResponse, json_response
+from pegasus.testing.services.telegram_html import MarkupError, read_html, units
 
 TOKEN: Final = "123456:AAE-fake-token-of-a-bot_0123456789abcd"  # noqa: S105
 BOT_ID: Final = 123456
