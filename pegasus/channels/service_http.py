@@ -11,10 +11,11 @@ that was used last is taken first: it is the most likely to be open still, and o
 from __future__ import annotations
 
 import logging
+import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -72,18 +73,12 @@ class ServiceHttp:
         self._idle: list[httpx2.AsyncBaseTransport] = []
         """Those that serve nothing, the one that was used last at the end."""
 
-    async def __aenter__(self) -> ServiceHttp:
-        """Return itself; connections are opened when they are needed."""
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close all connections."""
-        await self.aclose()
-
     async def aclose(self) -> None:
-        """Close all connections."""
-        for transport in self._transports:
-            await transport.aclose()
+        """Close all connections, also when cancelled. A later request opens new ones."""
+        transports, self._transports, self._idle = self._transports, [], []
+        with trio.CancelScope(shield=True):
+            for transport in transports:
+                await transport.aclose()
 
     @asynccontextmanager
     async def stream(
@@ -117,7 +112,8 @@ class ServiceHttp:
                 finally:
                     await response.aclose()
             finally:
-                self._idle.append(transport)
+                if transport in self._transports:  # and not closed meanwhile
+                    self._idle.append(transport)
 
     def _add_transport(self) -> httpx2.AsyncBaseTransport:
         transport = self._connect()
@@ -134,13 +130,14 @@ def _parse_address(url: str) -> httpx2.URL:
 def open_service_http(
     base_url: str, transport: httpx2.AsyncBaseTransport | None = None, *, connections: int = 24
 ) -> ServiceHttp:
-    """Return connections to a service, to be used as a context manager. transport: in place of the network, for tests.
+    """Return connections to a service, none of which is opened before it is needed. transport: in place of the network, for tests.
 
     A proxy of the environment (`HTTPS_PROXY`, `NO_PROXY` …) is used.
 
     Example::
 
-        async with open_service_http("https://api.telegram.org") as http:
+        http = open_service_http("https://api.telegram.org")
+        async with aclosing(http):
             response = await request(http, "POST", "/bot…/getMe")
     """
     if transport is not None:
@@ -148,9 +145,16 @@ def open_service_http(
     limits = httpx2.Limits(
         max_connections=2, max_keepalive_connections=2
     )  # the other one is for the host of the service's files
-    is_plain = base_url.startswith("http://")  # then the certificates of the system need not be read, some 20 ms
-    context = httpx2.create_ssl_context(verify=not is_plain)
-    connect = partial(httpx2.AsyncHTTPTransport, verify=context, limits=limits, proxy=_proxy_for(base_url))
+    proxy = _proxy_for(base_url)
+
+    @cache
+    def certificates() -> ssl.SSLContext:
+        """Read the certificates of the system, some 20 ms, unless nothing is encrypted."""
+        return httpx2.create_ssl_context(verify=not base_url.startswith("http://"))
+
+    def connect() -> httpx2.AsyncBaseTransport:
+        return httpx2.AsyncHTTPTransport(verify=certificates(), limits=limits, proxy=proxy)
+
     return ServiceHttp(base_url, connect, connections)
 
 

@@ -13,7 +13,7 @@ not acknowledged, so Slack sends it to the next run.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -66,12 +66,8 @@ class SlackAdapter(ServiceAdapter):
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[None]:
         """Take webhooks while the actor runs. At the end they are refused first, and then ended; connections are closed last."""
-        try:
-            async with self.events_api.open():
-                yield
-        finally:
-            with trio.CancelScope(shield=True):
-                await self.api.aclose()
+        async with aclosing(self.api), self.events_api.open():
+            yield
 
     # ---------------------------------------------------------------- in
 

@@ -25,7 +25,7 @@ from urllib.parse import urlencode, urlsplit
 import httpx2
 
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import HttpReply, ServiceHttp, open_service_http, request
+from pegasus.channels.service_http import HttpReply, open_service_http, request
 from pegasus.formatting import truncate
 from pegasus.wire import decode_object, encode_json
 
@@ -66,7 +66,7 @@ class SlackRefused(Exception):
 class SlackApi:
     """The Web API with the tokens of one app.
 
-    Example: see the top of this file. `aclose` closes its connections; a later call opens new ones.
+    Example: see the top of this file.
     """
 
     def __init__(
@@ -76,21 +76,11 @@ class SlackApi:
         self._base_url = base_url.rstrip("/")
         self._bot_token = bot_token
         self._app_token = app_token
-        self._transport = transport
-        self._client: ServiceHttp | None = None
-
-    @property
-    def _http(self) -> ServiceHttp:
-        """The client, which is made at the first call: loading the certificates takes some hundredths of a second."""
-        if self._client is None:
-            self._client = open_service_http(self._base_url, self._transport)
-        return self._client
+        self._http = open_service_http(self._base_url, transport)
 
     async def aclose(self) -> None:
-        """Close all connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.aclose()
+        """Close all connections; a later call opens new ones."""
+        await self._http.aclose()
 
     # ---------------------------------------------------------------- methods
 
@@ -109,8 +99,7 @@ class SlackApi:
             body = urlencode({key: _form_value(value) for key, value in given.items()})
             kind = "application/x-www-form-urlencoded"
         headers = {"authorization": f"Bearer {token}", "content-type": kind}
-        url = f"{self._base_url}/{method}"
-        response = await request(self._http, "POST", url, content=body.encode(), headers=headers)
+        response = await request(self._http, "POST", f"/{method}", content=body.encode(), headers=headers)
         if response.status_code == 429:
             raise RateLimited(_retry_after(response))
         try:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -93,8 +93,8 @@ class SmsAdapter(ServiceAdapter):
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[None]:
-        """Open the connection pool and the place where files are fetched, for a run of the actor."""
-        async with self.api, trio.open_nursery() as nursery:
+        """Open the place where files are fetched, for a run of the actor. At the end connections are closed last."""
+        async with aclosing(self.api), trio.open_nursery() as nursery:
             self._fetching = nursery
             try:
                 yield

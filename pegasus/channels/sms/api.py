@@ -10,7 +10,6 @@ call whose answer was lost need not be made twice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -21,7 +20,7 @@ import httpx2
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import ServiceHttp, open_service_http, request
+from pegasus.channels.service_http import open_service_http, request
 from pegasus.channels.sms.webhook import RemoteFile
 from pegasus.formatting import truncate
 from pegasus.loopback import is_loopback
@@ -71,8 +70,8 @@ class TwilioApi:
 
     Example::
 
-        async with TwilioApi("https://api.twilio.com", "AC…", token, "+15550100") as api:
-            sid = await api.send("+15550101", "hello")
+        api = TwilioApi("https://api.twilio.com", "AC…", token, "+15550100")
+        sid = await api.send("+15550101", "hello")
     """
 
     def __init__(self, base_url: str, account_sid: str, auth_token: str, sender: str, transport: Any = None) -> None:
@@ -81,26 +80,18 @@ class TwilioApi:
         self._auth = (account_sid, auth_token)
         self._sender = sender
         self._sender_key = "MessagingServiceSid" if sender.startswith("MG") else "From"
-        self._transport = transport
-        self._stack = AsyncExitStack()
-        self._http: ServiceHttp | None = None
+        self._http = open_service_http(self._base_url, transport)
 
-    async def __aenter__(self) -> TwilioApi:
-        """Open the connection pool."""
-        self._http = await self._stack.enter_async_context(open_service_http(self._base_url, self._transport))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close all connections."""
-        self._http = None
-        await self._stack.aclose()
+    async def aclose(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        await self._http.aclose()
 
     async def check(self) -> None:
         """Find out whether the service is there and takes the token. Raises ServiceDown, RateLimited, CredentialsRefused.
 
         A key that may only send messages is refused here by another status than 401, and is good enough.
         """
-        response = await request(self._client, "GET", f"{self._account}.json", auth=self._auth)
+        response = await request(self._http, "GET", f"{self._account}.json", auth=self._auth)
         if response.status_code in (401, 429):
             raise _refusal_of(response.status_code, response.content, response.headers)
 
@@ -112,7 +103,7 @@ class TwilioApi:
         form: dict[str, Any] = {"To": to, self._sender_key: self._sender, "Body": body}
         if media:
             form["MediaUrl"] = list(media)
-        response = await request(self._client, "POST", f"{self._account}/Messages.json", data=form, auth=self._auth)
+        response = await request(self._http, "POST", f"{self._account}/Messages.json", data=form, auth=self._auth)
         if response.status_code >= 400:
             refusal = _refusal_of(response.status_code, response.content, response.headers)
             if media and isinstance(refusal, ReplyRefused) and _code_of(response.content) in FILE_CODES:
@@ -130,7 +121,7 @@ class TwilioApi:
         """
         only = {"From": self._sender} if self._sender_key == "From" else {}
         query = str(httpx2.QueryParams({"To": to, **only, "PageSize": str(PAGE)}))
-        response = await request(self._client, "GET", f"{self._account}/Messages.json?{query}", auth=self._auth)
+        response = await request(self._http, "GET", f"{self._account}/Messages.json?{query}", auth=self._auth)
         if response.status_code == 429:
             raise _refusal_of(response.status_code, response.content, response.headers)
         messages = _object(response.content).get("messages") if response.status_code == 200 else None
@@ -157,7 +148,7 @@ class TwilioApi:
     async def _get(self, url: str, auth: tuple[str, str] | None) -> bytes | str:
         """Return the content of an address, or the address that it redirects to."""
         try:
-            async with self._client.stream("GET", url, auth=auth) as response:
+            async with self._http.stream("GET", url, auth=auth) as response:
                 if response.has_redirect_location:
                     return str(response.url.join(response.headers["location"]))
                 if response.status_code == 404 or response.status_code >= 500 or response.status_code == 429:
@@ -186,12 +177,6 @@ class TwilioApi:
         """Return whether this is an address on this machine, for a service that runs on it, too."""
         own, other = urlsplit(self._base_url), urlsplit(url)
         return all(part.scheme == "http" and is_loopback(part.hostname or "") for part in (own, other))
-
-    @property
-    def _client(self) -> ServiceHttp:
-        if self._http is None:
-            raise ServiceDown("not connected yet")
-        return self._http
 
 
 def _refusal_of(status: int, body: bytes, headers: Mapping[str, str]) -> Exception:

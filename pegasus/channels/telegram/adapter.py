@@ -24,7 +24,7 @@ from __future__ import annotations
 import hmac
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -112,8 +112,8 @@ class TelegramAdapter(ServiceAdapter):
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[None]:
-        """Open the connection pool and the place of webhooks. At the end webhooks are refused first, and then ended."""
-        async with self.api, trio.open_nursery() as nursery:
+        """Take webhooks while the actor runs. At the end they are refused first, and then ended; connections are closed last."""
+        async with aclosing(self.api), trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
                 yield

@@ -7,12 +7,11 @@ An answer is `{"ok":true,"result":…}`, or with the code as status `{"ok":false
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.service_contract import CredentialsRefused, RateLimited, ServiceDown
-from pegasus.channels.service_http import GATEWAY_TIMEOUT, TIMEOUT, ServiceHttp, open_service_http, request
+from pegasus.channels.service_http import GATEWAY_TIMEOUT, TIMEOUT, open_service_http, request
 from pegasus.formatting import truncate
 from pegasus.messages import Json
 from pegasus.wire import decode_object
@@ -42,27 +41,18 @@ class BotApi:
 
     Example::
 
-        async with BotApi("https://api.telegram.org", token) as api:
-            me = await api.call("getMe")
+        api = BotApi("https://api.telegram.org", token)
+        me = await api.call("getMe")
     """
 
     def __init__(self, base_url: str, token: str, transport: Any = None) -> None:
         self._path = f"/bot{token}"
         self._file_path = f"/file/bot{token}"
-        self._base_url = base_url.rstrip("/")
-        self._transport = transport
-        self._stack = AsyncExitStack()
-        self._http: ServiceHttp | None = None
+        self._http = open_service_http(base_url, transport)
 
-    async def __aenter__(self) -> BotApi:
-        """Open the connection pool."""
-        self._http = await self._stack.enter_async_context(open_service_http(self._base_url, self._transport))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Close all connections."""
-        self._http = None
-        await self._stack.aclose()
+    async def aclose(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        await self._http.aclose()
 
     async def call(
         self,
@@ -79,8 +69,6 @@ class BotApi:
         Raises ServiceDown, RateLimited, CredentialsRefused, and ReplyRefused for every other refusal, with FormatRefused and
         GroupMoved for two that can be helped.
         """
-        if self._http is None:
-            raise ServiceDown("not connected yet", may_have_acted=False)
         body: dict[str, Any] = {"json": dict(params or {})} if files is None else {"data": params, "files": files}
         response = await request(self._http, "POST", f"{self._path}/{method}", timeout=timeout, **body)
         try:
@@ -93,8 +81,6 @@ class BotApi:
 
     async def download(self, file_path: str) -> bytes:
         """Return the content of a file that `getFile` has named. Raises ServiceDown, ReplyRefused."""
-        if self._http is None:
-            raise ServiceDown("not connected yet", may_have_acted=False)
         response = await request(self._http, "GET", f"{self._file_path}/{file_path}", most_bytes=MOST_FILE_BYTES)
         if response.status_code != 200:
             raise ReplyRefused(f"the file is not there (status {response.status_code})")
