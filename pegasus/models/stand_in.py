@@ -19,7 +19,7 @@ call, and reports the result, which comes back as a notification and is passed o
     → notification "[Task ab completed] …" → reply "Linux …"
 
 It remembers what it is told to through the real memory tools ("remember that …", "what do you remember?", "forget that"), and `demo`
-shows the rest in a minute (`stand_in_demo`).
+shows the rest in a minute (`stand_in_tasks`, which has the jobs as well).
 
 The patterns of jobs accept little. A message that is taken for a job by mistake would run a command that nobody wanted; a job that is
 not recognised costs only an answer that says so.
@@ -27,23 +27,20 @@ not recognised costs only an answer that says so.
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final
 
 import trio
 
 from pegasus.formatting import truncate
 from pegasus.host import command_name
-from pegasus.messages import Json, Metadata
-from pegasus.models import stand_in_demo as demo
+from pegasus.messages import Metadata
 from pegasus.models.answers import pieces_of
 from pegasus.models.base import (
     AssistantTurn,
     CallPiece,
-    ModelError,
     ModelRequest,
     ModelResponse,
     OnPiece,
@@ -53,6 +50,20 @@ from pegasus.models.base import (
     Usage,
     UserTurn,
     without_request_fences,
+)
+from pegasus.models.stand_in_tasks import (
+    DEMO_DONE,
+    FACT_PATH,
+    Decision,
+    PlannedCall,
+    begin_demo,
+    continue_demo,
+    demo_memory_call,
+    failure_text,
+    find_job,
+    parse_object_or_none,
+    shorten,
+    task_step,
 )
 
 _INTRODUCES: Final = "I am only a stand-in:"
@@ -91,18 +102,10 @@ _NUMBERS: Final = {
 _ACKNOWLEDGEMENTS: Final = ("", "ok", "okay", "thanks", "thank you", "got it")
 """Messages that are not answered, without signs and emoji (nothing is left of a thumbs-up): a reply to each of them could start an
 endless exchange of politeness."""
-_RESULT_LENGTH: Final = 1500
-"""Characters of a tool's output or a skill that a reply shows. It fits into one message of the usual channels."""
-
 _PIECE, _PAUSE, _WRITING = 8, 0.02, 0.8
 """Characters of a piece of a streamed answer at least, seconds behind each, and seconds of the whole answer at most (about)."""
 _USER_FACTS: Final = "facts/user.md"
 """Memory file of what people say about themselves."""
-
-PlannedCall: TypeAlias = tuple[str, Metadata]
-"""Tool and arguments of a call. A reply without a channel goes to the newest message."""
-Decision: TypeAlias = tuple[str, list[PlannedCall]]
-"""A thought, and the calls in the order in which they are to be carried out. Without calls the work on the message ends."""
 
 
 class StandIn:
@@ -189,7 +192,7 @@ def _decide(request: ModelRequest) -> Decision:
     last = inputs[-1]
     calls = [call for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls]
     if "notify" in tools and "reply" not in tools:
-        return _work(inputs[0].text, last, calls, tools)
+        return task_step(inputs[0].text, last, calls, tools)
     sources = [line for turn in inputs for line in re.finditer(_METADATA, turn.text)]
     if not sources or not (last.results or re.search(_METADATA, last.text)):
         return f"{INTRODUCTION}\n\nOnly a language model can answer this: {truncate(last.text, 2000)}", []
@@ -234,9 +237,9 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
         return "An acknowledgement; it needs no answer.", []
     if skill := re.match(r"(?s)/([a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill \1 is in force\. It says:\)\n\n(.+)", text):
         body = f"/{skill[1]} is a skill: instructions for a language model, which I am not. A model would get:\n\n{skill[2]}"
-        return "A skill; I can only show its instructions.", [_reply(_shorten(body))]
+        return "A skill; I can only show its instructions.", [_reply(shorten(body))]
     if "spawn_subagent" in tools and re.fullmatch(r"(?i)/?(?:(?:show|run|start) )?(?:me )?(?:the |a )?demo[.!]?", text):
-        return "I show what I can do.", demo.begin()
+        return "I show what I can do.", begin_demo()
     if "memory_append" in tools and (remembered := _remember(text, calls)):
         return remembered
     if "spawn_subagent" in tools and (job := find_job(text)):
@@ -250,6 +253,12 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
         return "A greeting; I greet back.", [_reply(f"{greeting[1].capitalize()}! What can I do for you?")]
     sentence = f'That is beyond my rules. {_ABILITIES} You wrote: "{truncate(text, 300)}"'
     return "I have no rule for this, and say so.", [_reply(sentence)]
+
+
+def _wished_reminder(text: str) -> re.Match[str] | None:
+    """Return the match of a message that asks for a reminder in so many seconds, minutes or hours."""
+    wish = re.fullmatch(_REMIND, text.partition("\n")[0])
+    return wish if wish and (wish["number"].isdigit() or wish["number"].lower() in _NUMBERS) else None
 
 
 def _remember(text: str, calls: list[ToolCall]) -> Decision | None:
@@ -281,10 +290,10 @@ def _pass_on(kind: str, text: str) -> Decision:
     if kind == "failed" and text.startswith("stopped by "):
         return "The person who stopped that task knows it.", []
     if kind == "completed":
-        result = _parse_object(text)
+        result = parse_object_or_none(text)
         text = text if result is None else str(result.get("response") or "The task is done; it had nothing to report.")
-        if text.startswith(demo.DONE):
-            return "The demo goes on.", demo.on_result(text)
+        if text.startswith(DEMO_DONE):
+            return "The demo goes on.", continue_demo(text)
     beginning = {"failed": "The task failed: ", "needs information": "The task asks: "}.get(kind, "")
     return "A task has sent something; I pass it on.", [_reply(f"{beginning}{text}")]
 
@@ -299,17 +308,17 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
     for result in results:
         call = call_by_id.get(result.call_id)
         if call is not None and call.name == "current_time":
-            time = _parse_object(result.content) or {}
+            time = parse_object_or_none(result.content) or {}
             found = f"{time['formatted']} ({time['timezone']})" if time else truncate(result.content, 200)
             planned.append(_reply(f"It is {found}."))
         elif call is not None and call.name.startswith("memory_"):
             planned.append(_after_memory(call, result))
         elif call is not None and call.name == "cron":
-            due = (_parse_object(result.content) or {}).get("next")
+            due = (parse_object_or_none(result.content) or {}).get("next")
             planned.append(_reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}"))
         elif call is not None and call.name == "spawn_subagent" and result.is_error:
             if '"cancelled"' not in result.content:
-                planned.append(_reply(_failure_text(result)))
+                planned.append(_reply(failure_text(result)))
         elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:
             planned.append((call.name, call.arguments))
     return "I go on with the results." if planned else "That is done.", planned
@@ -319,10 +328,10 @@ def _after_memory(call: ToolCall, result: ToolResult) -> PlannedCall:
     """Return the call behind a call of a memory tool: a reply that says what came of it, or the next step of the demo."""
     if result.is_error:
         missing = call.name == "memory_read" and "there is no" in result.content.lower()
-        return _reply("Nothing so far." if missing else _failure_text(result))
-    if call.arguments.get("path") == demo.FACT_PATH and call.name in ("memory_append", "memory_write"):
-        return demo.on_memory(call.name)
-    value: Mapping[str, Any] = _parse_object(result.content) or {}
+        return _reply("Nothing so far." if missing else failure_text(result))
+    if call.arguments.get("path") == FACT_PATH and call.name in ("memory_append", "memory_write"):
+        return demo_memory_call(call.name)
+    value: Mapping[str, Any] = parse_object_or_none(result.content) or {}
     if call.name == "memory_append":
         fact = str(call.arguments["entry"]).removeprefix("- ")
         log = f'`{command_name()} memory log` shows it, "forget that" takes it back'
@@ -330,135 +339,6 @@ def _after_memory(call: ToolCall, result: ToolResult) -> PlannedCall:
     if call.name == "memory_patch":
         return _reply("Forgotten. The log of memory still has it, and can bring it back.")
     if call.name == "memory_read":
-        return _reply(_shorten(str(value.get("content") or "Nothing so far.")))
+        return _reply(shorten(str(value.get("content") or "Nothing so far.")))
     found = [f"- {hit['snippet']} ({hit.get('path') or hit.get('file')})" for hit in value.get("results") or ()]
-    return _reply(_shorten("\n".join(found)) or "I remember nothing about that.")
-
-
-# ------------------------------------------------------------------ jobs
-
-_JOBS: Final = (
-    ("shell_exec", "command", r"(?P<verb>run)[: ]\s*(?P<object>\S[^\n]*)"),
-    ("read_file", "path", r"(?P<verb>read)[: ]\s*(?P<object>`?(?=[^\s`]*[./])[^\s`]+`?)"),
-    ("list_files", "path", r"(?P<verb>list)(?: files)?(?:[: ]\s*(?P<object>\S+))?"),
-    ("grep_files", "pattern", r"(?P<verb>search)(?: for)?[: ]\s*(?P<object>\S[^\n]*)"),
-    ("http_get", "url", r"(?P<verb>fetch)[: ]\s*(?P<object>https?://\S*[^\s.,])[.,]*"),
-)
-"""Tool, its parameter, and the pattern of a message for each kind of job.
-
-No part of a pattern can match the same characters as the one before it in more than one way. Otherwise the time for a message that
-does not match would grow with the square of its length, and a message of a megabyte would stop the whole program for hours."""
-
-
-def find_job(text: str) -> tuple[str, PlannedCall] | None:
-    """Return the job that a message asks for, as one line and as the one call that it takes; None if it is not a job.
-
-    `find_job` understands the line as well as the message that it came from. Example: `find_job("please run uname -a")` is
-    `("run: uname -a", ("shell_exec", {"command": "uname -a"}))`.
-    """
-    for tool, parameter, pattern in _JOBS:
-        if match := re.fullmatch(f"(?i)(?:please )?{pattern}", text.strip()):
-            value = (match["object"] or ".").strip().strip("`")
-            return f"{match['verb'].lower()}: {value}", (tool, {parameter: value})
-    return None
-
-
-def _work(first: str, last: UserTurn, calls: list[ToolCall], tools: set[str]) -> Decision:
-    """Return text and calls of a task's next step: first the call of its job, then a report of the result.
-
-    A step without calls ends the task, and its text is the task's result. A later message to the task is a new job. Only the first
-    line of the input is read: what follows is memory and other context, which is meant for a model.
-    """
-    if first.strip().partition("\n")[0] == demo.DEMO:
-        return _demo_step(len(calls), tools)
-    if last.results and not last.text:
-        names = {call.id: call.name for call in calls}
-        report = "\n\n".join(_describe(names.get(result.call_id, ""), result) for result in last.results)
-        if any(_has_failed(names.get(result.call_id, ""), result) for result in last.results):
-            raise ModelError(report, kind="request")
-        return report, []
-    job = find_job((last.text or first).strip().partition("\n")[0])
-    if job is None:
-        return (
-            "I am a stand-in without a language model: I can run, list, read, search and fetch, one thing a task.",
-            [],
-        )
-    line, call = job
-    if call[0] not in tools:
-        return f"A task of this type may not use {call[0]}.", []
-    return f"I {line.partition(':')[0]} what was asked.", [call]
-
-
-def _wished_reminder(text: str) -> re.Match[str] | None:
-    """Return the match of a message that asks for a reminder in so many seconds, minutes or hours."""
-    wish = re.fullmatch(_REMIND, text.partition("\n")[0])
-    return wish if wish and (wish["number"].isdigit() or wish["number"].lower() in _NUMBERS) else None
-
-
-def _demo_step(number: int, tools: set[str]) -> Decision:
-    """Return the step of the demo's task behind so many calls; a tool that the task may not use ends it."""
-    if number >= len(demo.STEPS):
-        return demo.result_of_task(), []
-    thought, tool, arguments = demo.STEPS[number]
-    return (thought, [(tool, arguments)]) if tool in tools else (f"A task of this type may not use {tool}.", [])
-
-
-def _has_failed(tool: str, result: ToolResult) -> bool:
-    """Return whether a call did not do what was asked for: the tool has failed, or its command ended with another code than 0."""
-    value = _parse_object(result.content) if tool == "shell_exec" else None
-    return result.is_error or bool(value and value.get("exitCode"))
-
-
-def _describe(tool: str, result: ToolResult) -> str:
-    """Return a tool's result as text for a person."""
-    if result.is_error:
-        return _failure_text(result)
-    value = _parse_object(result.content)
-    return _shorten(result.content if value is None else _DESCRIPTIONS.get(tool, str)(value))
-
-
-def _describe_shell(value: Mapping[str, Any]) -> str:
-    """Return the output of a command, and its exit code if that is not 0."""
-    output = "\n".join(str(value[key]).rstrip() for key in ("stdout", "stderr") if value.get(key))
-    code = value.get("exitCode")
-    return (output or "(no output)") + (f"\n(exit code {code})" if code else "")
-
-
-def _describe_list(value: Mapping[str, Any]) -> str:
-    """Return the names in a folder, one a line."""
-    return "\n".join(file["name"] + "/" * bool(file.get("isDir")) for file in value["files"]) or "(nothing there)"
-
-
-def _describe_matches(value: Mapping[str, Any]) -> str:
-    """Return the matches of a search, one a line."""
-    lines = [f"{found['file']}:{found['lineNumber']}: {found['line'].strip()}" for found in value["matches"]]
-    return "\n".join(lines) or "(no match)"
-
-
-_DESCRIPTIONS: Final[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {
-    "shell_exec": _describe_shell,
-    "read_file": lambda value: f"{value['path']}:\n{value['content']}",
-    "list_files": _describe_list,
-    "grep_files": _describe_matches,
-    "http_get": lambda value: f"{value['url']} ({value['status']}):\n{value['body']}",
-}
-"""By tool, the function that describes its result. The result of any other tool is shown as it is."""
-
-
-def _parse_object(content: str) -> dict[str, Json] | None:
-    """Return the JSON object in a text, None if it is something else."""
-    try:
-        value = json.loads(content)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _failure_text(result: ToolResult) -> str:
-    """Return what is said of a call that has failed, without the mark that is meant for models."""
-    return f"That did not work: {_shorten(result.content.removeprefix('Error: '))}"
-
-
-def _shorten(text: str) -> str:
-    """Cut a long output; the report says how long it was."""
-    return text if len(text) <= _RESULT_LENGTH else f"{text[:_RESULT_LENGTH]}… ({len(text):,} characters in all)"
+    return _reply(shorten("\n".join(found)) or "I remember nothing about that.")

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import trio
 
-from pegasus.models.stand_in_demo import DONE
+from pegasus.models.stand_in_tasks import DEMO_DONE
 from tests.blackbox.support import running
 from tests.blackbox.support.command import PROGRAM
 
@@ -32,7 +32,7 @@ async def test_a_newcomer_without_a_key_sees_everything_work(tmp_path):
             said = ""
             while "Recovery" not in said:
                 said += (await client.reply(timeout=40))["text"]
-            assert said.count(DONE) == 1
+            assert said.count(DEMO_DONE) == 1
             assert f"kill -9 {daemon.at.pid}\npegasus --home {daemon.home}\n" in said
         for arguments in ("memory list", "tasks list", "sessions list"):
             shown = await daemon.command(*arguments.split())

@@ -10,7 +10,7 @@ import trio
 
 from pegasus.models import CallPiece, ModelRequest, ToolSpec, UserTurn
 from pegasus.models.stand_in import StandIn
-from pegasus.models.stand_in_demo import DONE, STEPS
+from pegasus.models.stand_in_tasks import DEMO_DONE, DEMO_STEPS
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel
 from pegasus.testing.world import CLI, kill, open_world
@@ -92,15 +92,15 @@ def tool(name: str, made: list[str]) -> Tool:
 
 async def test_the_demo_shows_a_task_memory_and_recovery_within_a_minute(autojump_clock) -> None:
     made: list[str] = []
-    names = {step[1] for step in STEPS} - {"notify"}
+    names = {step[1] for step in DEMO_STEPS} - {"notify"}
     began = trio.current_time()
     async with open_world(StandIn(), tools=[tool(name, made) for name in sorted(names)]) as world:
         said = [await ask(world, "demo")]
         while "Recovery" not in said[-1]:
             said.append((await world.next_reply()).text)
-        assert made == [step[1] for step in STEPS if step[1] != "notify"]
+        assert made == [step[1] for step in DEMO_STEPS if step[1] != "notify"]
         assert "half done" in said[1]
-        assert said[2].startswith(DONE)
+        assert said[2].startswith(DEMO_DONE)
         assert f"kill -9 {os.getpid()}" in said[3]
         assert world.disk.content("memory/facts/demo.md") == b"", "the fact was taken back"
         await world.idle()
