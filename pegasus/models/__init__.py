@@ -8,7 +8,7 @@
     client.py      one call and its middleware; more of it in fallback.py and usage/tracker.py
     roles.py       which role is which model, and the command `/model`
     model_facts.py what is found out about a model: its window, and its manners, which are kept on disk
-    tokens.py      sizes of prompts; exact_tokens.py: counts where the provider has a way
+    tokens.py      sizes of prompts: known, estimated, or counted exactly where the provider has a way
     catalog.py     prices and windows of known models
     chat_choices.py   models that were chosen for single chats
     errors.py      a `ModelError` for each failure, with a text for people; refusals.py: what the words of a refusal mean

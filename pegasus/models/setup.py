@@ -27,7 +27,6 @@ from pegasus.models.audio import AudioModel
 from pegasus.models.base import CallOptions
 from pegasus.models.catalog import known_window
 from pegasus.models.client import CallLimit, ModelTarget, Routing, compose
-from pegasus.models.exact_tokens import CountByProvider, CountByTable
 from pegasus.models.fallback import Fallback
 from pegasus.models.formats import AnthropicWire
 from pegasus.models.model_facts import ModelFacts
@@ -43,7 +42,7 @@ from pegasus.models.providers import (
 )
 from pegasus.models.roles import AUDIO_ROLES, OFFLINE, audio_account, role_spec
 from pegasus.models.stand_in import StandIn
-from pegasus.models.tokens import ExactCount, TokenCounter
+from pegasus.models.tokens import CountByProvider, CountByTable, ExactCount, TokenCounter
 from pegasus.settings import MODEL_ROLES, ModelOptionSettings, ModelSettings
 
 if TYPE_CHECKING:

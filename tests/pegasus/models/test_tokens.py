@@ -27,9 +27,8 @@ from pegasus.models import (
     Usage,
     UserTurn,
 )
-from pegasus.models.exact_tokens import CountByProvider, CountByTable
 from pegasus.models.formats.anthropic import AnthropicWire
-from pegasus.models.tokens import text_tokens
+from pegasus.models.tokens import CountByProvider, CountByTable, text_tokens
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import ProviderServer
 from pegasus.testing.provider.answers import ProviderAnswer
