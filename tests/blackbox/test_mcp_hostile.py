@@ -19,8 +19,8 @@ from tests.blackbox.support.waiting import POLL
 from tests.blackbox.support.work import Effects, below, gone
 
 STATES = {
-    "silent": "it did not answer within 5 s",
-    "deaf": "it did not answer within 5 s",
+    "silent": "it did not answer within 2 s",
+    "deaf": "it did not answer within 2 s",
     "garbage": "it writes to its stdout what is no message of the protocol",
     "flooding": "it sent too many messages that nobody had asked for",
     "endless_line": "it sent a message of more than 8 MB",
@@ -28,7 +28,7 @@ STATES = {
     "dies_at_initialize": "the program ended with exit code 4",
     "dies_at_initialized": "the program ended with exit code 4",
     "dies_at_tools_list": "the program ended with exit code 4",
-    "silent_at_tools_list": "it did not answer within 5 s",
+    "silent_at_tools_list": "it did not answer within 2 s",
 }
 """What a server does, and what is said of it."""
 SERVERS = Effects(Path("servers"))
@@ -62,7 +62,7 @@ async def test_a_crowd_of_them_costs_others_nothing(tmp_path):
     """Every kind at once, beside a good one: turns are answered, memory is bounded, idle means idle, and a stop leaves nothing."""
     settings = server("good")
     for habit in (*STATES, "shouting", "flapping"):
-        patience = 5.0 if "did not answer" in STATES.get(habit, "") else 20.0
+        patience = 2.0 if "did not answer" in STATES.get(habit, "") else 20.0
         settings |= server(habit, habit, "stubborn", timeout=patience)
     use = [
         Thought(calls=(Call("good__echo", {"text": "still here"}),)),

@@ -109,16 +109,17 @@ async def test_a_code_counts_once_also_for_two_approvals_at_the_same_time(tmp_pa
         assert await code_for(bridge, by("1")) != code
 
 
-@pytest.mark.parametrize(
-    "code", ["AAAAAAAA", "", "x", "7KQ2MX4P7KQ2MX4P", "\u0410\u0410\u0410\u0410\u0410\u0410\u0410\u0410", "../x"]
-)
-async def test_a_wrong_code_is_refused(tmp_path, code):
-    async with serving(tmp_path, Book(), PAIRING) as daemon, daemon.bridge("telegram") as bridge:
+async def test_a_wrong_code_is_refused(tmp_path):
+    async with (
+        serving(tmp_path, Book(), PAIRING) as daemon,
+        daemon.bridge("telegram") as bridge,
+        daemon.client("cli", "main") as owner,
+    ):
         real = await code_for(bridge, by("1"))
-        done = await daemon.command("pair", "approve", code)
-        assert (done.code, "Traceback" in done.err) == (1, False)
-        async with daemon.client("cli", "main") as owner:
-            assert "may write" not in await owner.ask(f"/pair {code or 'nothing'}")
+        for code in ("AAAAAAAA", "", "x", "7KQ2MX4P7KQ2MX4P", "\u0410" * 8, "../x"):
+            done = await daemon.command("pair", "approve", code)
+            assert (done.code, "Traceback" in done.err) == (1, False), code
+            assert "may write" not in await owner.ask(f"/pair {code or 'nothing'}"), code
         assert (await daemon.command("pair", "approve", real)).code == 0
 
 
@@ -172,21 +173,22 @@ async def test_a_channel_type_has_three_open_codes_at_most(tmp_path):
         await code_for(bridge, by("39"))
 
 
-@pytest.mark.parametrize("user", ["аnn", "ANN", "Ann", "ann ", "ann.", "a nn"])
-async def test_an_id_that_looks_alike_is_somebody_else(tmp_path, user):
+@pytest.mark.parametrize("users", [("аnn", "ANN", "Ann"), ("ann ", "ann.", "a nn")])  # there may be three open codes
+async def test_an_id_that_looks_alike_is_somebody_else(tmp_path, users):
     settings = {**PAIRING, "channels.telegram.allow_from": ["ann"]}
     async with serving(tmp_path, book := Book(), settings) as daemon, daemon.bridge("telegram") as bridge:
-        await code_for(bridge, by(user))
-        assert book.asked == []
+        for user in users:
+            await code_for(bridge, by(user))
+            assert book.asked == [], user
         assert await answered(bridge, "hello", by("ann")) == "echo: hello"
 
 
-@pytest.mark.parametrize("user", ["ann\u200b", "\uff41nn", "an\u0301n", "ann\ufe0f"])
-async def test_an_id_with_invisible_characters_is_refused(tmp_path, user):
+async def test_an_id_with_invisible_characters_is_refused(tmp_path):
     settings = {**PAIRING, "channels.telegram.allow_from": ["ann"]}
     async with serving(tmp_path, book := Book(), settings) as daemon, daemon.bridge("telegram") as bridge:
-        await bridge.send({"type": "message", "id": "m", "text": "hi", "channel": by(user, "1")})
-        await bridge.error("bad_frame")
+        for user in ("ann\u200b", "\uff41nn", "an\u0301n", "ann\ufe0f"):
+            await bridge.send({"type": "message", "id": "m", "text": "hi", "channel": by(user, "1")})
+            await bridge.error("bad_frame")
         assert await answered(bridge, "hello", by("ann")) == "echo: hello"
         assert book.asked == book.about("hello")
 

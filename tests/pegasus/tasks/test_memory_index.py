@@ -2,9 +2,17 @@
 
 import trio
 
-from pegasus.tasks import GetContext, TaskLimits, TaskState
+from pegasus.tasks import GetContext, Resume, TaskLimits, TaskState
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk
+
+
+async def likes_tea():
+    return "# Memory\nfacts/user.md: likes tea"
+
+
+async def nothing():
+    return ""
 
 
 class Remembers:
@@ -48,22 +56,25 @@ async def test_memory_that_cannot_be_read_costs_nobody_a_task(autojump_clock):
 
 async def test_after_a_restart_a_task_is_not_told_again_what_memory_holds(autojump_clock):
     """The index stands in the conversation, which the log has."""
-
-    async def index():
-        return "# Memory\nfacts/user.md: likes tea"
-
-    async def digest():
-        return ""
-
     shelf, limits = MemoryFolder(), TaskLimits(recovery="resume")
     with trio.move_on_after(5):
         model = ScriptedModel([say("", call("echo", "a")), Hang()])
-        async with open_desk(model, shelf=shelf, memory=StubMemory(index, digest), limits=limits) as desk:
+        async with open_desk(model, shelf=shelf, memory=StubMemory(likes_tea, nothing), limits=limits) as desk:
             task_id = await desk.submit("the job")
             await trio.sleep_forever()
     again = ScriptedModel(["done", "nothing to keep"])
-    async with open_desk(again, shelf=shelf, memory=StubMemory(index, digest), limits=limits) as desk:
+    async with open_desk(again, shelf=shelf, memory=StubMemory(likes_tea, nothing), limits=limits) as desk:
         await desk.outcome(task_id)
         context = await desk.agent.ask(GetContext, task_id)
     assert sum("likes tea" in entry.content for entry in context.messages) == 1
     assert "".join(texts(again.requests[0])).count("likes tea") == 1
+
+
+async def test_a_task_that_is_taken_up_again_is_not_told_again_what_memory_holds(autojump_clock):
+    model = ScriptedModel([say("", call("echo", "a")), "first answer", "nothing to keep", "second answer"])
+    async with open_desk(model, memory=StubMemory(likes_tea, nothing)) as desk:
+        first = await desk.run("question one")
+        await trio.sleep(1)  # it looks back
+        await desk.agent.ask(Resume, first.task_id, "question two")
+        assert (await desk.outcome(first.task_id)).result == "second answer"
+    assert "".join(texts(model.requests[-1])).count("likes tea") == 1
