@@ -14,8 +14,7 @@ The way of a message through the files, from the queue to the reply:
     drafts              shows a reply while the model is still writing it
     tool_calls          carries out the calls of the answer
     queue_items         the item as an entry of the session; reports of tasks for the queue
-    session             the durable log, and the progress of each item; archives, and lists and history for people
-    session_loading     reads a session at the start, and repairs it
+    session             the durable log, and the progress of each item; its repair; archives, and lists and history for people
     compaction          makes the session shorter when it comes near the model's window
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session

@@ -63,10 +63,10 @@ from pegasus.main_agent.replies import (
     set_aside,
 )
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
-from pegasus.main_agent.session import GLOBAL, ItemProgress, NextStep, Session, chat_files, until_written
-from pegasus.main_agent.session_loading import load_session
+from pegasus.main_agent.session import GLOBAL, ItemProgress, NextStep, Session, chat_files, load_session, until_written
 from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
 from pegasus.main_agent.think_loop import ThinkLoop
+from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
 from pegasus.messages import Address, Progress, Typing
 from pegasus.observe import get_logger
@@ -109,7 +109,8 @@ async def main_agent(
         status = await main_agent_ref.ask(GetStatus)
     """
     files = GLOBAL if chat is None else chat_files(chat)
-    session = await load_session(journal, services.clock, files, services.work, inbox.started, services.make_fence)
+    find_results = partial(recorded_results, journal, services.work, inbox.started)
+    session = await load_session(journal, services.clock, files, find_results, services.make_fence)
     async with trio.open_nursery() as nursery:
         keeper = None
         if chat is not None and services.consolidator is not None:

@@ -325,7 +325,7 @@ async def repeat_replies(item: Item, session: Session) -> None:
 
     A power failure may leave an entry without its post, since the journal writes the outbox last. The entry says that nothing more is
     to be done, so nobody would ever read the text. One that was posted is not posted twice. Calls of the reply tool need no such
-    repetition: at load they have no result, and the model decides (see `session_loading`).
+    repetition: at load they have no result, and the model decides (see `session.loading`).
     """
     posts: list[Post | None] = []
     thoughts = 0

@@ -16,7 +16,7 @@ The order of effects of an answer is what makes a crash harmless:
 2. Each other call is run, and its result appended behind it, before the next one begins.
 
 A crash after step 1 leaves calls without a result. The next start gives them their true result or marks them as cancelled (see
-`session_loading`), and the model decides what to do about those.
+`session.loading`), and the model decides what to do about those.
 
 Messages of the same chat that come in meanwhile may be taken along. `agent.when_busy` says what they do:
 

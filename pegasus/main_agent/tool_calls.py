@@ -4,21 +4,22 @@ Replies were posted together with the thought, so only their results are recorde
 the answer, or runs a tool. Whatever goes wrong becomes a result, which leads to another thought: the model reads it and tries
 something else.
 
-A crash leaves calls without a result. The next start gives them their true result or marks them as cancelled (see `session_loading`).
+A crash leaves calls without a result. The next start gives them their true result (`recorded_results`) or marks them as cancelled
+(see `session.loading`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 import attrs
 
 from actors import Ref
-from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media
-from pegasus.main_agent.delegation import USE_SKILL
-from pegasus.main_agent.replies import REPLY, reply_key, reply_to_sender
+from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media, open_calls
+from pegasus.main_agent.delegation import USE_SKILL, TaskDelegation
+from pegasus.main_agent.replies import REPLY, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
 from pegasus.main_agent.session import SEND_FILE, Session, gathered, send_file_path, until_written
@@ -28,7 +29,7 @@ from pegasus.main_agent.turns import AgentTurn
 from pegasus.messages import Json
 from pegasus.models import ToolCall
 from pegasus.outside import fenced_metadata
-from pegasus.storage import Item, JournalMessage
+from pegasus.storage import Item, JournalMessage, Posted
 from pegasus.tools import ToolContext, ToolError, ToolOutcome
 from pegasus.wire import encode_json
 
@@ -133,3 +134,35 @@ class CallRunner:
             outside=self._session.outside,
         )
         return await executor.run(tool, call.arguments, context)
+
+
+# ------------------------------------------------------------------ after a crash
+
+
+async def recorded_results(
+    journal: Ref[JournalMessage],
+    work: TaskDelegation | None,
+    report_started: Callable[[], None],
+    entries: Sequence[Entry],
+) -> dict[tuple[int | None, str], str]:
+    """Return the true results of open calls, by item and call id, where their effect is recorded.
+
+    Both sources know an effect by the key that the call was made with: the outbox knows replies, the task system knows tasks. The
+    order of the questions does not matter, since nothing is changed by them.
+
+    work: knows whether the work of a call was begun; None: there is no such work. report_started: tells the supervisor that the actor
+    is started. It is called right before `work` is asked: the answer comes from the task system, which begins only when the whole
+    tree is started, and without the call both would wait for each other.
+    """
+    results: dict[tuple[int | None, str], str] = {}
+    for open_call in open_calls(entries):
+        key, result = reply_key(open_call.item, open_call.call.id), None
+        if open_call.call.name == REPLY.name:
+            [message] = await journal.ask(Posted, (key,))
+            result = queued_result(message) if message is not None else None
+        elif work is not None:
+            report_started()
+            result = await work.result_of(open_call, key)
+        if result is not None:
+            results[open_call.item, open_call.call.id] = result
+    return results

@@ -17,8 +17,7 @@ from benchmarks.history import MESSAGES_PER_EXCHANGE, conversation, session_line
 from benchmarks.main_agent_load import read_by_line, seconds_of
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
-from pegasus.main_agent.session import chat_files
-from pegasus.main_agent.session_loading import load_session
+from pegasus.main_agent.session import chat_files, load_session
 from pegasus.messages import Address
 from pegasus.schedule import ScheduleServices, schedule_keeper
 from pegasus.schedule.jobs import JOBS_FILE, Job, RunJob, encode_job, encode_jobs

@@ -14,7 +14,7 @@ from actors import Child, Restart, open_supervisor
 from benchmarks.history import MESSAGES_PER_EXCHANGE, conversation, session_lines
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
-from pegasus.main_agent.session_loading import load_session
+from pegasus.main_agent.session import load_session
 from pegasus.storage import FileDisk, run_journal
 
 LINES = 100_000

@@ -1,6 +1,7 @@
 """Sessions: the conversations of the Main Agent, as they are on disk and in memory, and what people and models see of them later.
 
     session         the running session: an append-only log, the progress of each item, the turns for the next request
+    loading         reads a session at the start, and repairs it after a crash
     media_queue     files that the tool `send_file` has gathered and no entry has sent yet
     pending_notes   notes of a consolidation that are not written yet, as the session names them
     files           names of the files of a session
@@ -8,8 +9,7 @@
     listing         all sessions, for people
     history         what was said with one address, for a chat window
 
-Only `session` writes, through the journal. The last three read files from disk, and ask nothing of a running agent. A session is
-loaded, and repaired after a crash, by `pegasus.main_agent.session_loading`.
+Only the first two write, through the journal. The last three read files from disk, and ask nothing of a running agent.
 """
 
 from pegasus.main_agent.session.archives import (
@@ -44,6 +44,7 @@ from pegasus.main_agent.session.listing import (
     list_sessions,
     session_json,
 )
+from pegasus.main_agent.session.loading import load_session
 from pegasus.main_agent.session.media_queue import SEND_FILE, SENT, files_sent_by, gathered, send_file_path, sent
 from pegasus.main_agent.session.pending_notes import (
     PendingNotes,
@@ -103,6 +104,7 @@ __all__ = [
     "last_notes",
     "line_text",
     "list_sessions",
+    "load_session",
     "note_of",
     "open_archive",
     "opening_entry",

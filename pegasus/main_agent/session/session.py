@@ -15,7 +15,7 @@ Items are worked on one after another, though not always in the order of their n
 belong to it, up to the user entry of the next item. An item that has a later one behind it is done, or was taken along by that one
 (see `think_loop`).
 
-See `pegasus.main_agent.session_loading` for how a session is read and repaired at start.
+See `loading` for how a session is read and repaired at start.
 """
 
 from __future__ import annotations

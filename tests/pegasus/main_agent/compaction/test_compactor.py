@@ -8,8 +8,7 @@ import trio
 from actors import ActorError
 from pegasus.main_agent.compaction import Compactor, OpenTask
 from pegasus.main_agent.compaction.planning import entry_tokens
-from pegasus.main_agent.session import Session
-from pegasus.main_agent.session_loading import load_session
+from pegasus.main_agent.session import Session, load_session
 from pegasus.models import ModelRequest, PromptSize, UserTurn
 from pegasus.testing.memory_disk import MemoryDisk, PowerLoss
 from pegasus.testing.scripted import After, Hang, ScriptedModel, down, say

@@ -3,7 +3,7 @@
 A process may die at any moment, so the file may end in half a line, in a tool call without a result, or in a message without an
 answer. Damaged lines are copied to a file beside the session before they are removed from it, since a person may still be able to
 read them. Open calls get their true result where their effect is recorded elsewhere: replies in the outbox, tasks in the task
-system. Everything else is marked as cancelled.
+system (`tool_calls.recorded_results`). Everything else is marked as cancelled.
 
 Repairing is idempotent. A crash during it leaves a file that the next start repairs again, with the same outcome. A session that
 is well-formed, which is the usual case, is not written at all.
@@ -18,7 +18,8 @@ while the entries are made: a long session is some hundred thousand objects, non
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from actors import Ref
 from pegasus.conversation import (
@@ -29,35 +30,33 @@ from pegasus.conversation import (
     encode,
     is_well_formed,
     new_fence,
-    open_calls,
     repair_log,
 )
 from pegasus.formatting import truncate
 from pegasus.host import collector_paused
 from pegasus.json_lines import BadLine, scan_lines
-from pegasus.main_agent.delegation import TaskDelegation
-from pegasus.main_agent.replies import REPLY, queued_result, reply_key
-from pegasus.main_agent.session import GLOBAL, Session, SessionFiles, until_written
+from pegasus.main_agent.session.files import GLOBAL, SessionFiles
+from pegasus.main_agent.session.session import Session, until_written
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, Posted, ReadFile, ReplaceFile, TakeLease
+from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, TakeLease
 
 _log = get_logger("session")
+
+FindResults: TypeAlias = Callable[[Sequence[Entry]], Awaitable[Mapping[tuple[int | None, str], str]]]
+"""Returns the true results of the open calls among entries, by item and call id, where their effect is recorded."""
 
 
 async def load_session(
     journal: Ref[JournalMessage],
     clock: Callable[[], int],
     files: SessionFiles = GLOBAL,
-    work: TaskDelegation | None = None,
-    report_started: Callable[[], None] = lambda: None,
+    find_results: FindResults | None = None,
     make_fence: Callable[[], str] = new_fence,
 ) -> Session:
     """Take the lease of a session and return the session, well-formed again. A missing file is an empty session.
 
-    clock: returns the wall clock, ms. work: knows whether the work of an open call was begun; None: there is no such work.
-    report_started: tells the supervisor that this actor is started. It is called right before `work` is asked. The answer comes from
-    the task system, which begins only when the whole tree is started; without the call both would wait for each other. make_fence:
-    makes the id for fences, if the session has none yet.
+    clock: returns the wall clock, ms. find_results: finds the results of open calls; None: there are none. make_fence: makes the id
+    for fences, if the session has none yet.
 
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
@@ -67,7 +66,7 @@ async def load_session(
     with collector_paused():
         entries, bad_lines = _decode_lines(content)
     if bad_lines or not is_well_formed(entries):
-        results = await _recorded_results(entries, journal, work, report_started)
+        results = {} if find_results is None else await find_results(entries)
         repaired = repair_log(entries, lambda made: results.get((made.item, made.call.id)), clock())
         for note in (*map(str, bad_lines), *repaired.notes):
             _log.warning("repaired the session", path=path, problem=note)
@@ -101,28 +100,3 @@ def _decode_lines(content: bytes) -> tuple[list[Entry], list[BadLine]]:
             excerpt = truncate(raw.decode(errors="replace"), 80)
             bad_lines.append(BadLine(line.number, line.offset, raw, f"{error} ({excerpt})"))
     return entries, bad_lines
-
-
-async def _recorded_results(
-    entries: Sequence[Entry],
-    journal: Ref[JournalMessage],
-    work: TaskDelegation | None,
-    report_started: Callable[[], None],
-) -> dict[tuple[int | None, str], str]:
-    """Return the true results of open calls, by item and call id, where their effect is recorded.
-
-    Both sources know an effect by the key that the call was made with: the outbox knows replies, the task system knows tasks. The
-    order of the questions does not matter, since nothing is changed by them.
-    """
-    results: dict[tuple[int | None, str], str] = {}
-    for open_call in open_calls(entries):
-        key, result = reply_key(open_call.item, open_call.call.id), None
-        if open_call.call.name == REPLY.name:
-            [message] = await journal.ask(Posted, (key,))
-            result = queued_result(message) if message is not None else None
-        elif work is not None:
-            report_started()
-            result = await work.result_of(open_call, key)
-        if result is not None:
-            results[open_call.item, open_call.call.id] = result
-    return results
