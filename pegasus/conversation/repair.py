@@ -101,7 +101,7 @@ def _pair(entries: Sequence[Entry]) -> tuple[list[tuple[Entry, list[_PairedCall]
 def is_well_formed(entries: Sequence[Entry]) -> bool:
     """Return whether `repair_log` would change nothing: the results of each entry follow it in order, and no call id comes twice.
 
-    This is asked at every start, of sessions of any length, and is much cheaper than the repair itself.
+    This is asked at every start, of sessions of any length, and before each thought of a task. It is much cheaper than rebuilding.
     """
     used_ids: set[str] = set()
     missing: list[str] = []  # ids of the calls whose results must follow now, the next one last
@@ -131,6 +131,11 @@ def repair_log(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | No
     recorded: returns the true result (JSON) of an open call whose effect is recorded elsewhere, else None. now: wall clock, ms, of
     the entries that are added.
     """
+    return RepairedLog(tuple(entries), ()) if is_well_formed(entries) else rebuild_log(entries, recorded, now)
+
+
+def rebuild_log(entries: Sequence[Entry], recorded: Callable[[OpenCall], str | None], now: int) -> RepairedLog:
+    """Return what `repair_log` does, put together entry by entry whether the log needs it or not."""
     heads, notes = _pair(entries)
     used_ids: set[str] = set()
     repaired: list[Entry] = []

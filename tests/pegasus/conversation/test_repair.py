@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation.entry import Entry
-from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, repair_log
+from pegasus.conversation.repair import CANCELLED, is_well_formed, open_calls, rebuild_log, repair_log
 from pegasus.models.base import ToolCall
 from tests.pegasus.conversation.logs import logs
 
@@ -125,7 +125,9 @@ def test_what_is_said_to_be_well_formed_is_just_what_needs_no_repair(entries, da
     some = data.draw(st.lists(st.sampled_from(entries), max_size=12)) if entries else []
     cut = entries[: data.draw(st.integers(0, len(entries)))]
     for part in (entries, cut, some, list(repair_log(some, nothing, 0).entries)):
-        assert is_well_formed(part) == (not repair_log(part, nothing, 0).notes)
+        rebuilt = rebuild_log(part, nothing, 0)
+        assert is_well_formed(part) == (not rebuilt.notes)
+        assert repair_log(part, nothing, 0).entries == rebuilt.entries
 
 
 def test_a_call_without_an_id_is_not_well_formed():
