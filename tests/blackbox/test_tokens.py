@@ -91,9 +91,9 @@ async def test_scopes(tmp_path):
             assert (await peer.get("error"))["code"] in ("unknown_method", "bad_frame")
         async with greeted(daemon, tokens["read"], channel_id="c2") as peer:
             assert "waiting" in await peer.call("status")
-            await refused(peer, {"type": "call", "id": "1", "method": "stop", "params": {}}, "'control'")
-            await refused(peer, {"type": "message", "id": "m", "text": "hi"}, "'message'")
-            await refused(peer, {"type": "ack", "seq": 1}, "'message'")
+            await refused(peer, {"type": "call", "id": "1", "method": "stop", "params": {}}, '"control"')
+            await refused(peer, {"type": "message", "id": "m", "text": "hi"}, '"message"')
+            await refused(peer, {"type": "ack", "seq": 1}, '"message"')
         async with greeted(daemon, tokens["control"], channel_id="c3") as peer:
             assert await peer.call("stop") == {"ended": []}
             await refused(
