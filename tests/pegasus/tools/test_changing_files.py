@@ -356,6 +356,20 @@ async def test_every_allowed_encoding_writes_in_pieces_what_it_writes_at_once(wo
         assert (workspace / "f").read_bytes() == content.encode(encoding)
 
 
+def test_a_cancel_takes_effect_between_the_pieces(monkeypatch):
+    """A slow encoding of a long text must not outlive the deadline of its call."""
+
+    class Cancelled(Exception):
+        pass
+
+    def check():
+        raise Cancelled
+
+    monkeypatch.setattr(changing, "check_cancelled", check)
+    with pytest.raises(Cancelled):
+        changing._encode("The quick brown fox", "utf-7")
+
+
 async def test_a_character_that_cannot_be_written_is_named_with_its_place_in_the_whole(work, monkeypatch):
     monkeypatch.setattr(changing, "CHUNK", 4)
     refusal = await work.refused("write_file", path="f", content="0123456789é", encoding="ascii")

@@ -38,13 +38,14 @@ def compactor(model=nobody, *, window=WINDOW, reads=100_000, timeout=60.0, **mor
 
 @asynccontextmanager
 async def session_of(talk, disk=None):
-    """A session with these entries on a disk."""
+    """A session with these entries on a disk. A compaction that never ends fails after a day of virtual time, instead of hanging."""
     disk = disk or MemoryDisk()
-    async with run_journal(disk) as journal:
-        session = Session((), journal.ref)
-        await session.commit(talk.entries)
-        session.disk = disk
-        yield session
+    with trio.fail_after(86_400):
+        async with run_journal(disk) as journal:
+            session = Session((), journal.ref)
+            await session.commit(talk.entries)
+            session.disk = disk
+            yield session
 
 
 async def reloaded(disk):
