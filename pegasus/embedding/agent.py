@@ -93,14 +93,14 @@ class Agent:
         Raises HomeBusy (the home is in use), HomeError, SettingsError, PersonaError, ModelConfigError, SandboxError, or AgentFailed:
         it cannot start. Within the block AgentFailed means: its root supervisor gave up, and the block is cancelled.
         """
-        place = resolve_home(os.fspath(home))
-        settings = await trio.to_thread.run_sync(settings_of, config, place)
-        manager = own_world(place, settings)
+        folder = resolve_home(os.fspath(home))
+        settings = await trio.to_thread.run_sync(settings_of, config, folder)
+        manager = own_world(folder, settings)
         world = await trio.to_thread.run_sync(manager.__enter__)
         try:
             environment = world.environment
             async with cls.within(
-                environment, cron, load=partial(settings_of, home=place), apply=world.reloader.apply, run=world.run
+                environment, cron, load=partial(settings_of, home=folder), apply=world.reloader.apply, run=world.run
             ) as agent:
                 world.reloader.journal = agent._tree.journal
                 yield agent
@@ -140,8 +140,8 @@ class Agent:
                 nursery.start_soon(run)
                 intake = make_intake(tree.journal, environment.in_force, environment.pairing)
                 usage = partial(_usage_of, environment)
-                most = environment.in_force.follow(lambda settings: settings.media.max_bytes, "media.max_bytes")
-                turns = TurnServices(desk, intake, tree.main_agent, nursery, usage, most)
+                max_bytes = environment.in_force.follow(lambda settings: settings.media.max_bytes, "media.max_bytes")
+                turns = TurnServices(desk, intake, tree.main_agent, nursery, usage, max_bytes)
                 try:
                     yield cls(tree, turns, load, apply or environment.in_force.replace)
                 except Exception as error:  # of the block; it is raised as it is, outside of the nurseries
