@@ -243,7 +243,7 @@ class OwnerQuestion:
     """Page that a person is asked to open in a browser; "" if there is none."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ApprovalNotice:
     """A tool call that waits for an owner's yes or no, or has waited. It goes to owners only."""
 

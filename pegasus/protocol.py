@@ -123,7 +123,7 @@ class HelloFrame:
     """Replies above `last_seq` are sent also if another client of the address has acknowledged them, as far as they are kept."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class MessageFrame:
     """A message for the agent. The answer is AcceptedFrame or ErrorFrame with the same id."""
 
@@ -136,7 +136,7 @@ class MessageFrame:
     media: tuple[Media, ...] = ()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AckFrame:
     """Acknowledgement of all replies up to and including `seq`. It has no answer."""
 
@@ -157,7 +157,7 @@ class CallFrame:
 # ------------------------------------------------------------------ from the gateway
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class WelcomeFrame:
     """The answer to a good hello. Replies follow it, never precede it."""
 
@@ -170,14 +170,14 @@ class WelcomeFrame:
     """The last reply ever made for this address, 0 if there is none; always 0 for a bridge."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class AcceptedFrame:
     """The message with this id is on disk."""
 
     id: str
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ResultFrame:
     """The result of a call."""
 
@@ -185,7 +185,7 @@ class ResultFrame:
     result: Mapping[str, Json]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class EventFrame:
     """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call."""
 
@@ -196,7 +196,7 @@ class EventFrame:
     event: Mapping[str, Json]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class ErrorFrame:
     """A refusal.
 

@@ -65,7 +65,7 @@ class _Cutter:
         return value
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class NumberedEvent:
     """An event that is kept."""
 

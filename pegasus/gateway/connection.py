@@ -112,7 +112,7 @@ class NewcomerPlace:
             self._places.release()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class HttpVisitor:
     """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all."""
 

@@ -317,7 +317,7 @@ class _LoggingBridge(logging.Handler):
 # ------------------------------------------------------------------ rendering
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class LogEntry:
     """One event of the log.
 

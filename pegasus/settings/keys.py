@@ -308,7 +308,7 @@ def _key(key: Key, default: T) -> T:
 # ------------------------------------------------------------------ mistakes
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class SettingsProblem:
     """One mistake; str() is one printable line: `FILE: gateway.port: found "x"; allowed: a whole number from 0 to 65535`.
 

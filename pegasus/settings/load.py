@@ -152,7 +152,7 @@ def _fill_credentials(tree: Tree, environ: Mapping[str, str], origins: dict[str,
 # ------------------------------------------------------------------ reading
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class _LayerReader:
     """Walk of a layer along the settings classes, from the table of one source to a tree of good values.
 

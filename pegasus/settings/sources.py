@@ -83,7 +83,7 @@ class Raw(str):
     __slots__ = ()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class Layer:
     """Table of one source.
 

@@ -139,7 +139,7 @@ class Posted:
     keys: tuple[str, ...]
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class QueuedReply:
     """A reply on its way to an adapter."""
 
@@ -180,7 +180,7 @@ class Unacknowledged:
     """Of one address: also the replies above `after` that somebody has acknowledged, as far as their texts are kept."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False, repr=False)
 class OpenReply:
     """A reply that nobody has acknowledged: `OpenReply(Address("web", "c1"), 3, "main/12/call_1")`."""
 
