@@ -140,13 +140,18 @@ async def test_a_waiting_task_still_waits_its_turn(autojump_clock):
     assert [told.text for told in listener.heard] == ["first", "second"]
 
 
-async def test_a_suspended_task_is_still_suspended_and_can_be_answered(autojump_clock):
-    shelf = MemoryFolder()
+async def suspended_task(shelf):
+    """The id of a task that has asked a question before the process ended."""
     with trio.move_on_after(5):
         async with open_desk(ScriptedModel([say("", call("ask_user", "q", question="Which?"))]), shelf=shelf) as desk:
             await desk.submit("paint")
             await trio.sleep_forever()
-    task_id = await only_log(shelf)
+    return await only_log(shelf)
+
+
+async def test_a_suspended_task_is_still_suspended_and_can_be_answered(autojump_clock):
+    shelf = MemoryFolder()
+    task_id = await suspended_task(shelf)
     async with open_desk(ScriptedModel(["blue"]), shelf=shelf, limits=RESUME) as desk:
         assert (await desk.listener.next(1)).n == 1
         assert (await desk.agent.ask(GetTask, task_id)).state is TaskState.SUSPENDED
@@ -156,11 +161,7 @@ async def test_a_suspended_task_is_still_suspended_and_can_be_answered(autojump_
 
 async def test_a_suspended_task_of_an_earlier_run_can_be_cancelled(autojump_clock):
     shelf = MemoryFolder()
-    with trio.move_on_after(5):
-        async with open_desk(ScriptedModel([say("", call("ask_user", "q", question="Which?"))]), shelf=shelf) as desk:
-            await desk.submit("paint")
-            await trio.sleep_forever()
-    task_id = await only_log(shelf)
+    task_id = await suspended_task(shelf)
     async with open_desk(ScriptedModel([]), shelf=shelf, limits=RESUME) as desk:
         await desk.agent.ask(Cancel, task_id, "x")
         assert (await desk.outcome(task_id)).error == "stopped by x"

@@ -310,35 +310,24 @@ async def test_a_daemon_that_comes_back_and_thinks_on_is_waited_for(rig, autojum
     assert rig.out == ["at last\n"]
 
 
-async def test_a_turn_whose_end_was_missed_is_over_after_a_while(rig, autojump_clock):
+@pytest.mark.parametrize(("replies", "seconds"), [((), DOUBT_SECONDS), (("here",), ANSWERED_SECONDS)])
+async def test_a_turn_whose_end_was_missed_is_over_after_a_while_and_sooner_with_a_reply(
+    rig, autojump_clock, replies, seconds
+):
     async def cut():
         await rig.talk.wait_sent(1)
         rig.talk.accept()
         rig.talk.thinking(True)
         rig.talk.offline()
         rig.talk.online()
+        for text in replies:
+            rig.talk.reply(text)
 
     start = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(cut)
         assert await rig.run("one") == 0
-    assert trio.current_time() - start == pytest.approx(DOUBT_SECONDS)
-
-
-async def test_a_turn_whose_end_was_missed_but_whose_reply_came_is_over_soon(rig, autojump_clock):
-    async def cut():
-        await rig.talk.wait_sent(1)
-        rig.talk.accept()
-        rig.talk.thinking(True)
-        rig.talk.offline()
-        rig.talk.online()
-        rig.talk.reply("here")
-
-    start = trio.current_time()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(cut)
-        assert await rig.run("one") == 0
-    assert trio.current_time() - start == pytest.approx(ANSWERED_SECONDS)
+    assert trio.current_time() - start == pytest.approx(seconds)
 
 
 async def test_without_a_lost_connection_there_is_no_hurry(rig, autojump_clock):

@@ -45,6 +45,12 @@ class Asking:
             while not any(message.text == text for message in self.there.withdrawn):
                 await trio.lowlevel.checkpoint()
 
+    async def answer(self, text, item, said):
+        """End the turn of a request with this reply, and wait until the client has its answer."""
+        await self.there.say(CHANNEL, said, item=item)
+        await self.there.journal.finish(item)
+        await self.until_answered(text)
+
     async def until_answered(self, *texts):
         with trio.fail_after(20):
             while not self.answers.keys() >= set(texts):
@@ -85,28 +91,18 @@ async def test_each_of_many_requests_gets_its_own_answer(asking, kind):
 
 
 async def test_an_answer_ends_with_its_turn_although_another_goes_on(asking):
-    there = asking.there
     first, second = await asking.begin("first"), await asking.begin("second", "stream")
-    await there.say(CHANNEL, "one", item=first)
-    await there.journal.finish(first)
-    await asking.until_answered("first")
-    await there.say(CHANNEL, "two", item=second)
-    await there.journal.finish(second)
-    await asking.until_answered("second")
+    await asking.answer("first", first, "one")
+    await asking.answer("second", second, "two")
     assert asking.answers == {"first": "one", "second": "two"}
 
 
 @pytest.mark.parametrize("kind", PATHS)
 async def test_a_command_passes_a_request_and_is_not_in_its_answer(asking, kind):
-    there = asking.there
     talk = await asking.begin("talk", kind)
     command = await asking.begin("/status", kind)
-    await there.say(CHANNEL, "all is well", item=command)
-    await there.journal.finish(command)
-    await asking.until_answered("/status")
-    await there.say(CHANNEL, "talked", item=talk)
-    await there.journal.finish(talk)
-    await asking.until_answered("talk")
+    await asking.answer("/status", command, "all is well")
+    await asking.answer("talk", talk, "talked")
     assert asking.answers == {"talk": "talked", "/status": "all is well"}
 
 
@@ -115,9 +111,7 @@ async def test_an_answer_that_is_not_acknowledged_yet_survives_the_acknowledgeme
     there = asking.there
     first, second = await asking.begin("first"), await asking.begin("second")
     there.journal.post(CHANNEL, "one", item=first)  # the gateway is away, so it is in the journal only
-    await there.say(CHANNEL, "two", item=second)
-    await there.journal.finish(second)
-    await asking.until_answered("second")
+    await asking.answer("second", second, "two")
     await there.journal.finish(first)
     await asking.until_answered("first")
     assert asking.answers == {"first": "one", "second": "two"}
@@ -128,9 +122,7 @@ async def test_what_was_said_to_a_client_that_has_left_is_in_no_answer(asking):
     left, stays = await asking.begin("left"), await asking.begin("stays")
     await there.say(CHANNEL, "half of it", item=left)
     await asking.leave("left")
-    await there.say(CHANNEL, "for you", item=stays)
-    await there.journal.finish(stays)
-    await asking.until_answered("stays")
+    await asking.answer("stays", stays, "for you")
     assert asking.answers == {"stays": "for you"}
     await there.journal.until(lambda: not there.journal.outbox[CHANNEL.address])  # nobody can ask for either any more
 
@@ -141,9 +133,7 @@ async def test_an_answer_that_may_be_asked_for_again_is_kept(asking):
     await there.say(CHANNEL, "at last", item=slow)
     asking._scopes["slow"].cancel()
     other = await asking.begin("other")
-    await there.say(CHANNEL, "soon", item=other)
-    await there.journal.finish(other)
-    await asking.until_answered("other")
+    await asking.answer("other", other, "soon")
     await there.journal.finish(slow)
     await asking._ask("slow", "completions", {"idempotency-key": "k-1"})
     assert asking.answers == {"slow": "at last", "other": "soon"}
