@@ -18,7 +18,7 @@ import attrs
 
 from pegasus.conversation import Entry
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.outside import Outside, join_outside, outside_metadata, parse_outside
+from pegasus.outside import OUTSIDE, Outside, join_outside, outside_metadata, parse_outside
 from pegasus.tasks.core.task_events import (
     Reasoning,
     ReflectionDone,
@@ -113,8 +113,9 @@ class TaskContext:
     def outside(self) -> tuple[Outside, ...]:
         """Labels of the text from outside that the task has read, what its submitter had read included."""
         if self._labelled < len(self.messages):
-            new = self.messages[self._labelled :]
-            self._labels = join_outside(self._labels, *[parse_outside(entry.metadata) for entry in new])
+            new = [entry.metadata for entry in self.messages[self._labelled :] if OUTSIDE in entry.metadata]
+            if new:
+                self._labels = join_outside(self._labels, *map(parse_outside, new))
             self._labelled = len(self.messages)
         return self._labels
 

@@ -395,8 +395,8 @@ class Stages:
             labels = join_outside(labels, outcome.outside)
             return attrs.evolve(outcome, content=fenced(outcome.content, outcome.outside, self._fence))
 
-        memory = await read_or_nothing(deps.memory.for_reflection)
         specs = tuple(tool.spec for tool in tools.values())
+        memory = await read_or_nothing(deps.memory.for_reflection)
         return [await deps.reflector.reflect(self._fsm.context, memory, specs, model, window, run)]
 
 

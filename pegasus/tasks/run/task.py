@@ -8,8 +8,8 @@ The loop of the actor (`_TaskRun.run`) is the whole life of a task:
 4. Apply them to the state machine, publish them on the bus, report the new state to the agent.
 
 While a task has an actor, this loop is the only one that records events of it. So the order in the log is the order in which the task
-took them, and a replay of the log gives the same task. Requests of the agent (cancel, suspend, resume, finish) are only stored for
-the loop and, where they cannot wait, cancel the running stage.
+took them, and a replay of the log gives the same task. Requests of the agent are only stored for the loop (`_Requests`) and, where
+they cannot wait, cancel the running stage.
 
 Background commands of the task run in the nursery of the actor, beside the loop, so that they outlive a stage and end with
 the actor, whatever ends it. The loop ends them earlier where somebody is told: before a result, a failure or a suspension is recorded,
@@ -155,8 +155,36 @@ class _Stage:
 
 
 @attrs.define(eq=False, repr=False)
+class _Requests:
+    """Requests of the agent that wait for the loop, the most urgent first.
+
+    request              running stage         recorded         what the stage has done
+    CancelStage          is cancelled          TASK_FAILED      results of calls are kept, a thought is dropped
+    ResumeTask           is cancelled          TASK_RESUMED     dropped: it is a reflection
+    SuspendAfterStage    ends by itself        TASK_SUSPENDED   kept, but for the answer of a thought
+    FinishStage          ends by itself        nothing          kept
+    """
+
+    cancel_error: str | None = None
+    """Error for TASK_FAILED, once a cancel was requested."""
+    resume: ResumeTask | None = None
+    """Resume that is not recorded yet."""
+    suspend_reason: str | None = None
+    """Reason for TASK_SUSPENDED, once a suspension was requested."""
+    is_finishing: bool = False
+    """Whether no new stage may begin, because the process stops. This one is for good."""
+    arrived: trio.Event = attrs.field(factory=trio.Event)
+    """Set when a request has come in; for a task that has nothing to do."""
+
+    @property
+    def stops_stage(self) -> bool:
+        """True if a request cancels the running stage."""
+        return self.cancel_error is not None or self.resume is not None
+
+
+@attrs.define(eq=False, repr=False)
 class _TaskRun:
-    """The loop of a task, and the requests that wait for it."""
+    """The loop of a task."""
 
     _fsm: TaskFSM
     _deps: TaskDeps
@@ -177,22 +205,14 @@ class _TaskRun:
     """Whether the reflection was begun, skipped or ended; each completion has at most one."""
     _scope: trio.CancelScope | None = None
     """Scope of the stage that runs; None while none does."""
-    _requested: trio.Event = attrs.field(factory=trio.Event)
-    """Set when a request has come in; for a task that has nothing to do."""
-    _cancel_error: str | None = None
-    """Error for TASK_FAILED, once a cancel was requested."""
-    _suspend_reason: str | None = None
-    """Reason for TASK_SUSPENDED, once a suspension was requested."""
-    _resume: ResumeTask | None = None
-    """Resume that is not recorded yet."""
+    _recording: Sequence[TaskEventData] = ()
+    """Events that are on their way to the disk."""
+    _requests: _Requests = attrs.field(factory=_Requests)
+    """Requests that wait."""
     _cancel_replies: list[tuple[Reply[EndedStage], EndedStage]] = attrs.field(factory=list)
     """Requests to answer when the running stage and the background commands have ended, with their answers."""
     _finish_replies: list[Reply[None]] = attrs.field(factory=list)
     """Requests to answer when nothing of the task runs and everything is on disk."""
-    _is_end_being_written: bool = False
-    """Whether the event that ends the task is on its way to the disk."""
-    _is_finishing: bool = False
-    """Whether no new stage may begin, because the process stops."""
 
     def __attrs_post_init__(self) -> None:
         self._seconds_left = self._deps.limits.now.timeout
@@ -203,7 +223,7 @@ class _TaskRun:
         """Store a request for the loop, and cancel the running stage if the request requires it. Never waits."""
         match message:
             case CancelStage(reply, error):
-                self._cancel_error = error
+                self._requests.cancel_error = error
                 self._cancel_replies.append((reply, EndedStage(self._activity, self._is_over)))
                 self._commands.request_end()  # at the same time as the stage
                 if self._scope is None:
@@ -211,15 +231,15 @@ class _TaskRun:
                 else:  # answered when the stage has ended
                     self._scope.cancel()
             case SuspendAfterStage(reason):
-                self._suspend_reason = reason
+                self._requests.suspend_reason = reason
             case ResumeTask():
-                self._resume = message
+                self._requests.resume = message
                 if self._scope is not None:
                     self._scope.cancel()
             case FinishStage(reply):
-                self._is_finishing = True
+                self._requests.is_finishing = True
                 self._finish_replies.append(reply)
-        self._requested.set()
+        self._requests.arrived.set()
 
     # ------------------------------------------------------------------ the loop
 
@@ -234,7 +254,7 @@ class _TaskRun:
         while True:
             requested = self._requested_events()
             due = [] if requested else self._due_events()
-            stage = None if requested or due or self._is_finishing else self._next_stage()
+            stage = None if requested or due or self._requests.is_finishing else self._next_stage()
             self._activity = stage.activity if stage is not None else ""
             await self._agent.tell(StateChanged(self._view(), notifications))
             notifications = ()
@@ -273,27 +293,27 @@ class _TaskRun:
 
     def _requested_events(self) -> list[TaskEventData]:
         """Return what a request asks to be recorded, [] if there is none or it comes too late."""
-        state = self._fsm.state
-        if self._cancel_error is not None:
+        requests, state = self._requests, self._fsm.state
+        if requests.cancel_error is not None:
             self._is_reflected = True  # a reflection that was cancelled does not start again
             if not self._fsm.is_over:
-                return [TaskFailed(self._cancel_error)]
-        if self._resume is not None and not self._fsm.can_transition(EventType.TASK_RESUMED):
-            self._resume.reply.fail(TaskError(f"task {self._fsm.task_id} is {state.value}"))
-            self._resume = None
-        if self._resume is not None:
-            resume = self._resume
-            self._cause = resume.cause or self._cause
-            return [task_resumed(resume.text, state, self._deps.clock(), resume.key, resume.outside)]
-        if self._suspend_reason is not None and self._fsm.is_active:
-            return [task_suspended(self._fsm.context, state, self._suspend_reason)]
+                return [TaskFailed(requests.cancel_error)]
+        if (resume := requests.resume) is not None:
+            if self._fsm.can_transition(EventType.TASK_RESUMED):
+                self._cause = resume.cause or self._cause
+                return [task_resumed(resume.text, state, self._deps.clock(), resume.key, resume.outside)]
+            resume.reply.fail(TaskError(f"task {self._fsm.task_id} is {state.value}"))
+            requests.resume = None
+        if requests.suspend_reason is not None and self._fsm.is_active:
+            return [task_suspended(self._fsm.context, state, requests.suspend_reason)]
         return []
 
     def _answer_resume(self) -> None:
         """Answer a resume that is on disk, and forget the requests that were for the time before it."""
-        if self._resume is not None and self._cause.type is EventType.TASK_RESUMED:
-            self._resume.reply.send(None)
-            self._resume = self._suspend_reason = self._cancel_error = None
+        resume = self._requests.resume
+        if resume is not None and self._cause.type is EventType.TASK_RESUMED:
+            resume.reply.send(None)
+            self._requests.resume = self._requests.suspend_reason = self._requests.cancel_error = None
             self._is_reflected = False
             self._seconds_left = self._deps.limits.now.timeout
 
@@ -305,34 +325,33 @@ class _TaskRun:
 
     async def _wait_for_request(self) -> None:
         """Wait for a request, for a task that has nothing to do: it is finishing, or its log has a plan without open steps."""
-        if self._is_finishing:
+        if self._requests.is_finishing:
             await self._commands.end_all()
         self._answer_finish()
-        await self._requested.wait()
-        self._requested = trio.Event()
+        await self._requests.arrived.wait()
+        self._requests.arrived = trio.Event()
 
     @property
     def _is_over(self) -> bool:
         """The task has come to its end, or will have when the disk has written it."""
-        return self._fsm.is_over or self._is_end_being_written
+        return self._fsm.is_over or any(isinstance(data, _ENDS) for data in self._recording)
 
     @property
     def _is_interrupted(self) -> bool:
         """A request is to be carried out before the next stage."""
-        is_suspending = self._suspend_reason is not None and self._fsm.is_active
-        return self._cancel_error is not None or self._resume is not None or is_suspending
+        return self._requests.stops_stage or (self._requests.suspend_reason is not None and self._fsm.is_active)
 
     @property
     def _is_at_end(self) -> bool:
         """Nothing will happen without an event that starts the task anew."""
         if self._fsm.state is TaskState.COMPLETED:
-            return self._fsm.is_over and (self._is_reflected or not self._is_finishing)
+            return self._fsm.is_over and (self._is_reflected or not self._requests.is_finishing)
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
     def _due_events(self) -> list[TaskEventData]:
         """Return what the state asks to be recorded without any work, [] if that is nothing or nothing new may begin."""
         fsm, context, limit = self._fsm, self._fsm.context, self._deps.limits.now.max_iterations
-        if self._is_finishing:
+        if self._requests.is_finishing:
             return []
         if fsm.state is TaskState.REASONING and (problem := self._stages.reason_to_end(limit)):
             return [TaskFailed(problem)]
@@ -379,8 +398,7 @@ class _TaskRun:
         except Exception as error:
             _log.exception("a stage failed", error=error, task=self._fsm.task_id)
             happened = [] if is_reflection else [TaskFailed(describe_error(error))]
-        is_requested = self._cancel_error is not None or self._resume is not None
-        if self._scope.cancelled_caught and not is_requested:
+        if self._scope.cancelled_caught and not self._requests.stops_stage:
             happened = [TaskFailed(f"the task took longer than {self._deps.limits.now.timeout:g} s")]
         self._seconds_left -= trio.current_time() - begun
         self._scope, self._activity = None, ""
@@ -394,9 +412,9 @@ class _TaskRun:
         Results of tools are kept in any case, since the calls were made.
         """
         is_thought = bool(happened) and isinstance(happened[0], ReasonDone | NeedMoreInfo)
-        if is_thought and self._cancel_error is not None:
+        if is_thought and self._requests.cancel_error is not None:
             return []
-        return happened[:1] if is_thought and self._suspend_reason is not None else happened
+        return happened[:1] if is_thought and self._requests.suspend_reason is not None else happened
 
     # ------------------------------------------------------------------ events
 
@@ -407,13 +425,13 @@ class _TaskRun:
         """
         if not happened:
             return ()
-        self._is_end_being_written = any(isinstance(data, _ENDS) for data in happened)
+        self._recording = happened
         if any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
         maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
         events = create_task_events(maker, happened, task_id, "task", cause=self._cause, at=now)
         await self._logs.record(events)
-        self._is_end_being_written = False
+        self._recording = ()
         published, notifications = apply_recorded(self._deps, self._fsm, events)
         self._cause = events[-1]
         if published:
