@@ -37,6 +37,7 @@ from pegasus.storage import StorageError
 from pegasus.tasks.core.context import (
     TaskContext,
     all_commands,
+    last_response,
     lost_commands,
     lost_commands_message,
     task_completed,
@@ -50,6 +51,7 @@ from pegasus.tasks.core.task_events import (
     Reasoning,
     StepCompleted,
     TaskEventData,
+    TaskFailed,
     TaskNotified,
     ToolCallDone,
     ToolCallFailed,
@@ -129,10 +131,13 @@ class Stages:
     async def reason(self) -> list[TaskEventData]:
         """Make one model call. Returns the thought and, if it calls no tool, the answer that it is.
 
-        The answer and its result are recorded together with the thought, so that an answer costs one sync.
+        The answer and its result are recorded together with the thought, so that an answer costs one sync. A task that must not think
+        again has failed.
 
         Raises ModelError, and ValueError for a model that is not configured. Cancelled: the request is given up; nothing is recorded.
         """
+        if problem := self._reason_to_end():
+            return [TaskFailed(problem)]
         self._take_settings()
         context = self._fsm.context
         thought = await self._think(context)
@@ -142,7 +147,7 @@ class Stages:
         done = ReasonDone(reasoning, make_plan(reasoning, context.input_text), thought.entries)
         if reasoning.tool_calls:
             return [done]
-        return [done, self.respond(reasoning), task_completed(context, reasoning.response, context.iteration + 1)]
+        return [done, self._answer_of(reasoning), task_completed(context, reasoning.response, context.iteration + 1)]
 
     def _shown_tools(self, window: int) -> _ShownTools:
         """Return the tools that a model with this window is shown: the same until those of the installation or of a server change."""
@@ -266,9 +271,9 @@ class Stages:
         """Return what notices that the task makes the same call again and again."""
         return RepetitionGuard(self._fsm.context.messages, self._toolbox.repeating)
 
-    def reason_to_end(self, limit: int) -> str:
-        """Return why the task must not think again: it has had `limit` rounds, or it goes in circles; else ""."""
-        context = self._fsm.context
+    def _reason_to_end(self) -> str:
+        """Return why the task must not think again: it has had all rounds that it may have, or it goes in circles; else ""."""
+        context, limit = self._fsm.context, self._deps.limits.now.max_iterations
         if context.iteration >= limit:
             return f"the task did not come to an end within {limit} rounds of thinking"
         last = next((entry for entry in reversed(context.messages) if entry.role == "tool"), None)
@@ -362,7 +367,18 @@ class Stages:
         """Return whether a text stands in what the task was told or has read."""
         return any(text in entry.content for entry in self._fsm.context.messages if entry.role != "assistant")
 
-    def respond(self, reasoning: Reasoning | None) -> StepCompleted:
+    # ------------------------------------------------------------------ answering
+
+    async def answer(self) -> list[TaskEventData]:
+        """Return the answer of a thought that was recorded without it: the task was suspended in between."""
+        return [self._answer_of(self._fsm.context.reasoning)]
+
+    async def complete(self) -> list[TaskEventData]:
+        """Return the result of a task that has answered, and whose log ends there."""
+        context = self._fsm.context
+        return [task_completed(context, last_response(context), context.iteration)]
+
+    def _answer_of(self, reasoning: Reasoning | None) -> StepCompleted:
         """Return the answer that a thought without calls is."""
         answer = reasoning.response if reasoning is not None else ""
         return StepCompleted((Entry(self._deps.clock(), "assistant", answer),))

@@ -41,7 +41,7 @@ from pegasus.messages import Json
 from pegasus.models import ModelError
 from pegasus.observe import get_logger
 from pegasus.sandbox import BackgroundCommands
-from pegasus.tasks.core.context import TaskContext, last_response, task_completed, task_resumed, task_suspended
+from pegasus.tasks.core.context import TaskContext, task_resumed, task_suspended
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM, open_steps
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
@@ -149,7 +149,7 @@ class _Stage:
     """A stage that is about to run."""
 
     activity: str
-    """Text for people, e.g. "thinking" or the names of tools."""
+    """Text for people, e.g. "thinking" or the names of tools; "" for what takes no time."""
     work: Callable[[], Awaitable[list[TaskEventData]]]
     """The work; returns what is to be recorded."""
 
@@ -253,18 +253,15 @@ class _TaskRun:
             )  # without TASK_CREATED, which was published when it was recorded
         while True:
             requested = self._requested_events()
-            due = [] if requested else self._due_events()
-            stage = None if requested or due or self._requests.is_finishing else self._next_stage()
+            stage = None if requested or self._requests.is_finishing else self._next_stage()
             self._activity = stage.activity if stage is not None else ""
             await self._agent.tell(StateChanged(self._view(), notifications))
             notifications = ()
             if requested:
                 notifications = await self._record(requested)
                 self._answer_resume()
-            elif (due or stage) and self._is_interrupted:
+            elif stage is not None and self._is_interrupted:
                 continue  # a request came in while the report was sent; it goes first
-            elif due:
-                notifications = await self._record(due)
             elif stage is not None:
                 notifications = await self._record(await self._run_stage(stage))
             elif self._is_at_end:
@@ -348,35 +345,22 @@ class _TaskRun:
             return self._fsm.is_over and (self._is_reflected or not self._requests.is_finishing)
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
-    def _due_events(self) -> list[TaskEventData]:
-        """Return what the state asks to be recorded without any work, [] if that is nothing or nothing new may begin."""
-        fsm, context, limit = self._fsm, self._fsm.context, self._deps.limits.now.max_iterations
-        if self._requests.is_finishing:
-            return []
-        if fsm.state is TaskState.REASONING and (problem := self._stages.reason_to_end(limit)):
-            return [TaskFailed(problem)]
-        if (
-            fsm.state is TaskState.ACTING
-            and not self._stages.next_calls()
-            and context.plan
-            and open_steps(context.plan)
-        ):
-            return [self._stages.respond(context.reasoning)]
-        if fsm.state is TaskState.COMPLETED and context.final_result is None:
-            return [task_completed(context, last_response(context), context.iteration)]
-        return []
-
     def _next_stage(self) -> _Stage | None:
         """Return the stage that the state asks for, None if the task has nothing to do."""
+        context, stages = self._fsm.context, self._stages
         match self._fsm.state:
             case TaskState.REASONING:
-                return _Stage("thinking", self._stages.reason)
-            case TaskState.ACTING if calls := self._stages.next_calls():
-                return _Stage(", ".join(call.name for call in calls), partial(self._stages.act, calls))
+                return _Stage("thinking", stages.reason)
+            case TaskState.ACTING if calls := stages.next_calls():
+                return _Stage(", ".join(call.name for call in calls), partial(stages.act, calls))
+            case TaskState.ACTING if context.plan is not None and open_steps(context.plan):
+                return _Stage("", stages.answer)
+            case TaskState.COMPLETED if context.final_result is None:
+                return _Stage("", stages.complete)
             case TaskState.COMPLETED if not self._is_reflected:
                 self._is_reflected = True
-                if self._deps.memory is not None and should_reflect(self._fsm.context):
-                    return _Stage("reflecting", self._stages.reflect)
+                if self._deps.memory is not None and should_reflect(context):
+                    return _Stage("reflecting", stages.reflect)
         return None
 
     # ------------------------------------------------------------------ stages
