@@ -54,8 +54,8 @@ from pegasus.app.control_plane import (
     TokenMethods,
     ViewMethods,
 )
-from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT, Environment
-from pegasus.app.real_world import RealWorld, find_changed_files, look_at_world, make_environment, make_models
+from pegasus.app.environment import BUS, GATEWAY, SCHEDULE, TASK_AGENT
+from pegasus.app.real_world import RealWorld, look_at_world, make_agent_world
 from pegasus.app.reload import Reloader
 from pegasus.app.tree import ROOT_INTENSITY, AgentTree, log_tree_events, start_channels, start_tree
 from pegasus.channels import ServiceAdapter
@@ -147,13 +147,12 @@ async def _daemon(world: RealWorld) -> int:
     that nobody serves any more.
     """
     in_force, settings = world.in_force, world.in_force.now
-    models, usage = make_models(settings)
+    made = make_agent_world(world)
+    environment, reloader, models = made.environment, made.reloader, made.reloader.models
     if models.client().name == OFFLINE and make_samples(world.home):
         _log.info("sample files are in the workspace", folder=str(world.home.workspace))
     if world.sandbox.now.warning:
         _log.warning(world.sandbox.now.warning)
-    reloader = Reloader(world.home, in_force, world.token, models, partial(find_changed_files, world))
-    environment = make_environment(world, models, reloader)
     listeners = await _listen("gateway", settings.gateway.host, settings.gateway.port)
     http_listeners = await _listen("http", settings.http.host, settings.http.port) if settings.http.enabled else []
     ws = url_of("ws", settings.gateway.host, listeners)
@@ -208,7 +207,7 @@ async def _daemon(world: RealWorld) -> int:
                     hooks=in_force.follow(lambda settings: settings.hooks, "hooks."),
                     receivers=adapters,
                     withdraw=partial(withdraw_message, tree.main_agent),
-                    item_usage=usage.item_usage,
+                    item_usage=made.usage.item_usage,
                     clock=wall_clock,
                     may_serve=environment.may_work,
                     health=partial(health_of, root, tree.main_agent.path, environment.may_work, adapters.values()),
@@ -216,7 +215,9 @@ async def _daemon(world: RealWorld) -> int:
                 server = http_child(web, http_listeners) if http else None
                 channels.follow(await start_channels(tree, gateway, channels.children(), server))
                 with announced(world.home, notifier, ws=ws, http=http):
-                    nursery.start_soon(_after_ready, environment, reloader, notifier)
+                    _log.info("ready", model=reloader.current)
+                    nursery.start_soon(made.run)
+                    nursery.start_soon(notifier.keep_alive)
                     await signals.stop.wait()
                 nursery.cancel_scope.cancel()
             watch.cancel_scope.cancel()
@@ -302,22 +303,6 @@ async def _kill_when_late(signals: Signals, root: Supervisor) -> None:
     finally:
         if signals.late:
             root.kill("the grace of the stop was over")
-
-
-async def _after_ready(environment: Environment, reloader: Reloader, notifier: Notifier) -> None:
-    """Do what people need not wait for: background tasks, the SDK of the model, the watchdog.
-
-    Importing an SDK can take a second. Without `warm_up` the first message would pay for it.
-    """
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(reloader.run)
-        nursery.start_soon(notifier.keep_alive)
-        _log.info("ready", model=reloader.current)
-        environment.may_work.set()
-        nursery.start_soon(
-            partial(trio.to_thread.run_sync, abandon_on_cancel=True), environment.sandbox.now.remove_leftovers
-        )
-        await reloader.models.warm_up()
 
 
 async def _listen(section: str, host: str, port: int) -> list[trio.SocketListener]:

@@ -98,7 +98,7 @@ def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
     return frozenset() if is_same else frozenset({"agent.persona"})
 
 
-def make_environment(world: RealWorld, models: ModelService, reloader: Reloader) -> Environment:
+def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader) -> Environment:
     """Return the environment of the real world.
 
     The disk is that in the home, the clock the system's, the models those of the settings. Secrets of all sources are
@@ -156,29 +156,32 @@ def _fence_of(token: str) -> str:
     return sha256(f"mcp {token}".encode()).hexdigest()[:10]
 
 
-def make_models(settings: Settings) -> tuple[ModelService, UsageTracker]:
+def _make_models(settings: Settings) -> tuple[ModelService, UsageTracker]:
     """Return the models of the settings, and what counts their calls. Raises ModelConfigError."""
     usage = UsageTracker(wall_clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))  # noqa: S311 ids only
     return ModelService(settings.models, settings.providers, rng=Random(), usage=usage), usage  # noqa: S311 jitter only
 
 
-# ------------------------------------------------------------------ within another program
-
-
 @attrs.frozen(eq=False, repr=False)
-class EmbeddedWorld:
-    """The environment, and what changes its settings."""
+class AgentWorld:
+    """The environment of the real world, and what changes its settings."""
 
     environment: Environment
+    """Everything that the supervision tree is given."""
     reloader: Reloader
+    """Carries out reloads, and choices of a model."""
     usage: UsageTracker
+    """Counts the calls of models."""
 
     async def aclose(self) -> None:
         """Close the connections to providers of models."""
         await self.reloader.models.aclose()
 
     async def run(self) -> None:
-        """Do what nobody waits for: background tasks may begin, the SDK of the model is imported. Runs until it is cancelled."""
+        """Do what nobody waits for, until cancelled: background tasks may begin, the SDK of the model is imported.
+
+        Importing an SDK can take a second. Without `warm_up` the first message would pay for it.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.reloader.run)
             self.environment.may_work.set()
@@ -188,18 +191,23 @@ class EmbeddedWorld:
             await self.reloader.models.warm_up()
 
 
+def make_agent_world(world: RealWorld, *, writes_log: bool = True) -> AgentWorld:
+    """Return the world for an agent, with its models. writes_log: as in `Reloader`. Raises ModelConfigError."""
+    models, usage = _make_models(world.in_force.now)
+    changed_files = partial(find_changed_files, world)
+    reloader = Reloader(world.home, world.in_force, world.token, models, changed_files, writes_log=writes_log)
+    return AgentWorld(_make_environment(world, models, reloader), reloader, usage)
+
+
 @contextmanager
-def own_world(home: Home, settings: Settings) -> Iterator[EmbeddedWorld]:
-    """Lock a home and give its world while the body runs. Blocks at the start, below a second.
+def own_world(home: Home, settings: Settings) -> Iterator[AgentWorld]:
+    """Lock a home and give its world to an agent within another program, while the body runs. Blocks at the start, below a second.
 
     Raises HomeError (HomeBusy if another process or another agent of this one has it), PersonaError, SandboxError, ModelConfigError.
     """
     with own_home(home):
         world = look_at_world(home, settings, ensure_token(home, settings.gateway.token))
         try:
-            models, usage = make_models(settings)
-            changed_files = partial(find_changed_files, world)
-            reloader = Reloader(home, world.in_force, world.token, models, changed_files, writes_log=False)
-            yield EmbeddedWorld(make_environment(world, models, reloader), reloader, usage)
+            yield make_agent_world(world, writes_log=False)
         finally:
             world.files.close()
