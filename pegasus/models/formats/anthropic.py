@@ -106,6 +106,7 @@ class AnthropicWire(WireFormat):
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
+        self.assembler = MessageAssembler
         self._thinking = ThinkingSwitch(model)
         self._takes_hours = claude_version(model) is not None
         """False for servers that do not know the long lifetime of a cache."""
@@ -179,10 +180,6 @@ class AnthropicWire(WireFormat):
         marker = next((block["cache_control"] for block in marked if "cache_control" in block), _MINUTES)
         return {**message, "content": [*blocks, {**last, "cache_control": marker}]}
 
-    def assembler(self, request: ModelRequest) -> MessageAssembler:
-        """Return an assembler for the answer to this request."""
-        return MessageAssembler(request)
-
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
         """Leave out what is refused: thinking of another account, the long lifetime of caches, thinking itself."""
         if status not in (400, 422):
@@ -203,6 +200,7 @@ def _tools_of_history(turns: tuple[Turn, ...]) -> tuple[ToolSpec, ...]:
     return tuple(ToolSpec(wire_name(name), "No longer available.", {"type": "object"}) for name in names)
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class MessageAssembler(AnswerAssembler):
     """`AnswerAssembler` for the events of a message (https://platform.claude.com/docs/en/build-with-claude/streaming).
 
@@ -210,20 +208,18 @@ class MessageAssembler(AnswerAssembler):
     block are collected in `block["pieces"]` and joined at the end.
     """
 
-    def __init__(self, request: ModelRequest) -> None:
-        super().__init__(request)
-        self._blocks: dict[int, dict[str, Any]] = {}
-        """Content blocks by their index: the API's fields and "pieces", "streaming" once text is streamed, "number" of a call."""
-        self._calls = 0
-        """Number of calls that have begun."""
-        self._usage: dict[str, Any] = {}
-        """The API's own usage fields."""
-        self._hour_tokens: object = 0
-        """Tokens that were written to the cache for an hour."""
-        self._stop = ""
-        """The API's `stop_reason`."""
-        self._stop_details: object = None
-        """The API's reason for a refusal, for the text that stands for the answer."""
+    _blocks: dict[int, dict[str, Any]] = attrs.field(factory=dict, init=False)
+    """Content blocks by their index: the API's fields and "pieces", "streaming" once text is streamed, "number" of a call."""
+    _calls: int = attrs.field(default=0, init=False)
+    """Number of calls that have begun."""
+    _usage: dict[str, Any] = attrs.field(factory=dict, init=False)
+    """The API's own usage fields."""
+    _hour_tokens: object = attrs.field(default=0, init=False)
+    """Tokens that were written to the cache for an hour."""
+    _stop: str = attrs.field(default="", init=False)
+    """The API's `stop_reason`."""
+    _stop_details: object = attrs.field(default=None, init=False)
+    """The API's reason for a refusal, for the text that stands for the answer."""
 
     def feed(self, event: Any) -> object:
         """Take one event. Return the error object if the event is an error, else None."""

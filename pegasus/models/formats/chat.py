@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -91,7 +92,7 @@ class ChatWire(WireFormat):
     def __init__(self, model: str, dialect: ChatDialect = OPENAI, *, is_own: bool = False) -> None:
         super().__init__(model)
         self.source = dialect.name
-        self._dialect = dialect
+        self._follow(dialect)
         if dialect.has_short_ids:
             self.id_of = short_id
         # OpenAI's newer models refuse max_tokens; many other servers know nothing else.
@@ -106,6 +107,11 @@ class ChatWire(WireFormat):
         """False for models that refuse to be told how much to think."""
         self._needs_no_reasoning = False
         """True for models that take tools only with `reasoning_effort` "none"."""
+
+    def _follow(self, dialect: ChatDialect) -> None:
+        """Speak and understand a dialect from now on."""
+        self._dialect = dialect
+        self.assembler = partial(ChatAssembler, dialect=dialect)
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
@@ -173,10 +179,6 @@ class ChatWire(WireFormat):
             calls.append({**wire, "extra_content": extra} if extra else wire)
         return [{**message, "tool_calls": calls}]
 
-    def assembler(self, request: ModelRequest) -> ChatAssembler:
-        """Return an assembler for the answer to this request."""
-        return ChatAssembler(request, self._dialect)
-
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
         """Change one parameter that the refusal names. Return False if there is nothing left to change.
 
@@ -190,7 +192,7 @@ class ChatWire(WireFormat):
         other = "max_tokens" if self._limit_name == "max_completion_tokens" else "max_completion_tokens"
         effort = self._effort(request)
         if "reasoning_content" in refused and self._dialect.wants_back != "reasoning_content":
-            self._dialect = attrs.evolve(self._dialect, wants_back="reasoning_content")
+            self._follow(attrs.evolve(self._dialect, wants_back="reasoning_content"))
         elif refused & {"reasoning_effort", "reasoning"} and effort not in ("", "none"):
             self._takes_effort = False
         elif "reasoning_effort" in refused and request.tools and not effort:
@@ -244,31 +246,28 @@ class _CallPieces:
     """`extra_content`, which must be sent back with the call."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class ChatAssembler(AnswerAssembler):
-    """`AnswerAssembler` for chat completion chunks. dialect: says what of the reasoning must go back to the service."""
+    """`AnswerAssembler` for chat completion chunks."""
 
-    def __init__(self, request: ModelRequest, dialect: ChatDialect) -> None:
-        super().__init__(request)
-        self._dialect = dialect
-        last = request.turns[-1]
-        self._is_after_calls = isinstance(last, UserTurn) and bool(last.results)
-        """True if this answer goes on after tool calls."""
-        self._reasoning: list[str] = []
-        """Pieces of the reasoning."""
-        self._details: list[dict[str, Any]] = []
-        """OpenRouter's blocks of reasoning, see `extend_details`."""
-        self._pieces: list[str] = []
-        """Pieces of the answer's text."""
-        self._calls: list[_CallPieces] = []
-        """Tool calls in the order in which they began."""
-        self._call_by_index: dict[int, _CallPieces] = {}
-        """The call that a piece with this index belongs to: the last one that began with it."""
-        self._usage: Any = None
-        """The server's own usage object, the last one that came; None for servers that send none."""
-        self._stop = ""
-        """The server's `finish_reason`."""
-        self._is_refusal = False
-        """True if the text came as a refusal. Then `finish_reason` is an ordinary "stop"."""
+    _dialect: ChatDialect
+    """Says what of the reasoning must go back to the service."""
+    _reasoning: list[str] = attrs.field(factory=list, init=False)
+    """Pieces of the reasoning."""
+    _details: list[dict[str, Any]] = attrs.field(factory=list, init=False)
+    """OpenRouter's blocks of reasoning, see `extend_details`."""
+    _pieces: list[str] = attrs.field(factory=list, init=False)
+    """Pieces of the answer's text."""
+    _calls: list[_CallPieces] = attrs.field(factory=list, init=False)
+    """Tool calls in the order in which they began."""
+    _call_by_index: dict[int, _CallPieces] = attrs.field(factory=dict, init=False)
+    """The call that a piece with this index belongs to: the last one that began with it."""
+    _usage: Any = attrs.field(default=None, init=False)
+    """The server's own usage object, the last one that came; None for servers that send none."""
+    _stop: str = attrs.field(default="", init=False)
+    """The server's `finish_reason`."""
+    _is_refusal: bool = attrs.field(default=False, init=False)
+    """True if the text came as a refusal. Then `finish_reason` is an ordinary "stop"."""
 
     def feed(self, event: Any) -> object:
         """Take one chunk. Return the error object if the chunk is an error, else None."""
@@ -402,7 +401,8 @@ class ChatAssembler(AnswerAssembler):
             if streamed.extra:
                 extras.append({"id": call.id, "extra_content": streamed.extra})
         if self._dialect.wants_back:
-            continues = bool(self._calls) or self._is_after_calls
+            last = self._request.turns[-1]
+            continues = bool(self._calls) or (isinstance(last, UserTurn) and bool(last.results))
             extras += self._dialect.reasoning_to_keep(reasoning, self._details, continues=continues)
         thinking = tuple(extras)
         return ModelResponse(

@@ -23,6 +23,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+import attrs
+
 from pegasus.messages import Json
 from pegasus.models.base import (
     CallBegun,
@@ -76,6 +78,7 @@ class OllamaWire(WireFormat):
 
     def __init__(self, model: str) -> None:
         super().__init__(model)
+        self.assembler = OllamaAssembler
         # The only family so far that thinks by degrees (https://docs.ollama.com/capabilities/thinking).
         self._takes_degrees = "gpt-oss" in model.lower()
         self._can_think = True
@@ -133,10 +136,6 @@ class OllamaWire(WireFormat):
         ]
         return [message]
 
-    def assembler(self, request: ModelRequest) -> OllamaAssembler:
-        """Return an assembler for the answer to this request."""
-        return OllamaAssembler(request)
-
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
         """Ask with less thinking where a refusal is about that: first by yes or no, then not at all.
 
@@ -160,20 +159,19 @@ def _offered(request: ModelRequest) -> tuple[ToolSpec, ...]:
 # ------------------------------------------------------------------ answers
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class OllamaAssembler(AnswerAssembler):
     """`AnswerAssembler` for the lines of an answer."""
 
-    def __init__(self, request: ModelRequest) -> None:
-        super().__init__(request)
-        self._pieces: list[str] = []
-        """Pieces of the answer's text."""
-        self._thoughts: list[str] = []
-        """Pieces of the reasoning."""
-        self._calls: list[tuple[str, str, Any]] = []
-        """Id ("" if the server gives none), name on the wire, and arguments of each call."""
-        self._usage = Usage()
-        self._stop = ""
-        """The server's `done_reason`."""
+    _pieces: list[str] = attrs.field(factory=list, init=False)
+    """Pieces of the answer's text."""
+    _thoughts: list[str] = attrs.field(factory=list, init=False)
+    """Pieces of the reasoning."""
+    _calls: list[tuple[str, str, Any]] = attrs.field(factory=list, init=False)
+    """Id ("" if the server gives none), name on the wire, and arguments of each call."""
+    _usage: Usage = attrs.field(factory=Usage, init=False)
+    _stop: str = attrs.field(default="", init=False)
+    """The server's `done_reason`."""
 
     def feed(self, event: Any) -> object:
         """Take one line. Return the error if the line is one, else None."""

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import attrs
@@ -87,6 +88,7 @@ class ResponsesWire(WireFormat):
     def __init__(self, model: str, source: str = "responses") -> None:
         super().__init__(model)
         self.source = source
+        self.assembler = partial(ResponseAssembler, source=source)
         self._takes_effort = True
         self._takes_summary = True
         self._takes_encrypted = True
@@ -158,10 +160,6 @@ class ResponsesWire(WireFormat):
             items.append(_message({"text": "(silence)"}))
         return items
 
-    def assembler(self, request: ModelRequest) -> ResponseAssembler:
-        """Return an assembler for the answer to this request."""
-        return ResponseAssembler(request, self.source)
-
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
         """Leave out one thing that the refusal names. Return False if there is nothing left to leave out."""
         if status not in (400, 403, 404, 422):
@@ -211,23 +209,23 @@ class _StreamedItem:
     """The item itself, once it is closed; before, as it was opened."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class ResponseAssembler(AnswerAssembler):
-    """`AnswerAssembler` for the events of a response. source: as in `ResponsesWire`.
+    """`AnswerAssembler` for the events of a response.
 
     What counts is the closed item; pieces are for those who watch, and for an answer that was cut off before the item was closed.
     """
 
-    def __init__(self, request: ModelRequest, source: str) -> None:
-        super().__init__(request)
-        self._source = source
-        self._items: dict[int, _StreamedItem] = {}
-        """Items by their place in the answer."""
-        self._calls = 0
-        """Number of calls that have begun."""
-        self._usage: Any = None
-        self._stop = ""
-        """The status of the response, or why it is incomplete."""
-        self._is_refusal = False
+    _source: str
+    """As `ResponsesWire.source`."""
+    _items: dict[int, _StreamedItem] = attrs.field(factory=dict, init=False)
+    """Items by their place in the answer."""
+    _calls: int = attrs.field(default=0, init=False)
+    """Number of calls that have begun."""
+    _usage: Any = attrs.field(default=None, init=False)
+    _stop: str = attrs.field(default="", init=False)
+    """The status of the response, or why it is incomplete."""
+    _is_refusal: bool = attrs.field(default=False, init=False)
 
     def feed(self, event: Any) -> object:
         """Take one event. Return the error object if the event is an error, else None."""

@@ -2,8 +2,8 @@
 
 A wire format translates between the values of `base.py` and one HTTP API. It does no I/O: `HttpModel` sends the bytes of `body`,
 feeds what comes back to an `AnswerAssembler`, takes the pieces of the answer from there, and asks `adapt` what to make of a refusal.
-To add a provider with an API of its own, write a subclass of `WireFormat` and one of `AnswerAssembler` in a new file and name the
-first in `PROVIDERS` of `providers/accounts.py`; `chat.py` is a good model. Two rules hold for every format:
+To add a provider with an API of its own, write a subclass of `WireFormat` in a new file, and one of `AnswerAssembler` as its
+`assembler`; name the first in `PROVIDERS` of `providers/accounts.py`. `chat.py` is a good model. Two rules hold for every format:
 
 * `body` is a pure function of the request and of what `adapt` has learned. The conversation stands at the end of the body, so the
   next request of the same conversation begins with the same bytes, and the provider finds them in its prompt cache.
@@ -21,7 +21,7 @@ import json
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import count
 from typing import Any, Final
@@ -86,6 +86,8 @@ class WireFormat(ABC):
     """Path of a call, below the base URL."""
     source: str
     """Value of `thinking_of` for blocks of this service. Those of another one are not sent."""
+    assembler: Callable[[ModelRequest], AnswerAssembler]
+    """Makes an assembler for the answer to a request."""
     streams_lines = False
     """Its streamed answers are a JSON object in each line; else they are server-sent events."""
     has_error_mark = False
@@ -225,10 +227,6 @@ class WireFormat(ABC):
         return {}
 
     @abstractmethod
-    def assembler(self, request: ModelRequest) -> AnswerAssembler:
-        """Return an assembler for the answer to this request."""
-
-    @abstractmethod
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
         """Do what `adapt` does, for refusals that are peculiar to this format. message: the provider's, out of the body."""
 
@@ -247,6 +245,7 @@ class StreamedCall:
     """Nothing came after it, so it may be cut off."""
 
 
+@attrs.define(eq=False, repr=False, slots=False)
 class AnswerAssembler(ABC):
     """Collector of the events of one streamed answer: of its pieces at once, and of the whole in the end.
 
@@ -254,17 +253,20 @@ class AnswerAssembler(ABC):
     method; the caller turns these into a ModelError of kind "protocol".
     """
 
-    def __init__(self, request: ModelRequest) -> None:
-        self.pieces: list[StreamPiece] = []
-        """Pieces of the answer that have come and were not taken yet. Whoever takes them clears the list."""
-        self.names = {wire_name(tool.name): tool.name for tool in request.tools}
-        """The tools' own names by their names on the wire."""
-        self._request = request
-        self._replaced_ids = count()
-        """Numbers of the ids that replace others. The calls of one answer share them: a model that runs in circles may make thousands
-        of calls, and each would otherwise try the numbers of all before it."""
-        self.complete = False
-        """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
+    _request: ModelRequest
+    names: Mapping[str, str] = attrs.field(init=False)
+    """The tools' own names by their names on the wire."""
+    pieces: list[StreamPiece] = attrs.field(factory=list, init=False)
+    """Pieces of the answer that have come and were not taken yet. Whoever takes them clears the list."""
+    complete: bool = attrs.field(default=False, init=False)
+    """True once the end of the answer has arrived; the usage may still follow. A stream that ends before was cut off."""
+    _replaced_ids: Iterator[int] = attrs.field(factory=count, init=False)
+    """Numbers of the ids that replace others. The calls of one answer share them: a model that runs in circles may make thousands of
+    calls, and each would otherwise try the numbers of all before it."""
+
+    @names.default
+    def _own_names(self) -> Mapping[str, str]:
+        return {wire_name(tool.name): tool.name for tool in self._request.tools}
 
     @abstractmethod
     def feed(self, event: Any) -> object:
@@ -371,7 +373,7 @@ _LONGEST_NAME: Final = 64
 _LONGEST_ID: Final = 40
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=512)
 def wire_name(name: str) -> str:
     """Return a tool's name as all wire formats allow it (`^[a-zA-Z0-9_-]{1,64}$`). Different names stay different.
 
