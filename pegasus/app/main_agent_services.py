@@ -40,8 +40,8 @@ from pegasus.main_agent import (
     archive_prefix,
     archive_tool,
     delegation_tools,
-    files_of,
     find_open_tasks,
+    session_files_of,
 )
 from pegasus.media import AttachmentReader
 from pegasus.memory import Memory, read_or_nothing
@@ -197,7 +197,7 @@ def _toolset(
         scope = settings.agent.scope
         if chat is None:
             return environment.archives(NO_CHAT if scope == "chat" else GLOBAL)
-        return environment.archives(files_of(scope, chat.address))
+        return environment.archives(session_files_of(scope, chat.address))
 
     found = (
         *delegation_tools(task_agent, _descriptions(shared.types)),

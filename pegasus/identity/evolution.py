@@ -40,11 +40,11 @@ from pegasus.identity.proposals import (
     make_proposal,
     merge_changes,
     next_persona,
+    parse_field_value,
     parse_log,
     parse_reason,
-    parse_value,
     proposal_record,
-    to_json,
+    value_json,
 )
 from pegasus.messages import Json
 from pegasus.observe import get_logger
@@ -136,7 +136,7 @@ class Evolution:
         async with self._changing:
             changes, log = await self._read()
             persona = next_persona(self._base.now, changes, log)
-            wish = Proposal(0, field, parse_value(field, value), parse_reason(why), self._clock(), on, key)
+            wish = Proposal(0, field, parse_field_value(field, value), parse_reason(why), self._clock(), on, key)
             proposal = make_proposal(log, persona, wish)
             if proposal.number not in log.proposals:
                 await self._append(encode_line(proposal_record(proposal)), log)
@@ -200,7 +200,7 @@ class Evolution:
         """Write the decisions into persona.json. If the disk refuses it, the decision stands: the next start reads the lines."""
         if not log.unapplied:
             return
-        fields: dict[str, Json] = {name: to_json(value) for name, value in merge_changes(changes, log).items()}
+        fields: dict[str, Json] = {name: value_json(value) for name, value in merge_changes(changes, log).items()}
         try:
             await self._journal.ask(ReplaceFile, CHANGES, f"{encode_json(fields, indent=2)}\n".encode())
             applied = (encode_line({"type": "applied", "n": number}) for number in log.unapplied)

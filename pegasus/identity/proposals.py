@@ -204,7 +204,7 @@ def choose_state(
 def proposal_record(proposal: Proposal) -> dict[str, Json]:
     """Return the record of a new proposal."""
     record: dict[str, Json] = {"type": "proposed", "n": proposal.number, "at": proposal.at, "field": proposal.field}
-    record |= {"value": to_json(proposal.value), "why": proposal.why}
+    record |= {"value": value_json(proposal.value), "why": proposal.why}
     return record | {name: text for name, text in (("on", proposal.on), ("key", proposal.key)) if text}
 
 
@@ -212,11 +212,11 @@ def decision_record(number: int, state: str, at: int, by: str, before: FieldValu
     """Return the record of a decision. before: used if the state is ACCEPTED."""
     record: dict[str, Json] = {"type": state, "n": number, "at": at, "by": by}
     if state == ACCEPTED:
-        record["before"] = None if before is None else to_json(before)
+        record["before"] = None if before is None else value_json(before)
     return record
 
 
-def to_json(value: FieldValue) -> Json:
+def value_json(value: FieldValue) -> Json:
     """Return a value as it is in the files: a text, or a list of texts."""
     return value if isinstance(value, str) else list(value)
 
@@ -265,7 +265,7 @@ _JOINERS: Final = "\u200c\u200d"
 """Invisible characters that some scripts and emoji need."""
 
 
-def parse_value(field: str, text: str) -> FieldValue:
+def parse_field_value(field: str, text: str) -> FieldValue:
     """Return the value of a field as the model writes it, with semicolons between the items of a list.
 
     Raises ProposalRefused for an unknown field, and for a text that must not stand in a prompt.
@@ -292,7 +292,7 @@ def parse_reason(why: str) -> str:
 
 
 def format_value(value: FieldValue) -> str:
-    """Return a value as people read it; `parse_value` accepts it."""
+    """Return a value as people read it; `parse_field_value` accepts it."""
     return value if isinstance(value, str) else "; ".join(value)
 
 

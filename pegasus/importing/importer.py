@@ -39,7 +39,7 @@ from pegasus.importing.foreign_home import (
     ImportLine,
     NotAHome,
 )
-from pegasus.main_agent import GLOBAL, SessionFiles, files_of
+from pegasus.main_agent import GLOBAL, SessionFiles, session_files_of
 from pegasus.memory import FOLDER, Author, MemoryRefused, memory_in
 from pegasus.messages import Address, ChannelInfo
 from pegasus.policy import Principal, Role
@@ -265,7 +265,7 @@ def _files_of(session: FoundSession, scope: str, source: str) -> SessionFiles:
     if scope != "chat":
         return GLOBAL
     is_known = session.type and session.channel_id
-    return files_of(scope, Address(session.type, session.channel_id) if is_known else Address("import", source))
+    return session_files_of(scope, Address(session.type, session.channel_id) if is_known else Address("import", source))
 
 
 def _archive_names(session: FoundSession) -> Iterator[str]:

@@ -67,7 +67,6 @@ from pegasus.main_agent.session import (
     archive_prefix,
     archive_tool,
     chat_of,
-    files_of,
     find_session,
     history_json,
     is_archive,
@@ -76,6 +75,7 @@ from pegasus.main_agent.session import (
     open_archive,
     page_of,
     read_history,
+    session_files_of,
     session_json,
 )
 from pegasus.main_agent.skill_invocation import SkillInvoker
@@ -131,7 +131,6 @@ __all__ = [
     "describe_commands",
     "describe_speech",
     "doing_text",
-    "files_of",
     "find_open_tasks",
     "find_session",
     "forward_notifications",
@@ -149,6 +148,7 @@ __all__ = [
     "page_of",
     "persona_answer",
     "read_history",
+    "session_files_of",
     "session_json",
     "skills_answer",
     "status_json",

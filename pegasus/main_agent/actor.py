@@ -64,7 +64,7 @@ from pegasus.main_agent.replies import (
 )
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import GLOBAL, ItemProgress, NextStep, Session, chat_files, load_session, until_written
-from pegasus.main_agent.status import gather_status, idle_status, seen_by, status_text
+from pegasus.main_agent.status import agent_status_text, gather_status, idle_status, seen_by
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
@@ -330,7 +330,7 @@ class _MainAgent:
                 turn, person = self.stopper.running, sender_of(message, self._services.config.now.owners)
                 facts = seen_by(facts, person, turn.item.message.channel if turn else None, self._chat)
                 warnings = self._services.warnings.now if person.is_owner else ()
-                return status_text(facts, trio.current_time() - self._started, warnings)
+                return agent_status_text(facts, trio.current_time() - self._started, warnings)
             case "/help":
                 skills = self._services.toolset.now.skills
                 return help_text(self._answers, await skills.help() if skills is not None else "")

@@ -138,7 +138,7 @@ def model_text(model: str, speech: str, window: int) -> str:
     return f"{model} ({facts})" if facts else model
 
 
-def status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str] = ()) -> str:
+def agent_status_text(facts: StatusFacts, uptime: float, warnings: Sequence[str] = ()) -> str:
     """Return the answer to /status. uptime: seconds since the actor was started, which is less than the process's after a crash.
 
     warnings: facts about the installation that this person should know.

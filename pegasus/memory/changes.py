@@ -73,7 +73,7 @@ class Change:
 
     For example:
 
-        change = Change(7, now, "facts/user.md", "patch", Author("task", task="t-1"), hash_of(a), hash_of(b), difference(…))
+        change = Change(7, now, "facts/user.md", "patch", Author("task", task="t-1"), content_hash(a), content_hash(b), difference(…))
     """
 
     n: int
@@ -105,7 +105,7 @@ def encode_text(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def hash_of(content: bytes) -> str:
+def content_hash(content: bytes) -> str:
     """Return a hash that identifies the content, 16 hex digits; "" for an empty one."""
     return sha256(content).hexdigest()[:16] if content else ""
 
@@ -158,7 +158,7 @@ def _last_touching(splices: Iterable[Splice], later: Sequence[Change]) -> int:
 # ------------------------------------------------------------------ lines of the log
 
 
-def to_json(change: Change) -> dict[str, Json]:
+def change_json(change: Change) -> dict[str, Json]:
     """Return the change as a JSON object. Empty values are left out."""
     by = {key: value for key, value in attrs.asdict(change.by).items() if value}
     line: dict[str, Json] = {"n": change.n, "ts": change.ts, "path": change.path, "how": change.how, "by": by}
@@ -174,7 +174,7 @@ def view_of(change: Change) -> dict[str, Json]:
 
     removed and added are shortened; null if the log does not keep them.
     """
-    view = to_json(change)
+    view = change_json(change)
     for key in ("before", "after", "splices"):
         del view[key]
     splices = change.splices
@@ -192,7 +192,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}\n… ({len(text) - SHOWN:,} more characters)\n"
 
 
-def from_json(line: Mapping[str, Any]) -> Change:
+def parse_change(line: Mapping[str, Any]) -> Change:
     """Return the change that a JSON object stands for. Raises KeyError, TypeError or ValueError. Unknown keys are ignored."""
     known = {field.name for field in attrs.fields(Author)}
     by = Author(**{key: str(value) for key, value in line["by"].items() if key in known})
@@ -205,7 +205,7 @@ def from_json(line: Mapping[str, Any]) -> Change:
 
 def change_line(change: Change) -> bytes:
     """Return the line that is appended to the log for a change."""
-    return encode_line(to_json(change))
+    return encode_line(change_json(change))
 
 
 def void_line(n: int, ts: int) -> bytes:
@@ -220,7 +220,7 @@ class KnownContent(NamedTuple):
     """The content of a file as it follows from the log."""
 
     hash: str
-    """See `hash_of`; "" for a file that does not exist."""
+    """See `content_hash`; "" for a file that does not exist."""
     text: str | None
     """None if it was too large to be kept, or a line of the log is missing."""
 
@@ -231,7 +231,7 @@ ABSENT: Final = KnownContent("", "")
 
 def known_content(content: bytes) -> KnownContent:
     """Return the entry of the log's state for a file with this content."""
-    return KnownContent(hash_of(content), decode_text(content) if len(content) <= KEPT_FILE else None)
+    return KnownContent(content_hash(content), decode_text(content) if len(content) <= KEPT_FILE else None)
 
 
 class History:
@@ -239,7 +239,7 @@ class History:
 
     For example:
 
-        history = read_history(data)
+        history = parse_history(data)
         history.of("facts/user.md").text   # the content that the file must have
     """
 
@@ -316,7 +316,7 @@ class _Base(NamedTuple):
 def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Void]:
     """Yield the records of a log. Lines that are none are added to `damaged`.
 
-    A record of the right shape may still be wrong; `read_history` compares the hashes at the end.
+    A record of the right shape may still be wrong; `parse_history` compares the hashes at the end.
     """
     for line in scan_lines(data):
         if isinstance(line, BadLine):
@@ -330,12 +330,12 @@ def _records(data: bytes, damaged: list[bytes]) -> Iterable[Change | _Base | _Vo
                 text = value["text"]
                 yield _Base(str(value["base"]), KnownContent(str(value["hash"]), None if text is None else str(text)))
             else:
-                yield from_json(value)
+                yield parse_change(value)
         except (KeyError, TypeError, ValueError, AttributeError):
             damaged.append(data[line.offset : line.offset + line.length])
 
 
-def read_history(data: bytes) -> History:
+def parse_history(data: bytes) -> History:
     """Return the state after all lines of a log. Lines that are no records are left out; see `History.damaged`."""
     history = History()
     history.size = len(data)
@@ -350,7 +350,7 @@ def read_history(data: bytes) -> History:
                     history.retract_last()
     for path, known in history.files.items():
         if (
-            known.text is not None and hash_of(encode_text(known.text)) != known.hash
+            known.text is not None and content_hash(encode_text(known.text)) != known.hash
         ):  # a line in front of it is missing
             history.files[path] = KnownContent(known.hash, None)
     return history

@@ -33,9 +33,9 @@ from pegasus.memory.changes import (
     KnownContent,
     change_line,
     changes_in,
-    hash_of,
+    content_hash,
     known_content,
-    read_history,
+    parse_history,
     shortened,
     void_line,
 )
@@ -120,9 +120,9 @@ class LoggedFiles:
         """Read the log, repair it if it is damaged, and find out whether its last change was made."""
         data = await self._journal.ask(ReadFile, _LOG_PATH)
         if len(data) > _PARSED_IN_PLACE:
-            history = await trio.to_thread.run_sync(read_history, data, abandon_on_cancel=True)
+            history = await trio.to_thread.run_sync(parse_history, data, abandon_on_cancel=True)
         else:
-            history = read_history(data)
+            history = parse_history(data)
         if history.damaged:
             await self._repair(history, data)
         # An edit was noticed in the file itself, so it was certainly made.
@@ -151,7 +151,7 @@ class LoggedFiles:
             content = await self._notes.read()
         else:
             return
-        if hash_of(content) == last.before != last.after:
+        if content_hash(content) == last.before != last.after:
             await self._append(history, void_line(last.n, self._clock()))
             history.retract_last()
 

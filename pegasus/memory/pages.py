@@ -101,9 +101,9 @@ def _folded(path: str) -> str:
 def summary_of(text: str) -> str:
     """Return the summary of a file: its summary line, or its heading, or its first words."""
     for found in (_SUMMARY.search(text[:_HEAD]), _HEADING.search(text[:_HEAD])):
-        if found and (words := one_line(found[1])):
+        if found and (words := summary_line(found[1])):
             return words
-    return one_line(text[:_HEAD]) or "(empty)"
+    return summary_line(text[:_HEAD]) or "(empty)"
 
 
 def is_summary(lines: str) -> bool:
@@ -146,7 +146,7 @@ def _with_head(text: str, summary: str | None, title: str) -> str:
     if not _HEADING.match(text.lstrip()):
         text = f"# {title}\n\n{text.lstrip()}" if text.strip() else f"# {title}\n"
     found = _SUMMARY.search(text[:_HEAD])
-    words = one_line(summary) if summary else ""
+    words = summary_line(summary) if summary else ""
     if found is not None:
         return f"{text[: found.start()]}{_PREFIX} {words}{text[found.end() :]}" if words else text
     first, _, rest = text.lstrip().partition("\n")
@@ -158,7 +158,7 @@ def _is_item(line: str) -> bool:
     return line.lstrip().startswith(("- ", "* "))
 
 
-def one_line(text: str) -> str:
+def summary_line(text: str) -> str:
     """Return the text on one line, cut to the length of a summary."""
     return truncate(text, LONGEST_SUMMARY)
 

@@ -49,13 +49,13 @@ def manifest_of(folder: Path) -> dict[str, str]:
     for path, name in _walk(folder, "", DEEPEST):
         data = _read(path, name, MOST_BYTES - size)
         size += len(data)
-        manifest[name] = hash_of(data)
+        manifest[name] = file_hash(data)
         if len(manifest) > MOST_FILES:
             raise NotAcceptable(f"{folder}: found more than {MOST_FILES} files, allowed: {MOST_FILES}")
     return manifest
 
 
-def hash_of(data: bytes) -> str:
+def file_hash(data: bytes) -> str:
     """Return the SHA-256 of a file's content, as a manifest has it."""
     return hashlib.sha256(data).hexdigest()
 

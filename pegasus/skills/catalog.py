@@ -32,7 +32,7 @@ import trio
 
 from pegasus.formatting import quote
 from pegasus.observe import get_logger
-from pegasus.skills.acceptance import AcceptedSkills, Manifest, NotAcceptable, hash_of, manifest_of
+from pegasus.skills.acceptance import AcceptedSkills, Manifest, NotAcceptable, file_hash, manifest_of
 from pegasus.skills.skill import FILE, MAX_BYTES, Skill, parse_skill
 
 _T = TypeVar("_T")
@@ -287,7 +287,7 @@ def _read_file(path: Path, known: _SkillFile | None, folder: Path) -> _SkillFile
     except (OSError, ValueError) as error:
         return _SkillFile(fingerprint, None, (SkillProblem(str(path), _explain(error), True),))
     found = tuple(SkillProblem(str(path), text, False) for text in warnings)
-    return _SkillFile(fingerprint, skill, found, hash_of(data))
+    return _SkillFile(fingerprint, skill, found, file_hash(data))
 
 
 # ------------------------------------------------------------------ skills of the workspace
@@ -427,7 +427,7 @@ def read_supporting_file(skill: Skill, path: str) -> str:
             data = _read_bounded(fd, MAX_FILE_BYTES)
         if data is None:
             raise ValueError(f"is larger than {MAX_FILE_BYTES >> 10} kB")
-        if skill.manifest is not None and skill.manifest.get(Path(real).relative_to(folder).as_posix()) != hash_of(
+        if skill.manifest is not None and skill.manifest.get(Path(real).relative_to(folder).as_posix()) != file_hash(
             data
         ):
             raise ValueError(f"is not as it was when the skill {skill.name} was accepted")

@@ -11,10 +11,15 @@ from pegasus.main_agent.compaction.open_items import (
     SessionSummary,
     find_open_tasks,
     memory_index_entry,
-    opening_entry,
+    summary_entry,
 )
 from pegasus.main_agent.compaction.planning import CompactionPlan, cut_middle, first_running
-from pegasus.main_agent.compaction.transcript import format_minute, previous_summary, read_events, write_transcript
+from pegasus.main_agent.compaction.transcript import (
+    format_minute,
+    previous_summary,
+    transcript_events,
+    write_transcript,
+)
 
 __all__ = [
     "CompactionPlan",
@@ -27,8 +32,8 @@ __all__ = [
     "first_running",
     "format_minute",
     "memory_index_entry",
-    "opening_entry",
     "previous_summary",
-    "read_events",
+    "summary_entry",
+    "transcript_events",
     "write_transcript",
 ]

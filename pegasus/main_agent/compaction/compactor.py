@@ -33,7 +33,7 @@ from pegasus.main_agent.compaction.open_items import (
     bound_items,
     find_open_items,
     memory_index_entry,
-    opening_entry,
+    summary_entry,
 )
 from pegasus.main_agent.compaction.planning import (
     CompactionPlan,
@@ -45,7 +45,7 @@ from pegasus.main_agent.compaction.planning import (
     shorten_entries,
 )
 from pegasus.main_agent.compaction.summary import NoSummary, summarise_by_code, summarise_by_model
-from pegasus.main_agent.compaction.transcript import previous_summary, read_events, write_transcript
+from pegasus.main_agent.compaction.transcript import previous_summary, transcript_events, write_transcript
 from pegasus.main_agent.session import Session
 from pegasus.messages import Address
 from pegasus.models import Label, LanguageModel, ModelError, ModelRequest, PromptSize
@@ -271,7 +271,7 @@ class Compactor:
         items, memory = await self.carry_over(session.entries, plan.kept, now)
 
         def begin(archive: str) -> Sequence[Entry]:
-            return (opening_entry(now, archive, summary, items, outside), *memory, *plan.kept)
+            return (summary_entry(now, archive, summary, items, outside), *memory, *plan.kept)
 
         archive = await session.restart(begin, now)
         self._drop_job()
@@ -394,7 +394,7 @@ def _last(running: Sequence[int]) -> int | None:
 def _conversations(entries: Sequence[Entry]) -> list[Address]:
     """Return the conversations that people wrote in, the one with the newest message last."""
     newest: dict[Address, None] = {}
-    for _, event in read_events(entries):
+    for _, event in transcript_events(entries):
         if event.kind == "message":
             newest.pop(event.address, None)
             newest[event.address] = None

@@ -34,7 +34,7 @@ from actors import ActorError, Ref
 from pegasus.conversation import Entry, clean_text
 from pegasus.formatting import plural
 from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, cut_middle, is_opening
-from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, read_events
+from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, transcript_events
 from pegasus.messages import Address, Json, Metadata
 from pegasus.outside import Outside, outside_metadata
 from pegasus.tasks import AgentMessage, ListTasks, TaskState, TaskView
@@ -165,7 +165,7 @@ def find_open_items(entries: Iterable[Entry], kept: Collection[Entry] = ()) -> O
     tasks: dict[str, OpenTask] = {}
     kept_ids = {id(entry) for entry in kept}
     kept_since: int | None = None
-    for entry, event in read_events(entries):
+    for entry, event in transcript_events(entries):
         if is_opening(entry):
             carried = items_from_metadata(entry.metadata)
             questions, tasks = list(carried.questions), {task.task_id: task for task in carried.tasks}
@@ -259,7 +259,7 @@ def _parse_task(row: Any) -> OpenTask | None:
 # ------------------------------------------------------------------ the opening line
 
 
-def opening_entry(
+def summary_entry(
     now: int, archive: str, summary: SessionSummary, items: OpenItems, outside: Sequence[Outside] = ()
 ) -> Entry:
     """Return the opening line of the new session. now: wall clock, ms. archive: file name of the session that it summarises.
@@ -288,7 +288,7 @@ def memory_index_entry(now: int, index: str) -> Entry:
     return Entry(now, "user", index, metadata={"type": MEMORY_INDEX})
 
 
-def one_line(text: str) -> str:
+def on_one_line(text: str) -> str:
     """Return the text without line breaks, so that nothing in it begins a line."""
     return " ".join(text.split())
 
@@ -300,7 +300,7 @@ def _item_sections(items: OpenItems) -> list[str]:
         tasks.insert(0, f"({plural(items.left_out, 'older task')}: see task_list)")
     questions = [
         f"{f'I asked on {question.address}' if question.ours else f'{question.address} asked'}"
-        f" ({format_minute(question.ts)}): “{one_line(question.text)}”"
+        f" ({format_minute(question.ts)}): “{on_one_line(question.text)}”"
         for question in items.questions
     ]
     sections = {"Background tasks that are not done": tasks, "Questions that wait for an answer": questions}
@@ -322,5 +322,5 @@ def _task_line(task: OpenTask) -> str:
         facts = f" ({facts})"
     elif facts:
         facts = f", {facts}"
-    question = f" — it wants to know: “{one_line(task.question)}”" if task.question else ""
-    return f"{task.task_id}{facts}: {one_line(task.description)}{question}"
+    question = f" — it wants to know: “{on_one_line(task.question)}”" if task.question else ""
+    return f"{task.task_id}{facts}: {on_one_line(task.description)}{question}"

@@ -31,7 +31,7 @@ from typing import Final
 
 from pegasus.conversation import Entry, escape_imitations
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens
-from pegasus.main_agent.compaction.transcript import Transcript, format_minute, previous_summary, read_events
+from pegasus.main_agent.compaction.transcript import Transcript, format_minute, previous_summary, transcript_events
 from pegasus.messages import Address
 from pegasus.models import AssistantTurn, Label, LanguageModel, ModelRequest, ModelResponse, Turn, UserTurn
 
@@ -187,7 +187,7 @@ def _summary_of_excerpts(entries: Sequence[Entry], length: int) -> str:
     """
     conversations: dict[Address, list[str]] = {}
     results: list[str] = []
-    for _, event in read_events(entries):
+    for _, event in transcript_events(entries):
         if event.kind in ("message", "reply"):
             quotes = conversations.pop(event.address, [])  # put back behind the others: the newest conversation is last
             writer = "I replied" if event.kind == "reply" else f"{event.label or 'they'} wrote"

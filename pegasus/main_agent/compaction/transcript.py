@@ -80,7 +80,7 @@ class TranscriptEvent:
     """Characters of the text before the fence: an owner's own words, before what they have attached."""
 
 
-def read_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEvent]]:
+def transcript_events(entries: Iterable[Entry]) -> Iterator[tuple[Entry, TranscriptEvent]]:
     """Yield the events of a session in order, each with the entry that holds it. Empty thoughts are left out."""
     address = NOWHERE
     calls: dict[str, ToolCall] = {}
@@ -186,7 +186,9 @@ def write_transcript(entries: Sequence[Entry], part_tokens: int, most_parts: int
     The first attempt has texts of their usual lengths. While that gives too many parts, all lengths are reduced in proportion, at
     least to half, so that a few rounds are enough. At a fiftieth of the usual lengths it stops, and the newest parts are kept.
     """
-    events = [event for entry, event in read_events(entries) if not is_opening(entry) and not is_memory_index(entry)]
+    events = [
+        event for entry, event in transcript_events(entries) if not is_opening(entry) and not is_memory_index(entry)
+    ]
     share = 1.0
     while True:
         parts = _join_lines((_event_line(event, share) for event in events), part_tokens)

@@ -39,9 +39,9 @@ from pegasus.main_agent.compaction import (
     cut_middle,
     first_running,
     format_minute,
-    opening_entry,
     previous_summary,
-    read_events,
+    summary_entry,
+    transcript_events,
 )
 from pegasus.main_agent.consolidation.question import ModelNotes, NoNotes, ask_for_notes
 from pegasus.main_agent.session import (
@@ -295,7 +295,7 @@ class WindowKeeper:
             items, memory = await self._compactor.carry_over(session.entries, plan.kept, now)
 
         def begin(archive: str) -> Sequence[Entry]:
-            opening = opening_entry(now, archive, SessionSummary(recap, by_code=False), items, outside)
+            opening = summary_entry(now, archive, SessionSummary(recap, by_code=False), items, outside)
             id = sha256(f"{session.files.path}\0{archive}".encode()).hexdigest()[:12]
             metadata = {**opening.metadata, **pending_metadata(attrs.evolve(notes, id=id))}
             return (attrs.evolve(opening, metadata=metadata), *memory, *plan.kept)
@@ -331,7 +331,7 @@ def _recap(before: str, text: str) -> str:
 
 def count_messages(entries: Sequence[Entry]) -> int:
     """Return how many messages these entries hold: what people and tasks said, and what was replied."""
-    return sum(event.kind in _KINDS for _, event in read_events(entries))
+    return sum(event.kind in _KINDS for _, event in transcript_events(entries))
 
 
 def plan_window(entries: Sequence[Entry], unfinished: Collection[int], window: int) -> CompactionPlan | None:
@@ -357,7 +357,7 @@ def excerpt_of(entries: Sequence[Entry]) -> str:
     """Return the beginnings of the messages, the newest ones if there is no room for all. It is what stays without a model."""
     lines: list[str] = []
     room = LONGEST_EXCERPT
-    events = [event for _, event in read_events(entries) if event.kind in _KINDS]
+    events = [event for _, event in transcript_events(entries) if event.kind in _KINDS]
     for event in reversed(events):
         who = {"reply": "the agent", "task report": f"task {event.task_id}"}.get(event.kind) or event.label or "they"
         line = f"- [{format_minute(event.ts)}] {who}: {cut_middle(' '.join(event.text.split()), EXCERPT)}"

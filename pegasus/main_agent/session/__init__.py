@@ -32,7 +32,7 @@ from pegasus.main_agent.session.files import (
     archive_prefix,
     chat_files,
     chat_key,
-    files_of,
+    session_files_of,
 )
 from pegasus.main_agent.session.history import Place, history_json, read_history
 from pegasus.main_agent.session.listing import (
@@ -94,7 +94,6 @@ __all__ = [
     "chat_key",
     "chat_of",
     "done_entry",
-    "files_of",
     "files_sent_by",
     "find_session",
     "gathered",
@@ -114,6 +113,7 @@ __all__ = [
     "read_history",
     "send_file_path",
     "sent",
+    "session_files_of",
     "session_json",
     "told_in",
     "until_written",

@@ -60,7 +60,7 @@ NO_CHAT: Final = SessionFiles(SESSIONS, f"{CUT}.jsonl", f"{CUT}.")
 """A session that no chat has: no key begins with CUT."""
 
 
-def files_of(scope: str, chat: Address) -> SessionFiles:
+def session_files_of(scope: str, chat: Address) -> SessionFiles:
     """Return the files of the session that has the conversation with a chat. scope: the setting `agent.scope`."""
     return chat_files(chat) if scope == "chat" else GLOBAL
 

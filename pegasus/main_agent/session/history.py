@@ -25,7 +25,7 @@ import attrs
 
 from pegasus.conversation import Entry, decode, parse_metadata_line
 from pegasus.main_agent.session.archives import LONGEST, archive_names, is_archive, open_archive
-from pegasus.main_agent.session.files import CURRENT, SessionFiles, files_of
+from pegasus.main_agent.session.files import CURRENT, SessionFiles, session_files_of
 from pegasus.main_agent.session.media_queue import files_sent_by
 from pegasus.main_agent.session.session import REPLY_NAME, told_in
 from pegasus.messages import Address, Json
@@ -100,7 +100,7 @@ def read_history(data: str, scope: str, address: Address, before: Place | None, 
 
     data: `<home>/data`. scope: the setting `agent.scope`. Blocks. Raises OSError; a file that is gone meanwhile counts as empty.
     """
-    files = files_of(scope, address)
+    files = session_files_of(scope, address)
     folder = os.path.join(data, files.folder)
     names = [*archive_names(folder, files), CURRENT]
     place = before or Place(CURRENT, -1)

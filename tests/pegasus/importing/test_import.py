@@ -13,7 +13,7 @@ import trio
 from actors import Child, open_supervisor
 from pegasus.conversation import decode
 from pegasus.importing import ImportTarget, NotAHome, carry_out_import, plan_import, read_foreign_home
-from pegasus.main_agent import FolderArchives, SessionFiles, files_of
+from pegasus.main_agent import FolderArchives, SessionFiles, session_files_of
 from pegasus.memory import Memory, memory_in
 from pegasus.messages import Address
 from pegasus.schedule import decode_jobs
@@ -147,7 +147,7 @@ async def test_what_its_owner_vouches_for_is_the_owners_words(tmp_path):
 async def test_sessions_become_archives_of_their_chats_where_each_chat_has_a_conversation(tmp_path):
     desk = Desk(tmp_path, "chat")
     await desk.bring(nanobot_home(tmp_path / "other"), "nanobot")
-    files = files_of("chat", Address("telegram", "42"))
+    files = session_files_of("chat", Address("telegram", "42"))
     [name] = await FolderArchives(desk.data / files.folder, files).names()
     page = await FolderArchives(desk.data / files.folder, files).read(name, 1, 0, 50, 20_000)
     assert "where is the okapi?" in page.text
@@ -360,5 +360,5 @@ def test_a_folder_that_is_no_such_home_is_refused(source, tmp_path):
 
 
 def test_a_session_file_name_never_leaves_its_folder():
-    assert "/" not in files_of("chat", Address("../../etc", "../passwd")).current
-    assert isinstance(files_of("chat", Address("..", "..")), SessionFiles)
+    assert "/" not in session_files_of("chat", Address("../../etc", "../passwd")).current
+    assert isinstance(session_files_of("chat", Address("..", "..")), SessionFiles)

@@ -7,7 +7,7 @@ import trio
 
 from pegasus.conversation import Entry, encode
 from pegasus.main_agent import page_of
-from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, opening_entry
+from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, summary_entry
 from pegasus.main_agent.compaction.transcript import write_transcript
 from pegasus.messages import ChannelInfo
 from pegasus.models import ToolSpec
@@ -194,7 +194,7 @@ def test_the_labels_of_an_archive_are_those_of_the_lines_that_are_read():
 
 def test_a_summary_has_the_labels_of_what_it_sums_up():
     summary = SessionSummary("They talked.", by_code=False)
-    entry = opening_entry(0, "a.jsonl", summary, OpenItems(), (Outside.WEB, Outside.GUEST))
+    entry = summary_entry(0, "a.jsonl", summary, OpenItems(), (Outside.WEB, Outside.GUEST))
     assert entry.outside == ("guest", "web")
 
 

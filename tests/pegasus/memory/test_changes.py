@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from pegasus.memory.changes import (
     Author,
     Change,
+    change_json,
     change_line,
     changes_in,
+    content_hash,
     decode_text,
     encode_text,
-    from_json,
-    hash_of,
-    read_history,
+    parse_change,
+    parse_history,
     shortened,
-    to_json,
     undo_change,
     void_line,
 )
@@ -34,8 +34,8 @@ def change(n, before, after, **more):
         n,
         0,
         "facts/a.md",
-        before=hash_of(encode_text(before)),
-        after=hash_of(encode_text(after)),
+        before=content_hash(encode_text(before)),
+        after=content_hash(encode_text(after)),
         splices=difference(before, after),
         **given,
     )
@@ -165,25 +165,25 @@ def test_a_line_and_back():
     by = Author("task", "t1", "zhang", "slack:#general", "asked to", "web")
     one = change(7, "a\n\udcff", "b\n", by=by, undoes=3)
     assert changes_in(change_line(one)) == [one]
-    assert from_json({**to_json(one), "new": 1}) == one
+    assert parse_change({**change_json(one), "new": 1}) == one
     assert changes_in(change_line(attrs.evolve(one, splices=None))) == [attrs.evolve(one, splices=None)]
 
 
 def test_the_log_knows_what_every_file_holds():
     log = b"".join(map(change_line, life("", "a\n", "a\nb\n")))
-    history = read_history(log)
-    assert history.files == {"facts/a.md": (hash_of(b"a\nb\n"), "a\nb\n")}
+    history = parse_history(log)
+    assert history.files == {"facts/a.md": (content_hash(b"a\nb\n"), "a\nb\n")}
     assert (history.count, history.size) == (2, len(log))
-    assert read_history(log + void_line(2, 0)).files == {"facts/a.md": (hash_of(b"a\n"), "a\n")}
+    assert parse_history(log + void_line(2, 0)).files == {"facts/a.md": (content_hash(b"a\n"), "a\n")}
     assert [one.n for one in changes_in(log + void_line(2, 0))] == [1]
 
 
 def test_a_damaged_line_hides_no_other_and_is_kept():
     one, two = map(change_line, life("", "a\n", "a\nb\n"))
-    history = read_history(b"garbage\n" + one + b'{"n":"x"}\n' + two + b'{"n":3,"to')
+    history = parse_history(b"garbage\n" + one + b'{"n":"x"}\n' + two + b'{"n":3,"to')
     assert history.files["facts/a.md"].text == "a\nb\n"
     assert sorted(history.damaged) == sorted([b"garbage\n", b'{"n":"x"}\n', b'{"n":3,"to'])
-    assert read_history(two).files["facts/a.md"] == (hash_of(b"a\nb\n"), None)
+    assert parse_history(two).files["facts/a.md"] == (content_hash(b"a\nb\n"), None)
 
 
 @pytest.mark.parametrize("line", ["n", "ts", "undoes", "splices", "void"])
@@ -192,10 +192,10 @@ def test_a_number_that_counts_nothing_is_no_record_and_is_kept(line, number):
     """Somebody has edited the log."""
     odd = {"void": f'{{"void": {number}}}'}.get(line)
     if odd is None:
-        made = to_json(change(2, "a\n", "b\n"))
+        made = change_json(change(2, "a\n", "b\n"))
         odd = json.dumps({**made, line: [["@", "a\n", "b\n"]] if line == "splices" else "@"}).replace('"@"', number)
     one, two = map(change_line, life("", "a\n", "a\nb\n"))
-    history = read_history(one + odd.encode() + b"\n" + two)
+    history = parse_history(one + odd.encode() + b"\n" + two)
     assert history.files["facts/a.md"].text == "a\nb\n"
     assert [str(json.loads(bad)) for bad in history.damaged] == [str(json.loads(odd))]
 
@@ -205,9 +205,9 @@ def test_a_shortened_log_knows_the_same_and_takes_back_the_last_change(texts, ke
     """However short, the version before the last is kept."""
     log = b"".join(map(change_line, life(*dict.fromkeys(["", *texts]))))
     less = shortened(log, kept)
-    assert read_history(less).files == read_history(log).files
+    assert parse_history(less).files == parse_history(log).files
     before, after = changes_in(log), changes_in(less)
     assert after == before[len(before) - len(after) :]
     if before:
-        text = read_history(log).of("facts/a.md").text
+        text = parse_history(log).of("facts/a.md").text
         assert undo_change(after[-1], [], text) == undo_change(before[-1], [], text)

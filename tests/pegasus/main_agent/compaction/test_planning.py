@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation.entry import Entry
-from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, opening_entry
+from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, summary_entry
 from pegasus.main_agent.compaction.planning import (
     SHORTEST,
     cut_middle,
@@ -61,7 +61,7 @@ def test_with_nothing_running_all_may_go():
 
 def test_a_summary_alone_is_not_summarised_again():
     talk = Talk()
-    talk.entries.append(opening_entry(NOW, "a.jsonl", SessionSummary("s", by_code=False), OpenItems()))
+    talk.entries.append(summary_entry(NOW, "a.jsonl", SessionSummary("s", by_code=False), OpenItems()))
     talk.heard("hi")
     assert not plan_compaction(talk.entries, {talk.last_item}, 10).is_worth_it
     assert plan_compaction(talk.entries, (), 0).is_worth_it

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 
-from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, memory_index_entry, opening_entry
+from pegasus.main_agent.compaction.open_items import OpenItems, SessionSummary, memory_index_entry, summary_entry
 from pegasus.main_agent.compaction.planning import estimate_tokens
 from pegasus.main_agent.compaction.summary import SYSTEM_PROMPT, find_problems, summarise_by_code
 from pegasus.main_agent.compaction.transcript import MOST_PARTS, previous_summary, write_transcript
@@ -16,7 +16,7 @@ PLACES = (Address("cli", "main"), Address("slack", "#dev"))
 
 
 def before(summary="what was before"):
-    return opening_entry(NOW, "old.jsonl", SessionSummary(summary, by_code=False), OpenItems())
+    return summary_entry(NOW, "old.jsonl", SessionSummary(summary, by_code=False), OpenItems())
 
 
 def test_the_transcript_tells_who_said_what_where_and_what_became_of_it():
