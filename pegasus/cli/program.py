@@ -27,16 +27,9 @@ from contextlib import suppress
 import click
 
 from pegasus.cli.commands import Options, pegasus, program_name
+from pegasus.collector import imports_uncollected
 from pegasus.formatting import first_cause
-from pegasus.host import (
-    Home,
-    HomeError,
-    fill_standard_streams,
-    imports_uncollected,
-    print_error,
-    read_daemon,
-    silence_stream,
-)
+from pegasus.host import Home, HomeError, fill_standard_streams, print_error, read_daemon, silence_stream
 from pegasus.observe import get_logger, stop_logging
 from pegasus.settings import Settings, SettingsError, located
 

@@ -3,7 +3,7 @@
 Everything that makes a good supervised process, without knowledge of what the daemon does:
 
     home      the home directory: its paths, its token, its lock, the sample workspace of a first start
-    process   limits, protection, standard streams, garbage collector and clock of the process
+    process   limits, protection, clock and standard streams of the process
     signals   signals that stop the daemon or make it reload
     daemon    the announcement that the daemon is ready
 """
@@ -22,11 +22,9 @@ from pegasus.host.home import (
     write_private,
 )
 from pegasus.host.process import (
-    collector_paused,
     command_name,
     fill_standard_streams,
     forbid_inspection,
-    imports_uncollected,
     print_error,
     raise_descriptor_limit,
     silence_stream,
@@ -43,13 +41,11 @@ __all__ = [
     "Notifier",
     "Signals",
     "announced",
-    "collector_paused",
     "command_name",
     "ensure_token",
     "fill_standard_streams",
     "forbid_inspection",
     "handle_signals",
-    "imports_uncollected",
     "make_samples",
     "own_home",
     "print_error",

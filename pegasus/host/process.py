@@ -1,4 +1,4 @@
-"""The process: its limit of file descriptors, its protection, its standard streams, its garbage collector, its clock.
+"""The process: its limit of file descriptors, its protection, its clock, its standard streams.
 
 **File descriptors.** Every connection, file and subprocess of the daemon needs descriptors, and most systems start a process
 with a soft limit of 1,024 (macOS: 256), which a few hundred clients exhaust. The hard limit is much higher, and a process
@@ -24,14 +24,11 @@ what matters is in the log file too.
 from __future__ import annotations
 
 import ctypes
-import gc
-import linecache
 import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from io import TextIOWrapper
 from typing import Final, TextIO
 
@@ -80,42 +77,6 @@ def command_name() -> str:
 def wall_clock() -> int:
     """Return the wall clock, in ms since the epoch: the `clock` that the parts of the product are given."""
     return time.time_ns() // 1_000_000
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Pause Python's cyclic garbage collector within the block, while much is read at once.
-
-    A collection walks all objects that are alive. While a long file becomes hundreds of thousands of objects, nothing of which is
-    garbage, the collector runs again and again and walks ever more of them for nothing. Measured by `./scripts/bench main_agent`:
-    loading a session of 100,000 lines took 5.5 times as long as reading the lines with the json module, and takes 2.8 to 3 times as
-    long with the collector paused (limit 3). The block must not wait for anything, because all other actors would go without it.
-
-    >>> with collector_paused():
-    ...     entries = [decode(line) for line in lines]
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-@contextmanager
-def imports_uncollected() -> Iterator[None]:
-    """Pause the collector while modules are imported, and leave all that they have made out of later collections (`gc.freeze`).
-
-    Modules live as long as the process, so that looking at them is in vain. Measured by `./scripts/bench start`, as multiples of the
-    start of a minimal program: 2.8 without it, 2.6 with it.
-
-    The texts of the methods that attrs has made are dropped: 1 MB, which it keeps for tracebacks.
-    """
-    with collector_paused():
-        yield
-        linecache.clearcache()
-        gc.freeze()
 
 
 # ------------------------------------------------------------------ standard streams

@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from actors import Ref
+from pegasus.collector import collector_paused
 from pegasus.conversation import (
     BadEntry,
     Entry,
@@ -33,7 +34,6 @@ from pegasus.conversation import (
     repair_log,
 )
 from pegasus.formatting import truncate
-from pegasus.host import collector_paused
 from pegasus.json_lines import BadLine, scan_lines
 from pegasus.main_agent.session.files import GLOBAL, SessionFiles
 from pegasus.main_agent.session.session import Session, until_written

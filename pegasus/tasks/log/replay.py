@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import attrs
 
+from pegasus.collector import collector_paused
 from pegasus.events import Event, EventType
-from pegasus.host import collector_paused
 from pegasus.json_lines import Line, scan_lines
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import InvalidTransition, TaskFSM
