@@ -28,6 +28,7 @@ import h11
 import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
+from hypercorn.logging import Logger
 from hypercorn.protocol.h11 import H11Protocol
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
@@ -97,11 +98,11 @@ class HttpOneProtocol(H11Protocol):
         await super()._create_stream(request)
 
 
-class ServerLog:
+class ServerLog(Logger):
     """The lines that Hypercorn wants to log: failures only, for the application answers for the rest."""
 
     def __init__(self, config: Config) -> None:
-        """Prepare, as Hypercorn does it."""
+        """Open no log of its own."""
 
     async def access(self, request: Any, response: Any, request_time: float) -> None:
         """Log nothing."""
@@ -116,7 +117,7 @@ def protocol_config() -> Config:
     config = Config()
     config.h11_max_incomplete_size = HEAD_BYTES
     config.include_server_header = False
-    config._log = ServerLog(config)  # type: ignore[assignment]
+    config.logger_class = ServerLog
     return config
 
 
@@ -190,28 +191,28 @@ class HttpConnection:
         server = parse_socket_addr(socket.family, socket.getsockname())
         handshake: WebSocketRequest | None = None
         tasks = TaskGroup()
-        async with tasks:
-            protocol = HttpOneProtocol(
-                self._run_application,
-                self._protocol_config,
-                self._context,
-                tasks,
-                ConnectionState({CLIENT_GONE: self._gone}),
-                False,
-                client,
-                server,
-                self._send,
-            )
-            protocol.admits = self._admits
-            self._protocol = protocol
-            self._wait_idle(self._config.now.head_time)
-            try:
-                await self._read()
-            except WebSocketRequest as found:
-                handshake = found
-            self._gone.set()
-            if tasks._nursery is not None:  # the client has gone: nobody waits for the work any more
-                tasks._nursery.cancel_scope.cancel()
+        with trio.CancelScope() as work:
+            async with tasks:
+                protocol = HttpOneProtocol(
+                    self._run_application,
+                    self._protocol_config,
+                    self._context,
+                    tasks,
+                    ConnectionState({CLIENT_GONE: self._gone}),
+                    False,
+                    client,
+                    server,
+                    self._send,
+                )
+                protocol.admits = self._admits
+                self._protocol = protocol
+                self._wait_idle(self._config.now.head_time)
+                try:
+                    await self._read()
+                except WebSocketRequest as found:
+                    handshake = found
+                self._gone.set()
+                work.cancel()  # the client has gone: nobody waits for it any more
         if handshake is None:
             return None
         begun = h11.Connection(h11.CLIENT).send(handshake.request) or b""
