@@ -37,9 +37,8 @@ from contextlib import contextmanager
 from threading import get_ident
 from types import FrameType, ModuleType
 
-import trio._threads
-
 from actors.testing._faults import Nondeterminism
+from actors.testing._trio import THREADS
 
 CLOCKS = (
     *(
@@ -205,7 +204,7 @@ FORBIDDEN: tuple[tuple[object, str, str], ...] = (
     *((random, name, "random") for name in ("random", "getrandbits", "seed", "setstate")),
     (random, "_urandom", "random"),
     (os, "urandom", "random"),
-    (trio._threads, "start_thread_soon", "thread"),
+    (THREADS, "start_thread_soon", "thread"),
     (threading.Thread, "start", "thread"),
     (socket.socket, "__init__", "socket"),
     (subprocess.Popen, "__init__", "process"),
@@ -219,7 +218,7 @@ NAMES = frozenset({*CLOCKS, "sleep", "random", "getrandbits", "urandom", "now", 
 
 def _name_of(owner: object, attribute: str) -> str:
     """Return the name under which a program knows a function, for the error."""
-    if owner is trio._threads:
+    if owner is THREADS:
         return "trio.to_thread.run_sync"
     if attribute == "_urandom":
         return "os.urandom"

@@ -23,11 +23,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from random import Random
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Never, Protocol, cast
 
 import outcome
 import trio
+from trio import _threads
 from trio._core import _run
 from trio.lowlevel import Task
 
@@ -35,6 +36,8 @@ number_of: Callable[[Task], int] = attrgetter("_counter")
 """Tasks are numbered in the order in which they were spawned, all runs together."""
 step_of: Callable[[Task], int] = attrgetter("_schedule_points")
 """How many times the task has given up control so far."""
+THREADS: ModuleType = _threads
+"""The module in which `trio.to_thread.run_sync` looks up `start_thread_soon`, so that the guards can replace it there."""
 
 
 class Loop(Protocol):
