@@ -19,7 +19,8 @@ The way of a message through the files, from the queue to the reply:
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
     consolidation       with an agent for each chat: makes notes of the older messages, which leave the session
     sent_files          files that a reply sends: checked, and kept before it is posted
-    replies             reply calls as posts for the outbox; endings of items that the model could not end, or never would
+    replies             reply calls as posts for the outbox
+    item_endings        endings of items that the model could not end, or never would; /new
 
 Beside this way stand `delegation` and `skill_invocation` (tools), `chat_commands` (texts of /help, /skills and others), `status` and
 `task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of model), and `services` (what the composition root hands

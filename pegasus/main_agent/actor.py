@@ -53,15 +53,9 @@ from pegasus.main_agent.chat_commands import (
     stops_all,
 )
 from pegasus.main_agent.consolidation import WindowKeeper
+from pegasus.main_agent.item_endings import apologise, begin_session, close_stopped_item, set_aside
 from pegasus.main_agent.queue_items import begins_session, discard_waiting
-from pegasus.main_agent.replies import (
-    apologise,
-    begin_session,
-    close_stopped_item,
-    reply_key,
-    reply_to_sender,
-    set_aside,
-)
+from pegasus.main_agent.replies import reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
 from pegasus.main_agent.session import GLOBAL, ItemProgress, NextStep, Session, chat_files, load_session, until_written
 from pegasus.main_agent.status import agent_status_text, gather_status, idle_status, seen_by

@@ -51,18 +51,14 @@ from pegasus.intake import GROUP
 from pegasus.main_agent.asking import ModelAnswer, ModelAsker
 from pegasus.main_agent.compaction import memory_index_entry
 from pegasus.main_agent.drafts import DraftBoard
+from pegasus.main_agent.item_endings import MODEL_DECLINED, apologise, end_if_stuck, model_failure, repeat_replies
 from pegasus.main_agent.queue_items import DISCARDED, internal_entries, user_entry
 from pegasus.main_agent.replies import (
-    MODEL_DECLINED,
     REPLY,
     WantedReply,
-    apologise,
     direct_reply,
-    end_if_stuck,
     files_alone,
-    model_failure,
     parse_replies,
-    repeat_replies,
     reply_outcomes,
     reply_to_sender,
 )

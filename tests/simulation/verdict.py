@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 
-from pegasus.main_agent.replies import STOPPED_ELSEWHERE
+from pegasus.main_agent.item_endings import STOPPED_ELSEWHERE
 
 ANSWERS = {
     "/help": "Skills:\n",

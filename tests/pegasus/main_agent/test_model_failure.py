@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pegasus.main_agent.replies import model_failure
+from pegasus.main_agent.item_endings import model_failure
 from pegasus.models import ModelError
 from pegasus.models.errors import silence_error, status_error
 

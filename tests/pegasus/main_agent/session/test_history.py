@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pegasus.conversation.entry import Entry, encode
 from pegasus.conversation.sanitize import user_content
-from pegasus.main_agent.replies import note_of
-from pegasus.main_agent.session import Place, history_json, read_history
+from pegasus.main_agent.session import Place, history_json, note_of, read_history
 from pegasus.messages import Address, ChannelInfo
 from pegasus.models.base import ToolCall
 from pegasus.wire import encode_json
