@@ -15,14 +15,7 @@ from typing import Final
 
 from pegasus.conversation import ERROR_LENGTH, Entry, cancelled_result, find_circle, is_cut_again_and_again
 from pegasus.formatting import truncate
-from pegasus.main_agent.replies import (
-    REPLY,
-    direct_reply,
-    files_alone,
-    queued_result,
-    reply_key,
-    reply_to_sender,
-)
+from pegasus.main_agent.replies import REPLY, direct_reply, files_alone, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.session import (
     SENT,
     ItemProgress,

@@ -22,18 +22,12 @@ import attrs
 
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
-from pegasus.main_agent.session import (
-    REPLY_NAME,
-    SENT,
-)
+from pegasus.main_agent.session import REPLY_NAME, SENT
 from pegasus.messages import Address, Json, Metadata, OutboundMessage, StoredFile
 from pegasus.models import ToolCall, ToolSpec
-from pegasus.observe import get_logger
 from pegasus.storage import Item, Post, PostResult
 from pegasus.tools import ToolOutcome, prepare_arguments
 from pegasus.wire import encode_json
-
-_log = get_logger("main_agent")
 
 REPLY: Final = ToolSpec(
     REPLY_NAME,
