@@ -35,10 +35,10 @@ from pegasus.app.channels import (
 )
 from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.control_plane import (
-    ControlPlane,
     EventMethods,
     MemoryMethods,
     PersonaMethods,
+    StatusMethods,
     TaskMethods,
     actor_json,
 )
@@ -63,11 +63,11 @@ __all__ = [
     "AgentTree",
     "ApprovalDesk",
     "ChatCommands",
-    "ControlPlane",
     "Environment",
     "EventMethods",
     "MemoryMethods",
     "PersonaMethods",
+    "StatusMethods",
     "TaskMethods",
     "actor_json",
     "build_services",

@@ -30,7 +30,7 @@ from actors import ActorError, Inbox, Ref
 from pegasus.channels import AdapterMessage
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import quote, truncate
-from pegasus.gateway import BadParams, Caller, Params, bad_params_for, require_owner, require_text
+from pegasus.gateway import BadParams, Caller, Method, Params, bad_params_for, require_owner, require_text
 from pegasus.identity import WorkspaceFiles
 from pegasus.main_agent import task_name
 from pegasus.messages import Address, ApprovalNotice, ChannelInfo, InboundMessage, Json, Metadata
@@ -264,6 +264,15 @@ class ApprovalDesk:
         return "\n".join([*lines, f"{APPROVE} ID, {APPROVE} ID always, or {DENY} ID and a reason."])
 
     # ---------------------------------------------------------------- control calls
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {
+            "approvals.list": self.list,
+            "approvals.answer": self.answer,
+            "approvals.allow": self.allow,
+            "approvals.deny": self.deny,
+        }
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Answer `approvals.list`: all calls that wait, for owners only."""

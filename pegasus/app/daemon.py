@@ -28,7 +28,7 @@ from typing import Final
 
 import trio
 
-from actors import ActorDied, GaveUp, Strategy, Supervisor, open_supervisor
+from actors import ActorDied, GaveUp, Ref, Strategy, Supervisor, open_supervisor
 from pegasus.app.channels import (
     ServiceChannels,
     gateway_child,
@@ -43,13 +43,14 @@ from pegasus.app.channels import (
 from pegasus.app.chat_commands import ChatCommands
 from pegasus.app.control_plane import (
     CompletionMethod,
-    ControlPlane,
+    ConversationMethod,
     CronMethods,
     EventMethods,
     MemoryMethods,
     PairingMethods,
     PersonaMethods,
     SignInMethod,
+    StatusMethods,
     TaskMethods,
     TokenMethods,
     ViewMethods,
@@ -90,6 +91,7 @@ from pegasus.policy import TokenBook
 from pegasus.sandbox import SandboxError, SandboxProbe
 from pegasus.settings import Settings, SettingsInForce
 from pegasus.storage import StorageError
+from pegasus.tasks import AgentMessage
 from pegasus.web import WebServices, WebSessions
 
 EXIT_FAILURE: Final = 1
@@ -241,45 +243,43 @@ def _methods(
     The persona of this run is given to it, not that of the settings: an accepted change counts from the next
     start or reload on.
 
-    To add a method, write it in a class of `pegasus.app` that has a `methods()`, or name it here. A method that changes nothing also
-    goes into READ_METHODS, else only tokens with the scope "control" may call it.
+    To add a method, write it in a class of `pegasus.app.control_plane` and name it in the `methods()` of that class. One that changes
+    nothing also goes into READ_METHODS, else only tokens with the scope "control" may call it.
     """
-    services, owners = tree.services, tree.services.environment.owners
-    tasks = TaskMethods(tree.root.ref(TASK_AGENT))
-    control = ControlPlane(
+    services, environment = tree.services, tree.services.environment
+    agent: Ref[AgentMessage] = tree.root.ref(TASK_AGENT)
+    journal, owners = tree.journal, environment.owners
+    tasks = TaskMethods(agent)
+    status = StatusMethods(
         root=tree.root,
-        journal=tree.journal,
+        journal=journal,
         main_agent=tree.main_agent,
         started_at=wall_clock(),
         clock=wall_clock,
         models=models,
-        tasks=tasks,
-        memory=MemoryMethods(services.memory),
-        persona=PersonaMethods(services.evolution, world.persona, owners),
+        tasks=agent,
+        persona=world.persona,
         approvals=services.approvals,
-        events=EventMethods(services.environment.recent, tasks),
-        mcp=services.environment.mcp,
+        mcp=environment.mcp,
         sandbox=world.sandbox,
         adapters=adapters,
     )
-    completions = CompletionMethod(commands, services.main_agent.toolset.now.skills, models.choices)
-    views = ViewMethods(
-        tree.journal,
-        world.home.data,
-        world.home.log,
-        services.environment.skills,
-        world.home.skills,
-        world.in_force,
-    )
+    views = ViewMethods(journal, world.home.data, world.home.log, environment.skills, world.home.skills, world.in_force)
     return {
-        **control.methods(),
-        **TokenMethods(tokens).methods(),
-        **PairingMethods(services.environment.pairing, owners).methods(),
-        **views.methods(),
+        **status.methods(),
+        **tasks.methods(),
+        **EventMethods(environment.recent, tasks).methods(),
+        **ConversationMethod(agent, journal, wall_clock).methods(),
         **CronMethods(tree.root.ref(SCHEDULE), wall_clock, owners).methods(),
+        **MemoryMethods(services.memory).methods(),
+        **PersonaMethods(services.evolution, world.persona, owners).methods(),
+        **services.approvals.methods(),
+        **views.methods(),
+        **CompletionMethod(commands, services.main_agent.toolset.now.skills, models.choices).methods(),
+        **TokenMethods(tokens).methods(),
+        **PairingMethods(environment.pairing, owners).methods(),
+        **sign_in.methods(),
         "config.reload": reloader.call,
-        "completions": completions.call,
-        "http.link": sign_in.call,
     }
 
 

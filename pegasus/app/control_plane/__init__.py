@@ -1,33 +1,39 @@
 """The control plane: the methods that programs may call, over the gateway and over HTTP.
 
-`pegasus status` and most other commands of the command line, the web page and the routes below `/api` call them. A method has no state
-of its own: it checks the parameters, asks the actor that knows, and returns JSON.
+`pegasus status` and most other commands of the command line, the web page and the routes below `/api` call them. A client sends a
+call frame with a method's name, which the gateway looks up in the table that the daemon has made of all `methods()`. It passes the
+caller and the frame's params to the method, and sends what it returns (JSON) as the frame of the result. A method raises `BadParams`
+for params that make no sense, which becomes an error frame; the message says what was found and what is allowed.
+
+A method has no state of its own: it checks the params and asks the actor that knows, so a restart of that actor changes nothing here.
+Each class writes its names out one by one, as together they are the list of what a client with the token may do.
 
 Read the files in this order; each uses only those before it:
 
-    access      who may come in: tokens, people who are not known yet, browsers
+    access      who may come in: tokens, people who are not known yet, browsers; which methods only show something
     knowledge   memory and the persona
     views       what a person may look at beside the work itself
     work        tasks, events, the work of one conversation, scheduled jobs
-    plane       state of the daemon, and the table of the methods
+    status      the daemon as a whole
 """
 
-from pegasus.app.control_plane.access import PairingMethods, SignInMethod, TokenMethods
+from pegasus.app.control_plane.access import READ_METHODS, PairingMethods, SignInMethod, TokenMethods
 from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
-from pegasus.app.control_plane.plane import READ_METHODS, ControlPlane, actor_json
+from pegasus.app.control_plane.status import StatusMethods, actor_json
 from pegasus.app.control_plane.views import CompletionMethod, ViewMethods
-from pegasus.app.control_plane.work import CronMethods, EventMethods, TaskMethods
+from pegasus.app.control_plane.work import ConversationMethod, CronMethods, EventMethods, TaskMethods
 
 __all__ = [
     "READ_METHODS",
     "CompletionMethod",
-    "ControlPlane",
+    "ConversationMethod",
     "CronMethods",
     "EventMethods",
     "MemoryMethods",
     "PairingMethods",
     "PersonaMethods",
     "SignInMethod",
+    "StatusMethods",
     "TaskMethods",
     "TokenMethods",
     "ViewMethods",

@@ -17,6 +17,34 @@ from pegasus.policy import CONTROL, TokenBook, TokenRefused, tokens_view
 from pegasus.settings import InForce
 from pegasus.web import WebSessions
 
+READ_METHODS = frozenset(
+    {
+        "status",
+        "usage",
+        "tree",
+        "conversation",
+        "history",
+        "markdown",
+        "completions",
+        "tasks.list",
+        "tasks.show",
+        "tasks.replay",
+        "tasks.log",
+        "cron.list",
+        "events.subscribe",
+        "memory.list",
+        "memory.show",
+        "memory.log",
+        "memory.search",
+        "persona.list",
+        "pair.list",
+        "mcp.list",
+        "channels.list",
+        "skills.list",
+    }
+)
+"""Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
+
 
 @attrs.frozen(eq=False, repr=False)
 class TokenMethods:
@@ -105,6 +133,10 @@ class SignInMethod:
         """Prepare. sessions: None if there is no HTTP server. url: address of the page."""
         self._sessions = sessions
         self._url = url
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {"http.link": self.call}
 
     async def call(self, caller: Caller, params: Params) -> Json:
         """Return `url`. Only the owner's own token may ask, since whoever opens the link has all rights."""

@@ -11,6 +11,7 @@ from pegasus.gateway import (
     BadParams,
     Caller,
     Conflict,
+    Method,
     Params,
     bad_params_for,
     read_number,
@@ -48,6 +49,17 @@ class MemoryMethods:
 
     memory: Memory
     """The agent's memory."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {
+            "memory.list": self.list,
+            "memory.show": self.show,
+            "memory.log": self.log,
+            "memory.write": self.write,
+            "memory.undo": self.undo,
+            "memory.search": self.search,
+        }
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return every file with path, summary, size, and whether it holds text from outside."""
@@ -126,6 +138,14 @@ class PersonaMethods:
     """The persona of this run; accepted changes count from the next start or reload on."""
     owners: InForce[Collection[str]]
     """The setting `agent.owners`."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {
+            "persona.list": self.list,
+            "persona.accept": self.accept,
+            "persona.reject": self.reject,
+        }
 
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return the persona and all proposals."""

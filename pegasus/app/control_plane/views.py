@@ -230,6 +230,10 @@ class CompletionMethod:
     models: Callable[[], Sequence[str]]
     """Returns the models that can be chosen with `/model`."""
 
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {"completions": self.call}
+
     async def call(self, caller: Caller, params: Params) -> Json:
         """Return commands, skills that people may call, and models. The folders of skills are read again before."""
         skills = await self.skills.by_people() if self.skills is not None else ()

@@ -95,6 +95,17 @@ class TaskMethods:
     clock: Callable[[], int] = wall_clock
     """Wall clock, ms."""
 
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {
+            "tasks.list": self.list,
+            "tasks.show": self.show,
+            "tasks.replay": self.replay,
+            "tasks.log": self.log,
+            "tasks.cancel": self.cancel,
+            "tasks.resume": self.resume,
+        }
+
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return the unfinished tasks and those of the last 24 hours or, with `date` (YYYY-MM-DD, UTC), those created on that day.
 
@@ -190,6 +201,10 @@ class EventMethods:
     tasks: TaskMethods
     """Finds a task by its number."""
 
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {"events.subscribe": self.subscribe}
+
     async def subscribe(self, caller: Caller, params: Params) -> EventStream:
         """Stream the events with numbers above `after` (left out: those from now on), of the task `taskId` and of `types` only.
 
@@ -242,6 +257,10 @@ class ConversationMethod:
     """Knows the items and the replies."""
     clock: Callable[[], int]
     """Wall clock, ms."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by the names that they have on the wire."""
+        return {"conversation": self.call}
 
     async def call(self, caller: Caller, params: Params) -> Json:
         """Return `tasks` (unfinished, or ended and not reported yet), `waiting` (messages that are not done) and `seq` (last reply).

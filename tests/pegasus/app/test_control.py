@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from actors import Child, Intensity, Restart, open_supervisor, supervisor
-from pegasus.app import ControlPlane, TaskMethods
+from pegasus.app import StatusMethods, TaskMethods
 from pegasus.gateway import Caller
 from pegasus.main_agent import AgentStatus
 from pegasus.settings import InForce
@@ -54,18 +54,16 @@ async def controlled(tasks, settle=trio.lowlevel.checkpoint):
     agent = Child("agent", tasks, restart=Restart.TEMPORARY)
     children = [Child("tasks", supervisor([agent])), Child("main", main_agent), Child("journal", journal)]
     async with open_supervisor(children, intensity=Intensity(1, 60.0)) as root:
-        yield ControlPlane(
+        yield StatusMethods(
             root=root,
             journal=root.ref("journal"),
             main_agent=root.ref("main"),
             started_at=0,
             clock=lambda: 1000,
             models=SimpleNamespace(usage_report=no_usage, breakers=dict, settle=settle),
-            tasks=TaskMethods(root.ref("tasks/agent")),
-            memory=None,
-            persona=SimpleNamespace(persona=InForce(SimpleNamespace(name="Ada")), list=None, accept=None, reject=None),
-            approvals=SimpleNamespace(open_notices=no_notices, list=None, answer=None, allow=None, deny=None),
-            events=None,
+            tasks=root.ref("tasks/agent"),
+            persona=InForce(SimpleNamespace(name="Ada")),
+            approvals=SimpleNamespace(open_notices=no_notices),
         )
 
 

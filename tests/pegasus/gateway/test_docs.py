@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.app import ApprovalDesk, ControlPlane, EventMethods, MemoryMethods, PersonaMethods, TaskMethods
-from pegasus.app.control_plane import READ_METHODS, PairingMethods, TokenMethods, ViewMethods
+from pegasus.app import ApprovalDesk, EventMethods, MemoryMethods, PersonaMethods, StatusMethods, TaskMethods
+from pegasus.app.control_plane import READ_METHODS, ConversationMethod, PairingMethods, TokenMethods, ViewMethods
 from pegasus.channels import run_switchboard
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import CONTROL_COMMANDS, Access, Denied, Intake
@@ -112,16 +112,19 @@ def _methods_in(text):
 
 def test_every_method_is_named():
     named = _methods_in((DOCS / "gateway.md").read_text().partition("Methods: ")[2].partition(". A call")[0])
-    methods = ControlPlane(
-        *[None] * 6,
+    parts = (
+        StatusMethods(*[None] * 9),
         TaskMethods(None),
+        EventMethods(None, None),
+        ConversationMethod(None, None, None),
         MemoryMethods(None),
         PersonaMethods(None, None, ()),
         ApprovalDesk(*[None] * 6),
-        EventMethods(None, None),
-    ).methods()
-    methods |= ViewMethods(*[None] * 6).methods()
-    methods |= TokenMethods(None).methods() | PairingMethods(None, ()).methods()
+        ViewMethods(*[None] * 6),
+        TokenMethods(None),
+        PairingMethods(None, ()),
+    )
+    methods = {name for part in parts for name in part.methods()}
     assert named == {*methods, "config.reload", "usage", "completions", "clients"}
 
 

@@ -1,15 +1,7 @@
-"""The control plane behind the command line: what a program may ask the running daemon.
+"""The control plane's methods about the daemon as a whole: `status`, `usage`, `tree`, `stop`, and the servers and channels it has.
 
-A client sends a `call` frame with a method's name; `ControlPlane.methods` is the table that the gateway looks it up in. The
-gateway passes the caller and the frame's params to the method, and sends what it returns (JSON) as the `result` frame. A method
-raises `BadParams` for params that make no sense, which becomes an `error` frame; the message says what was found and what is
-allowed.
-
-The table is written out name by name, as it is the list of what a client with the token may do. A method has no
-state of its own: it asks the actor that knows, and a restart of that actor changes nothing here. Methods that
-only read have a deadline of five seconds for each actor, since an operator calls them when something hangs; the
-answer is then an error or lacks that part. `stop` has none: its answer means that the work has ended, and the
-gateway bounds the call.
+Those that only read have a deadline of five seconds for each actor, since an operator calls them when something hangs; the answer is
+then an error or lacks that part. `stop` has none: its answer means that the work has ended, and the gateway bounds the call.
 """
 
 from __future__ import annotations
@@ -22,11 +14,11 @@ import trio
 from actors import ActorInfo, Ref, Supervisor
 from pegasus import __version__
 from pegasus.app.approvals import ApprovalDesk
-from pegasus.app.control_plane.knowledge import MemoryMethods, PersonaMethods
-from pegasus.app.control_plane.work import ANSWER_TIMEOUT, ConversationMethod, EventMethods, TaskMethods
+from pegasus.app.control_plane.work import ANSWER_TIMEOUT
 from pegasus.app.environment import ADAPTER
 from pegasus.channels import ServiceAdapter
 from pegasus.gateway import Caller, Method, Params
+from pegasus.identity import Persona
 from pegasus.main_agent import EndedWork, GetStatus, MainAgentMessage, Stop, TaskDelegation, gather_status, status_json
 from pegasus.mcp import McpServers, servers_json
 from pegasus.messages import Json
@@ -34,47 +26,21 @@ from pegasus.models import ModelService
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, Waiting
+from pegasus.tasks import AgentMessage
 from pegasus.wire import camel, to_wire
 
 SETTLING = 1.0
 """Seconds that a report waits for the search for a local model, so that a greeting names the model that will answer."""
-READ_METHODS = frozenset(
-    {
-        "status",
-        "usage",
-        "tree",
-        "conversation",
-        "history",
-        "markdown",
-        "completions",
-        "tasks.list",
-        "tasks.show",
-        "tasks.replay",
-        "tasks.log",
-        "cron.list",
-        "events.subscribe",
-        "memory.list",
-        "memory.show",
-        "memory.log",
-        "memory.search",
-        "persona.list",
-        "pair.list",
-        "mcp.list",
-        "channels.list",
-        "skills.list",
-    }
-)
-"""Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
 
 
 @attrs.frozen(eq=False, repr=False)
-class ControlPlane:
-    """The methods `status`, `usage`, `tree` and `stop`, and the table of all methods.
+class StatusMethods:
+    """The daemon: `status`, `usage`, `tree`, `stop`, `mcp.list`, `channels.list`.
 
     For example:
 
-        control = ControlPlane(root=root, journal=journal, main_agent=main_agent, …)
-        answer = await control.methods()["status"](caller, {})
+        status = StatusMethods(root=root, journal=journal, main_agent=main_agent, …)
+        answer = await status.status(caller, {})
     """
 
     root: Supervisor
@@ -89,16 +55,12 @@ class ControlPlane:
     """Wall clock, in ms since the epoch."""
     models: ModelService
     """The models with their usage and circuit breakers."""
-    tasks: TaskMethods
-    """Methods about tasks, `tasks.…` on the wire."""
-    memory: MemoryMethods
-    """Methods about memory, `memory.…` on the wire."""
-    persona: PersonaMethods
-    """Methods about the persona, `persona.…` on the wire."""
+    tasks: Ref[AgentMessage]
+    """The agent of the task system, asked about its tasks."""
+    persona: InForce[Persona]
+    """The persona of this run, for its name."""
     approvals: ApprovalDesk
-    """Methods about approvals, `approvals.…` on the wire."""
-    events: EventMethods
-    """Methods about events, `events.…` on the wire."""
+    """Knows the calls that wait for an owner."""
     mcp: McpServers = attrs.field(factory=McpServers)
     """MCP servers; none unless given."""
     sandbox: InForce[Sandbox] = attrs.field(factory=lambda: InForce(NO_SANDBOX))
@@ -107,35 +69,14 @@ class ControlPlane:
     """Adapters of services by channel type, which a reload may change."""
 
     def methods(self) -> dict[str, Method]:
-        """Return all methods by the names that they have on the wire."""
+        """Return the methods by the names that they have on the wire."""
         return {
             "status": self.status,
             "usage": self.usage,
             "tree": self.tree,
             "stop": self.stop,
-            "conversation": ConversationMethod(self.tasks.agent, self.journal, self.clock).call,
-            "tasks.list": self.tasks.list,
-            "tasks.show": self.tasks.show,
-            "tasks.replay": self.tasks.replay,
-            "tasks.cancel": self.tasks.cancel,
-            "tasks.resume": self.tasks.resume,
-            "tasks.log": self.tasks.log,
-            "events.subscribe": self.events.subscribe,
-            "memory.list": self.memory.list,
-            "memory.show": self.memory.show,
-            "memory.log": self.memory.log,
-            "memory.write": self.memory.write,
-            "memory.undo": self.memory.undo,
-            "memory.search": self.memory.search,
             "mcp.list": self.list_servers,
             "channels.list": self.list_channels,
-            "persona.list": self.persona.list,
-            "persona.accept": self.persona.accept,
-            "persona.reject": self.persona.reject,
-            "approvals.list": self.approvals.list,
-            "approvals.answer": self.approvals.answer,
-            "approvals.allow": self.approvals.allow,
-            "approvals.deny": self.approvals.deny,
         }
 
     async def status(self, caller: Caller, params: Params) -> Json:
@@ -150,10 +91,10 @@ class ControlPlane:
         agent = await self.main_agent.ask(GetStatus, timeout=ANSWER_TIMEOUT)
         not_done = await self.journal.ask(Waiting, timeout=ANSWER_TIMEOUT)
         usage = await self.models.usage_report()
-        work = TaskDelegation(self.tasks.agent)
+        work = TaskDelegation(self.tasks)
         facts = await gather_status(agent, not_done, work, self.clock(), ANSWER_TIMEOUT)
         return {
-            "agent": self.persona.persona.now.name,
+            "agent": self.persona.now.name,
             "version": __version__,
             "startedAt": self.started_at,
             "uptime": round((self.clock() - self.started_at) / 1000, 1),
