@@ -12,6 +12,7 @@ from pegasus.events import EventType, GetBusStatus, Subscribe
 from pegasus.intake import InvalidMessage
 from pegasus.main_agent.delegation import delegation_tools
 from pegasus.models.base import ToolSpec
+from pegasus.settings import AgentSettings, Settings
 from pegasus.tasks import TaskState, task_tools, wait_until_running
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.testing.world import FakeChannel, open_world
@@ -588,16 +589,18 @@ async def test_the_calls_of_the_main_agent_are_on_the_bus(autojump_clock):
 
 async def test_a_call_is_on_the_bus_once_where_messages_have_joined_one_turn(autojump_clock):
     observer = Observer()
-    model = ScriptedModel([After(10.0, say("", call("current_time", "t"))), say("", reply("both"))])
-    async with open_world(model) as world:
+    model = ScriptedModel([After(5, say("", call("current_time", "t"))), say("", reply("both"))])
+    steered = Settings(agent=AgentSettings(when_busy="steer"))
+    async with open_world(model, settings=steered) as world:
         await observer.subscribe(world, EventType.MESSAGE_RECEIVED, EventType.TOOL_CALL_COMPLETED)
         await world.say("one")
         await trio.sleep(1)
         await world.say("two")
-        await trio.sleep(60)
         await world.idle()
-    called = [event.payload.get("toolName") for event in observer.events if event.type is EventType.TOOL_CALL_COMPLETED]
-    assert called == ["current_time", "reply"]
+    assert [event.payload.get("text", event.payload.get("toolName")) for event in observer.events] == [
+        *("one", "current_time"),
+        *("two", "reply"),
+    ]
 
 
 async def test_a_message_is_an_event_when_its_turn_is_over(autojump_clock):
