@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from pegasus.models.answers.text_calls import TEXT_CALL, TextCall, find_calls, remove_calls, without_quotes
-from pegasus.models.answers.text_regions import CALL_OPEN
+from pegasus.models.answers.text_regions import CALL_OPEN, COMPLETE_BLOCK, may_become_call
 from pegasus.models.base import (
     CallBegun,
     CallPiece,
@@ -273,7 +273,7 @@ class AnswerFilter:
                 begin.start() == 0 and not self._state.held.startswith("\n") and not self._state.at_line_start
             ):
                 continue
-            if _may_be_call(self._state.held[at : at + _GLIMPSE]):
+            if may_become_call(self._state.held[at : at + _GLIMPSE]):
                 end = self._end_of_nothing(at)
                 if end is None:
                     return begin.start()
@@ -283,31 +283,11 @@ class AnswerFilter:
     def _end_of_nothing(self, at: int) -> int | None:
         """Return where a code block or JSON ends that begins at an index of the held text, if it is complete and calls nothing."""
         if self._state.held[at] in "`~":
-            block = _BLOCK.match(self._state.held, at)
+            block = COMPLETE_BLOCK.match(self._state.held, at)
             end = block.end() if block else None
         else:
             end = end_of_value(self._state.held, at)
         return None if end is None or find_calls(self._state.held[at:end], self._request.tools) else end
-
-
-_BLOCK: Final = re.compile(r"(```++|~~~++)[^\n]*+\n.*?^[ \t]*\1[ \t]*(?:\n|$)", re.MULTILINE | re.DOTALL)
-"""A complete code block."""
-
-
-def _may_be_call(text: str) -> bool:
-    """Return whether a text that begins with a bracket or a backquote may be, or become, a call."""
-    if text[0] in "`~":
-        first_line, newline, body = text.partition("\n")
-        kind = first_line.strip("`~ \t").lower()
-        if len(first_line) < 3 and not newline:
-            return True
-        if not first_line.startswith(("```", "~~~")):
-            return False
-        if newline and kind not in ("", "json", "tool_code", "tool_call", "tool_calls", "tool"):
-            return False
-        return not (kind == "" and body.strip() and body.lstrip()[0] not in "{[<")
-    inner = text[1:].lstrip()
-    return not inner or inner[0] in "{\"'/" or (text[0] == "[" and inner[0].isalpha())
 
 
 # ------------------------------------------------------------------ reasoning

@@ -161,3 +161,25 @@ def find_last_value(text: str) -> TextRegion | None:
 
 _MOST_TRIES: Final = 4
 """Values without an end that are looked at in the search for the last one. Each may cost a walk through the whole text."""
+
+
+# ------------------------------------------------------------------ regions that are still arriving
+
+COMPLETE_BLOCK: Final = re.compile(r"(```++|~~~++)[^\n]*+\n.*?^[ \t]*\1[ \t]*(?:\n|$)", re.MULTILINE | re.DOTALL)
+"""A complete code block."""
+
+
+def may_become_call(text: str) -> bool:
+    """Return whether a text that begins with a bracket or a backquote may be, or become, a call."""
+    if text[0] in "`~":
+        first_line, newline, body = text.partition("\n")
+        kind = first_line.strip("`~ \t").lower()
+        if len(first_line) < 3 and not newline:
+            return True
+        if not first_line.startswith(("```", "~~~")):
+            return False
+        if newline and kind not in ("", "json", "tool_code", "tool_call", "tool_calls", "tool"):
+            return False
+        return not (kind == "" and body.strip() and body.lstrip()[0] not in "{[<")
+    inner = text[1:].lstrip()
+    return not inner or inner[0] in "{\"'/" or (text[0] == "[" and inner[0].isalpha())
