@@ -6,11 +6,11 @@ other way, within the grace of `run.shutdown_grace`; see `_kill_when_late` for w
 
 The home is locked before anything is read or written, so two daemons never share a journal. Settings, persona
 and token are read before the event loop starts: their mistakes end the process with a message and no trace of a
-start. Listening comes before the tree, since a port that is taken is the commonest failure and must not cost a
-replay of the journal. The ready line comes last; whoever waits for it may connect and is served.
+start. Listening comes before the tree, since a port that is taken is the most frequent failure, and is then found before the
+journal is replayed. The ready line comes last; whoever waits for it may connect and is served.
 
-A stop may come at any time, also during the start, and is the same as leaving the blocks in `_daemon` one by
-one: first the home's address file is withdrawn, then the tree stops its actors in reverse order, each within its
+A stop may come at any time, also during the start. It is the same as leaving the blocks in `_daemon` one by one. First
+the home's address file is removed, then the tree stops its actors in reverse order, each within its
 own shutdown time. The journal is the first child and therefore the last to stop, so what the others write while
 they stop is kept. A process that is killed instead loses nothing that it had acknowledged; the next start
 replays the journal.

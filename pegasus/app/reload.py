@@ -5,10 +5,10 @@ changes nothing: the settings in force stay. What each part of the program does 
 handle (`SettingsInForce`), which also knows the keys that need a restart. This module adds files, the log and the models.
 
 `/model` chooses another default model. The choice is on disk before it takes effect and is used again after a restart, until
-`/model default` takes it back or a newer decision does. The newest decision wins: with the choice, the `models.default` of that moment
-is kept, and a choice is dropped when the settings (the file, by hand or by `config set`, or a variable) say something else, at a
-reload or at a start. A model that the command line names with `--set models.default=…` is always newer than a choice of an earlier
-run.
+`/model default` takes it back or a newer decision does. The newest decision counts. With the choice, the `models.default` of that
+moment is kept. When the settings say something else at a reload or at a start, somebody has decided anew (in the file, or by
+`config set` or a variable), and the choice is dropped. A model that the command line names with `--set models.default=…` is always
+newer than a choice of an earlier run.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ journal, so it is first. Usage is counted before anybody calls a model. Channels
 only accepted when there is somebody to answer it, and stop first, so that nothing new arrives during a stop.
 
 What a restart finds: the journal replays its files; tasks replay their logs; the Main Agent asks the journal
-for what is not done; adapters are given the replies that were not confirmed. So no actor here has state that
-only it holds.
+for what is not done; adapters are given the replies that were not acknowledged. So no actor here has state
+that is lost with it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 **Rate limits.** A service names the seconds for which it wants no call, about one conversation or at all.
 
 **Outages.** A service that is out of reach is tried for ever: at most 10 s apart in the first minute, then with pauses that grow to a
-minute. While it is out of reach, one call at a time finds out whether it is back, so that a thousand conversations do not all knock at
-the same time. That call changes each time, because a message that the service always fails at must not stand for the service.
+minute. While it is out of reach, one call at a time finds out whether it is back, so that a thousand conversations do not all call at
+the same time. It is another call each time: a message at which the service always fails must not decide whether it is back.
 """
 
 from __future__ import annotations

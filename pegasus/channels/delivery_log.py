@@ -203,7 +203,7 @@ class DeliveryLog:
     # ------------------------------------------------------------------ attempts
 
     def attempts_at(self, reply: OutboundMessage, part: int) -> int:
-        """Return how often the service was asked to take a piece without that its answer is known."""
+        """Return how often the service was asked to take a piece and its answer is not known."""
         known = self._attempts_for(reply, part)
         return known.count if known is not None else 0
 

@@ -4,8 +4,8 @@ A redirect is never followed, since the request that it asks for would carry the
 
 **Connections.** A pool of httpx2 goes through all of its connections for each request, at its beginning and at its end, and asks the
 system about each idle one whether the other side has closed it. With the connections of an adapter that is a tenth of what a reply
-costs (`./scripts/bench doors`). So here each connection is a transport of its own, which serves one request at a time, and the one
-that was used last is taken first: it is the most likely to be open still, and only it is asked about.
+costs (`./scripts/bench doors`). So here each connection is a transport of its own, which serves one request at a time. The
+one that was used last is taken first, since it is the most likely to be open still. Only that one is asked about.
 """
 
 from __future__ import annotations

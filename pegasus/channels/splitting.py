@@ -1,9 +1,9 @@
 r"""Splitting of a Markdown text into pieces that a service takes as one message each.
 
-A cut falls at the coarsest place that is possible: between paragraphs; if a paragraph is too long for a message, between its
-lines, then between sentences, between words, and at last between characters as people see them (grapheme clusters of Unicode's
-UAX #29), so that accents, flags and families of emoji stay whole. What fits into a message by itself is never cut: a code
-block, a link, a word.
+A cut falls at the coarsest place that is possible: between paragraphs. If a paragraph is too long for a message, it is cut between
+its lines, then between sentences, then between words. The last resort is a cut between characters as people see them (grapheme
+clusters of Unicode's UAX #29), so that accents, flags and families of emoji stay whole. What fits into a message by itself is never
+cut: a code block, a link, a word.
 
 The pieces are Markdown again, each complete in itself. A code block that is cut is closed and opened again with its language,
 a table gets its header again, a quotation its `>`, and bold, italic, struck and code text their marks.

@@ -1,7 +1,7 @@
 """Replies that their readers have taken, until the journal can be told.
 
-The journal is told "everything up to this number", while the readers of one conversation may be at different replies of it: each
-waits for those to a message of its own, and the key of a reply says of which message it came (`item_of_key`). So a number is
+An acknowledgement to the journal covers everything up to a number. But the readers of one conversation take different replies of
+it: each waits for the replies to its own message, which the key of a reply names (`item_of_key`). So a number is
 acknowledged when everything before it was taken, too. What was taken behind a reply that nobody has taken is remembered here, and
 given out again after a restart of the process.
 """

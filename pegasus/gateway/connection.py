@@ -5,9 +5,8 @@ outstanding. The *writer* is the only one that writes frames. The *main task* wa
 connection that is closing must end soon. After the hello two more read replies from the journal (`ReplyFeed.run`) and ping a
 silent client.
 
-The order of the steps at the hello matters: the client's feed joins the hub first, so that no reply is missed while the journal
-is read; then the journal is asked for the number of the last reply; then the welcome is queued; only then does the feed queue
-replies.
+The order of the steps at the hello matters. The client's feed joins the hub first, so that no reply is missed while the journal
+is read. Then the journal is asked for the number of the last reply, and the welcome is queued. Only then does the feed queue replies.
 
 When the client goes, frames that it had sent whole are still answered: a message in the journal's mailbox is accepted whether or
 not its sender waits for the answer. Cancelled, the connection is cut without a close frame, and removed from the hub.
@@ -189,7 +188,7 @@ class Connection:
     # ---------------------------------------------------------------- tasks
 
     async def _read(self) -> None:
-        """Read until the client has gone, or its bytes make no sense any more."""
+        """Read until the client has gone, or has sent what is no WebSocket frame."""
         await self._socket.run()
         self.close(GOING_AWAY, "the client has gone")
 

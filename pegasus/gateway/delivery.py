@@ -65,13 +65,13 @@ class Listeners:
 
     @contextmanager
     def listen(self, address: Address) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
-        """Give what is said to this address from now on."""
+        """Yield a channel with the messages to this address from now on."""
         with self._listen(address) as messages:
             yield messages
 
     @contextmanager
     def follow_approvals(self) -> Iterator[trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind]]:
-        """Give the approvals that are new or answered from now on."""
+        """Yield a channel with the approvals that are new or answered from now on."""
         with self._listen(None) as messages:
             yield messages
 

@@ -1,17 +1,17 @@
 """The replies of one client: to whom a reply goes (`Routes`), and when (`ReplyFeed`, with a `Cursor` for each address).
 
 A client must get each reply of its address once, in order, and without gaps. Replies reach its connection in two
-ways. They are *pushed* by the switchboard as they are made, and they are *read* from the journal: at the hello everything
-that nobody has acknowledged, and later whatever a gap in the numbers shows to be missing (the switchboard drops replies for an
-adapter whose mailbox is full, and after a crash it pushes some twice). The two ways race with each other. One cursor for each
-address settles the race by numbers alone:
+ways. They are *pushed* by the switchboard as they are made, and they are *read* from the journal. At the hello everything is read
+that nobody has acknowledged. Later the journal is read when a gap in the numbers shows that something is missing: the switchboard
+drops replies for an adapter whose mailbox is full, and after a crash it pushes some twice. A reply may come both ways, in any order.
+One cursor for each address decides by the numbers alone:
 
 * `sent` is the last number that was queued for this client. A push with a smaller number is dropped, the next number is
   queued at once, and a larger number means that something is missing: the push is *kept*, and the journal is to be read.
 * While the journal is being read, pushes are kept and drafts are dropped. Afterwards the pushes are queued behind what was
   read; what was read already is dropped by its number.
 * Before each reading the last assigned number is asked for. What is not found up to that number was acknowledged by somebody,
-  so it is not owed any more, and the gap is closed. A kept push beyond that number may have a real gap before it, so the journal
+  so it need not be sent any more, and the gap is closed. A kept push beyond that number may have a real gap before it, so the journal
   is read once more.
 
 For example, 3 was sent and a push of 6 comes. It is kept. The journal says that 6 is the last number, and the reading finds only
@@ -82,7 +82,7 @@ class Cursor:
 
     def __init__(self, sent: int, *, is_reading: bool = False) -> None:
         self.sent = sent
-        """The number of the last reply that was queued for this client, or is not owed to it."""
+        """The number of the last reply that was queued for this client, or need not be sent to it."""
         self.is_reading = is_reading
         """The journal is being read for this address, so pushes are kept. It is set when a reading is asked for."""
         self._read_again = False
@@ -124,7 +124,7 @@ class Cursor:
         return is_new
 
     def skip_to(self, seq: int) -> None:
-        """Count everything up to `seq` as sent, because it is not owed."""
+        """Count everything up to `seq` as sent, because it need not be sent."""
         self.sent = max(self.sent, seq)
 
     def next_kept(self, last: int) -> str | None:
@@ -193,7 +193,7 @@ class Routes:
         self._feeds.setdefault((feed.channel.type, feed.channel.channel_id), []).append(feed)
 
     def remove(self, feed: ReplyFeed) -> Collection[ReplyFeed]:
-        """Forget a feed. Return the bridges that its address falls to, if it was the last one there."""
+        """Remove a feed. Return the bridges that serve its address from now on, if it was the last one there."""
         key = (feed.channel.type, feed.channel.channel_id)
         if feed not in self._feeds.get(key, ()):
             return ()
@@ -300,7 +300,7 @@ class ReplyFeed:
         self._shown = None
 
     def is_owners(self, owners: Collection[str]) -> bool:
-        """Return whether an owner sits at this client. A bridge speaks for many people, and a program that only calls sees nothing."""
+        """Return whether this client is an owner's. A bridge and a program that only makes calls are not."""
         channel = self.channel.info
         may_see = channel is not None and not self.calls_only and self._grant.vouches_for(channel.type)
         return channel is not None and may_see and is_owner(channel, owners)
@@ -427,7 +427,7 @@ class ReplyFeed:
         return await self._journal.ask(LastSeq, Address(self.channel.type, channel_id), timeout=JOURNAL_TIMEOUT)
 
     def _cursor(self, channel_id: str) -> Cursor:
-        """Return the cursor of an address. A new one begins at 0, so that a gap shows what is owed."""
+        """Return the cursor of an address. A new one begins at 0, so that the first gap shows what was not sent."""
         cursor = self._cursors.get(channel_id)
         if cursor is None:
             cursor = self._cursors[channel_id] = Cursor(0, is_reading=not self._is_caught_up)

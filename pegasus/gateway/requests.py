@@ -1,10 +1,9 @@
 """The frames that a client may send: `read_hello` and `read_frame` read them, `Requests` carries them out.
 
-`pegasus.protocol` reads the shape of a frame. The two functions add what depends on the conversation between the two sides:
-that the first frame is a hello and no later one is, that a client speaks for its own address only (a bridge: for its own
-channel type), that sequence numbers are possible ones, and that attachments are base64. They are pure: text in, a value or a
-BadFrame out. Ids and names of messages are checked by `pegasus.intake`, where messages of adapters pass too; those of the
-other frames are checked here.
+`pegasus.protocol` reads the shape of a frame. The two functions add what depends on the conversation between the two sides. The
+first frame is a hello, and no later one is. A client names its own address only; a bridge, addresses of its own channel type only.
+Sequence numbers are possible ones, and attachments are base64. Both functions are pure: text in, a value or a BadFrame out. Ids and
+names of messages are checked by `pegasus.intake`, where messages of adapters pass too; those of the other frames are checked here.
 
 `Requests` handles one frame after the other. What takes time (the disk, a call of the control plane) is answered later
 through the queue; answers to messages keep their order, and results of calls come when they are there.

@@ -5,8 +5,9 @@ the owner edits it), MEMORY.md (when it is rewritten or edited), the chat (each 
 of it in its cache. Nothing here depends on the time of day; the date is that of the conversation's beginning, and `current_time` knows
 the rest. Within the work on a message it stays the same.
 
-Work for a guest gets neither of the two files, nor the place of the workspace, and nor does a chat in which a guest has written: they
-say who the owner is and what owners have said in other chats. The rest of memory is for tools, which the policy decides about.
+Work for a guest gets neither of the two files, nor the place of the workspace. The same holds for a chat in which a guest has
+written. The files say who the owner is and what owners have said in other chats. The rest of memory is for tools, which the policy
+decides about.
 """
 
 from __future__ import annotations

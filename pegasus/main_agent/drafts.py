@@ -16,8 +16,8 @@ work on an answer ends with `DraftBoard.settle`, any other end with `DraftBoard.
 
 Each draft is the whole text so far. Reading and sending it costs time in proportion to the text, so it is done at most every
 DRAFT_EVERY seconds, whatever the number of pieces. Several replies of one answer to the same conversation are one draft, in
-paragraphs, because they are delivered together when the answer is complete: a crash after the delivery of the first one would
-otherwise leave a reply that no entry of the session accounts for.
+paragraphs, because they are delivered together when the answer is complete. If the first one were delivered earlier, a crash could
+leave a reply without an entry in the session.
 """
 
 from __future__ import annotations

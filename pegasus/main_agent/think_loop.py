@@ -121,9 +121,9 @@ class ThinkLoop:
     async def run(self, turn: AgentTurn, progress: ItemProgress) -> None:
         """Do everything that the item of a turn still needs. Items that join it are added to the turn. progress: of the item.
 
-        The order of the steps: texts of an item that was begun before are posted again, in case a crash has lost them; a call of a
-        skill is resolved before the message is recorded, since the skill's text becomes part of the entry; only a message that is
-        recorded now, in this run, takes others along, so that a restart does not join messages to a turn that is half done.
+        The order of the steps: texts of an item that was begun before are posted again, in case a crash has lost them. A call of a
+        skill is resolved before the message is recorded, since the skill's text becomes part of the entry. Other messages join only
+        one that is recorded now, in this run, so that a restart does not join messages to a turn that is half done.
 
         Errors of the model end the item with an apology. Cancelled: finished entries and effects stay, and `close_stopped_item` makes
         the session well-formed. Drafts that no reply has followed are withdrawn in any case.
@@ -326,9 +326,9 @@ class ThinkLoop:
     async def _refuse_reply(self, post: Post, turn: AgentTurn) -> str:
         """Return why the policy does not allow a reply, "" if it does.
 
-        The policy is asked where a task has read text from outside and its notification leads to a reply in another conversation than
-        the one that the task was asked for in: that sends out what the agent knows, and nobody has said so. It is not asked where the
-        reply goes to an owner. People may ask to be answered elsewhere.
+        The policy is asked where a task has read text from outside and its notification leads to a reply in another conversation
+        than the one that the task was asked for in: such a reply sends out what the agent knows, and no person has asked for it.
+        It is not asked where the reply goes to an owner. People may ask to be answered elsewhere.
         """
         message = turn.item.message
         if not message.is_internal or not parse_outside(message.metadata):

@@ -139,7 +139,7 @@ class ReasoningPiece:
 
 @attrs.frozen
 class CallBegun:
-    """Begin of a tool call. Calls may be written at the same time, so pieces of several may alternate."""
+    """Beginning of a tool call. Calls may be written at the same time, so pieces of several may alternate."""
 
     number: int
     """Place of the call in the answer, from 0."""

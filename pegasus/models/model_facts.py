@@ -1,10 +1,10 @@
-"""Facts about models that are found out while they are used: the window of one (`ModelFacts`), and its manners (`TraitStore`).
+"""Facts about models that are found out while they are used: their windows (`ModelFacts`), and their behaviour (`TraitStore`).
 
 **The window** decides how large the prompt may be, when a conversation is summarised, and how long results of tools may be. So there
 is one number for each model, in one place, and everybody reads it anew each time. Where it comes from, the first that says something
 wins:
 
-1. A refusal that names the window. It is the server's last word: with a larger number every request would be refused.
+1. A refusal that names the window: with a larger number every request would be refused.
 2. The settings (`models.options."<provider>/<model>".context_window`, `models.context_window`).
 3. The server, which is asked once before the first call (`describe_models`), or whatever its behaviour tells: a prompt of which it
    read only a part.
@@ -16,10 +16,11 @@ wins:
     await facts.ask_server()
     facts.context_window  # 32,768, as the server says
 
-**Traits** decide how a model is spoken with. A small local model behaves differently from a large hosted one, and no table could know
-them all. So each is observed: one that has called a tool is trusted to do so again; one that only writes text is listened to; one
-whose server refuses tools is asked without them. The owner's choice with `/speech` is kept beside these facts. All of it is
-remembered by `<provider>/<model>` in the file TRAITS_FILE below data/, so that a restart does not have to find out again:
+**Traits** decide how a model is spoken with. A small local model behaves differently from a large hosted one, and no table could
+know them all. So each is observed. One that has called a tool is expected to do so again. The text of one that only writes text is
+taken for its reply. One whose server refuses tools is asked without them. The owner's choice with `/speech` is kept beside these
+facts. All of it is remembered by `<provider>/<model>` in the file TRAITS_FILE below data/, so that a restart does not have to find
+out again:
 
     {"ollama/qwen3:0.6b": {"callsTools": false, "writesText": true, "refusesTools": false, "speech": "", "contextWindow": 0}}
 

@@ -21,10 +21,9 @@ implement the same messages with a database. docs/storage.md states what is prom
     volume                  all-or-nothing changes of files
     files                   the operations of a disk, also below a folder that others write in
 
-Why one actor and not a lock, or a database from the start: the promises are about order (a reply exists only if
-the session that decided it does), and a single mailbox makes that order visible and testable. Why files: what
-is lost in a crash is then decided by a few lines in `volume`, which `pegasus.testing.memory_disk` can break at
-every operation.
+Why one actor, and not a lock: the promises are about order (a reply exists only if its thought is in the session). A
+single mailbox makes that order visible and testable. Why files, and not a database: what a crash loses is then decided
+by a few lines in `volume`, and `pegasus.testing.memory_disk` can let each of their operations fail.
 
 Imports go downward in this list. Reading from the top answers what is promised, from the bottom what the disk
 does.

@@ -1,7 +1,7 @@
 """Known addresses, and the address that a reply goes to.
 
-The model names the target of a reply by an id, and perhaps a type of channel. Both may be inexact in known ways: it
-sees ids escaped, in the metadata line of a message, and returns them as it saw them; and it often gives the type of
+The model names the target of a reply by an id, and perhaps a type of channel. Both may be inexact in known ways. The model
+sees ids escaped, in the metadata line of a message, and returns them as it saw them. It often gives the type of
 the message that it answers, although the id belongs to another type. `resolve` therefore looks at the known addresses
 with the given id, the source of the message that is being answered among them. If some of them have the given type, the
 others are left out. It takes the first of these that exists:

@@ -7,11 +7,11 @@ All of them block, so they are called in the disk's thread only; see `pegasus.st
 
 The protocol is small so that its semantics can be stated and simulated completely. It separates what POSIX
 separates: writing (visible to readers), syncing data (durable content) and syncing the folder (durable name).
-Code above must call all three in the right order, and the simulated disk punishes every omission.
+Code above must call all three in the right order. With the simulated disk, a test fails at each call that is missing.
 
 `GuardedFiles` does the same below a folder that others may write in too, such as the workspace, where commands run. Whoever may
-write there can put a link, a pipe or a folder in the place of a file, or a link in the place of a folder, so that a write of ours
-would end somewhere else: in the user's `.ssh`, say. So each folder is opened relative to its parent, and no link is followed. Only
+write there can put a link, a pipe or a folder in the place of a file, or a link in the place of a folder. A write of ours would then
+end somewhere else, in the user's `.ssh` for example. So each folder is opened relative to its parent, and no link is followed. Only
 regular files without a second name are read and written, and nothing but such a file is replaced.
 """
 

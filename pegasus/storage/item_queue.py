@@ -13,9 +13,9 @@ Within a side comes the item with the lowest *turn*, which is `n + priority × A
 The rule needs no clock. In other lanes than "main" the priority does not count. A lane holds 2,000 items at most, so looking
 through all of them is quick enough to find the one that is due.
 
-**Handing out.** Nothing is handed out that is not on disk. There is one taker for each lane, or for each lane of an address: a second
-query comes from a new incarnation of that actor, whose predecessor has crashed; it takes over, and the old query fails
-instead of swallowing an item.
+**Handing out.** Nothing is handed out that is not on disk. There is one taker for each lane, or for each lane of an address. A second
+query comes from a new incarnation of that actor, whose predecessor has crashed. It takes the place of the old query, which fails, so
+that no item is given to an actor that is gone.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Files that travel with messages: kept below data/media by their content, loaded when a reply is delivered, removed when old.
 
-The name of such a file is the SHA-256 of its content. So the same content is kept once, whoever sends it; keeping it again changes
-nothing; and a file that was damaged is recognised. Whatever becomes of the file that somebody attached, the copy stays.
+The name of such a file is the SHA-256 of its content. So the same content is kept once, whoever sends it, and keeping it again changes
+nothing. A file that was damaged is recognised. Whatever becomes of the file that somebody attached, the copy stays.
 
 A file is kept before the message that names it is posted. A crash between the two leaves a file that nobody names.
 
 **Removal.** `sweep_media` removes old files in data/media and data/transcripts, once an hour while the agent runs. A file is old when
-nobody has kept it for `media.keep_days`: keeping the same content again makes it new. A reply that nobody fetches is given up after
+its content was not kept again for `media.keep_days`. A reply that nobody fetches is given up after
 GIVEN_UP_DAYS, so a file stays longer than that in any case, and no reply in the outbox misses one. An item that is being worked on
 has kept its files a moment ago. A session goes on naming a file that was removed; in place of a picture it then shows a line that
 says so.
 
-The clock decides about age, and clocks are wrong at times. Set back, it makes files younger, and none is removed. Set forward by more
-than a day, it makes all of them old at once, so nothing is removed for a week, in which somebody may notice. A file from before
-EARLIEST was written while the clock was wrong, and stays.
+Age is measured by the wall clock, which may be wrong. A clock that was set back makes files younger, and none is removed. A clock
+that was set forward by more than a day makes all of them old at once. So nothing is removed for a week then, in which somebody may
+notice. A file from before EARLIEST was written while the clock was wrong, and stays.
 """
 
 from __future__ import annotations

@@ -208,8 +208,8 @@ class OutboxLog(RecordLog[StoredReply]):
     def acknowledge(self, address: Address, seq: int) -> None:
         """Note that the client has everything up to and including seq. What was not given yet is ignored.
 
-        A client may outlive the data of its daemon, and then claims numbers that do not exist yet. Believing it would
-        swallow the replies that get these numbers later. If a crash loses the note, the client is sent replies again.
+        A client may outlive the data of its daemon, and then claims numbers that do not exist yet. If that were taken for true, the
+        replies that get these numbers later would never be sent. If a crash loses the note, the client is sent replies again.
         """
         numbering = self._addresses.get(address)
         if numbering is not None and numbering.acked < seq <= numbering.last:

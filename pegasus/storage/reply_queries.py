@@ -40,8 +40,8 @@ class ReplyQueries:
     """Answers about replies, and the replies of this process that have not reached their adapters yet.
 
     Handing out is not durable. A reply counts as handed out when its position is confirmed by the next `NextReplies`; an
-    asker that crashes in between gets it again. There is one asker: a second query comes from a new incarnation of that
-    actor, and the old query fails instead of swallowing replies.
+    asker that crashes in between gets it again. There is one asker. A second query comes from a new incarnation of that
+    actor, and the old query fails, so that no reply is given to an actor that is gone.
 
     >>> queries.hand_out([NextReplies(reply)])
     """

@@ -1,7 +1,7 @@
 """Files that go out by SMS: reached by links below `http.public_url`.
 
 A link is `<public_url>/channels/sms/media/<key>/<name>`. The key names a file of data/media, where every file of a reply is kept, and
-has an HMAC with the auth token: nobody can guess it, no other file can be reached, and the same file has the same link after a
+has an HMAC with the auth token: nobody can guess it, and no other file can be reached. The same file has the same link after a
 restart. Nothing is kept for links alone: when the file is removed, its link ends. Whoever has the link can open the file, as with any
 link in an SMS.
 """

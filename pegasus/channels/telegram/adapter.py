@@ -360,7 +360,7 @@ class TelegramAdapter(ServiceAdapter):
 
 
 def _bot_name(me: Json) -> BotName:
-    """Return who we are, from the answer to `getMe`. Raises ServiceDown for an answer that is none of Telegram's."""
+    """Return id and name of the bot, from the answer to `getMe`. Raises ServiceDown for an answer that is none of Telegram's."""
     match me:
         case {"id": int(id), "username": str(username)}:
             return BotName(id, username)

@@ -5,8 +5,8 @@ already, and not from a second copy. Notes of the program, thoughts and tool cal
 they are no part of a session.
 
 A page of the history is read backwards from the end of a file, so the newest messages come first and cost the same however long the
-session is. The place where a page begins is a file name and a number of bytes (`Place`); files are only appended to and then archived,
-so a place stays valid, but for the current session that has become an archive meanwhile (the reader then begins anew).
+session is. The place where a page begins is a file name and a number of bytes (`Place`). Files are only appended to and then archived,
+so a place stays valid. Only the current session may have become an archive meanwhile; the reader then begins anew.
 
 Replies are found in three places: calls of the reply tool (their result has the number), texts in direct speech, and notes that begin
 as `session.note_of` writes them. The last two go to whoever wrote the message that is worked on, which stands before them in the file;

@@ -138,7 +138,7 @@ class Session:
         lease: Lease | None = None,
     ) -> None:
         self.files = files
-        """Where it lies."""
+        """Names of its files."""
         self.pictures = Pictures() if pictures is None else pictures
         """Pictures of its entries that the model can see."""
         self.replies: dict[str, OutboundMessage] = {}

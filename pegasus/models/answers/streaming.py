@@ -4,7 +4,7 @@ There is one of each for a call, over all attempts and fallback models. Both beg
 
 The filter tells text, reasoning and calls apart (see `text_calls`), in the pieces and in the answer itself. A model that writes
 `<tool_call>…` or `<think>…` as text must not have that shown as a draft of its reply. So text is held back as long as it may be the
-begin of a call, and what stands between thinking tags becomes a `ReasoningPiece`. Held text that turns out to be an ordinary text
+beginning of a call, and what stands between thinking tags becomes a `ReasoningPiece`. Held text that turns out to be an ordinary text
 (JSON that calls nothing, say) is passed on when that is known, at the latest with the end of the answer.
 
     filter = AnswerFilter(request, PieceRelay(request.on_piece))
@@ -60,7 +60,7 @@ _CHANNEL: Final = re.compile(
 def _beginnings_of(word: str) -> str:
     """Return a pattern that matches a word and each beginning of it: "f", "fu", "fun" … of "functools".
 
-    A piece of a stream may end anywhere, and "fun" at its end may be the begin of `functools[…]`, which is a call.
+    A piece of a stream may end anywhere, and "fun" at its end may be the beginning of `functools[…]`, which is a call.
     """
     return "(?:" + "|".join(word[:length] for length in range(len(word), 0, -1)) + ")"
 
@@ -72,7 +72,7 @@ _TAIL: Final = re.compile(
     + _beginnings_of("functools")
     + r"|<\|(?:start|channel)\|>\w{0,12}(?:<[^<>\s]{0,40})?)$"
 )
-"""End of a text that may be the begin of a tag."""
+"""End of a text that may be the beginning of a tag."""
 _COMMENTARY: Final = re.compile(r"<\|channel\|>commentary")
 """Begin of what is usually a call in gpt-oss's format."""
 _HELD: Final = re.compile(r"(?:\A|\n)[ \t]*(?=[{\[`~])")
@@ -84,7 +84,7 @@ _LONG: Final = 100_000
 _GLIMPSE: Final = 1000
 """Characters of a line and what follows it that tell whether it may be a call."""
 _CLOSING_TAIL: Final = 24
-"""Characters of reasoning that are held back, since they may be the begin of a closing tag."""
+"""Characters of reasoning that are held back, since they may be the beginning of a closing tag."""
 
 
 def read_answer(response: ModelResponse, request: ModelRequest) -> ModelResponse:
@@ -143,7 +143,7 @@ class _FilterState:
     is_call: bool = False
     """A tag has begun a call: nothing more of the text is shown before the answer is complete."""
     at_line_start: bool = True
-    """What comes next stands at the begin of a line."""
+    """What comes next stands at the beginning of a line."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -130,7 +130,7 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
 
 
 def _is_cut_call(region: TextRegion, text: str) -> bool:
-    """Return whether a region is the begin of a call that ends with the text before it has named a tool."""
+    """Return whether a region is a call that is cut off by the end of the text before its tool is named."""
     is_last = region.is_certain and not region.is_closed and region.end >= len(text.rstrip())
     return is_last and re.match(r"\s*(?:[{\[<]|$)", region.content) is not None
 
@@ -355,7 +355,7 @@ def _as_arguments(value: Json) -> tuple[Metadata, str | None]:
 # ------------------------------------------------------------------ calls that are only shown
 
 TEXT_CALL: Final = "text_"
-"""Begin of the ids of calls that were read from text."""
+"""Beginning of the ids of calls that were read from text."""
 _SHORTEST_QUOTE: Final = 16
 """Characters. A shorter call is not looked for in the prompt."""
 _LAYOUT: Final = re.compile(r"\\+[nrt]|[\s\\]+")
@@ -367,8 +367,9 @@ _CODED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 def without_quotes(text: str, calls: list[TextCall], request: ModelRequest) -> list[TextCall]:
     """Return the calls in an answer's text that the model makes, rather than shows.
 
-    What stands in the prompt is an echo: with tags only if the tags stand there too, for a model may well be asked to make a call;
-    without tags also if the model has put it into a code block or indented it. If one call of a region is an echo, so are the others.
+    A call that stands in the prompt is an echo. One with tags is an echo only if the tags stand there too, since a model may be
+    asked to make a call. One without tags is an echo also if the model has put it into a code block or indented it. If one call of
+    a region is an echo, so are the others.
 
     A call in a code block with words around it is an example if the model has called tools properly in this conversation.
     """

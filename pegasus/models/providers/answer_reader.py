@@ -159,7 +159,7 @@ class AnswerReader:
 
     A slow model is no failure as long as it writes, so a whole answer has no limit. The request's `options.timeout` limits the
     time until the first token, over all attempts. Then `options.silence_timeout` limits each pause. If an attempt fails, the first
-    limit holds again, counted from the begin of the call. So attempts that break off one after another end as well.
+    limit holds again, counted from the beginning of the call. So attempts that break off one after another end as well.
 
     Only pieces count: text, reasoning, calls. Comments and other events that a server sends to keep a connection open do not.
 

@@ -1,14 +1,16 @@
 """Slots: which queued task runs next, starting its actor, suspending it, resuming it later, and ending it for certain.
 
-The life of a task as the scheduler sees it: `enqueue` puts it into the queue with the event that starts it; `fill` takes the
-most urgent one out of the queue while there are free slots, and starts its actor; the actor's reports (`state_changed`) free
-the slot when the task is suspended or over; `actor_ended` comes last, and recovers from the log what a crashed actor has
-recorded and not reported.
+A task passes through these methods in this order:
+
+* `enqueue` puts it into the queue, with the event that starts it.
+* `fill` takes the most urgent task out of the queue while there are free slots, and starts its actor.
+* `state_changed`, the reports of the actor, frees the slot when the task is suspended or over.
+* `actor_ended` comes last, and recovers from the log what a crashed actor has recorded and not reported.
 
 At most `tasks.max_active` tasks hold a slot. Suspended and finished tasks hold none, so a question that nobody answers for a week
 blocks no other task; a reflection holds none either, since the result of its task is out already.
 
-A resume goes to the actor of the task if there is one, which is usually so only while a completed task reflects. Otherwise the
+A resume goes to the actor of the task if there is one. Usually there is one only while a completed task reflects. Otherwise the
 agent records it. In both cases `is_resuming` is set before anything is awaited: a second resume is refused, and a task that looks
 finished is not treated as finished while its TASK_RESUMED is on the way to the disk.
 
@@ -17,13 +19,13 @@ failed: if its result is in the log, the task is completed and its submitter rec
 their pool: the log decides what becomes of the task.
 
 Ending a task "for certain" means that the answer comes when nothing of it runs: model call, tool, and every process that a tool has
-started. The order of the steps in `cancel` keeps a task from slipping through: it is marked as ending before anything is
-awaited, so it gets no slot from now on; if its actor is just being started, that is awaited; then the actor ends its stage.
-That the task has failed is recorded afterwards, by its actor if there is one, else by the agent.
+started. The order of the steps in `cancel` leaves no moment at which a task could start after all. It is marked as ending before
+anything is awaited, so it gets no slot from now on. If its actor is just being started, that is awaited. Then the actor ends its
+stage. That the task has failed is recorded afterwards, by its actor if there is one, else by the agent.
 
-The answer waits until the failure is on disk, so that no crash behind the answer resumes the task, but for RECORD_WAIT at most: a disk
-that refuses must not keep a person from stopping a task that does harm. If the process dies before the failure is recorded after all,
-the task is still pending, and recovery treats it as an interrupted one.
+The answer waits until the failure is on disk, so that no crash behind the answer resumes the task. It waits for RECORD_WAIT at
+most: a disk that refuses must not keep a person from stopping a task that does harm. If the process dies before the failure is
+recorded after all, the task is still pending, and recovery treats it as an interrupted one.
 
 A task whose last event is being written when it is cancelled is over: nothing of it runs, and its submitter will be told its
 result. The answer is then that it is not running.

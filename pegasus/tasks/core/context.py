@@ -92,11 +92,11 @@ class TaskContext:
     question: str | None = None
     """Question to the submitter that a suspended task waits for."""
     messages: list[Entry] = attrs.field(factory=list)
-    """The conversation with the model. The input is its first message, so no later call forgets it."""
+    """The conversation with the model. The input is its first message, so each call has it."""
     memory_injected: bool = False
     """Whether the index of memory is among the messages; it is added once only."""
     notified: int = 0
-    """Notifications that the submitter is owed so far; the next one has this number plus 1."""
+    """Number of notifications for the submitter so far; the next one has this number plus 1."""
     _labels: tuple[Outside, ...] = attrs.field(default=(), init=False, eq=False, repr=False)
     """Labels of the first `_labelled` messages. Messages are only ever added, so each is asked once."""
     _labelled: int = attrs.field(default=0, init=False, eq=False, repr=False)

@@ -82,7 +82,7 @@ class StateChanged:
     task: TaskView
     """The task after the events, with its activity."""
     notifications: tuple[Notification, ...] = ()
-    """Notifications that the submitter is owed for the recorded events."""
+    """Notifications that the recorded events make for the submitter."""
 
 
 @attrs.frozen(eq=False, repr=False)
