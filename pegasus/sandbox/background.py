@@ -104,8 +104,15 @@ class OutputRing:
 class BackgroundCommand:
     """One background command: its output so far, and its end. Made by `BackgroundCommands.start`."""
 
-    def __init__(self, command_id: str, line: str, limits: CommandLimits, terminal: TerminalSize | None) -> None:
-        """line: the command as the model gave it. terminal: its terminal, None if it has pipes."""
+    def __init__(
+        self,
+        command_id: str,
+        line: str,
+        limits: CommandLimits,
+        terminal: TerminalSize | None,
+        ended: Callable[[], None],
+    ) -> None:
+        """line: the command as the model gave it. terminal: its terminal, None if it has pipes. ended: called at its end."""
         self.id = command_id
         """Name by which the model calls it, unique in its task: "c1"."""
         self.line = line
@@ -118,6 +125,7 @@ class BackgroundCommand:
         """Set when nothing of it is left, and its output is complete."""
         self.flooded = False
         """It was ended because it wrote too much."""
+        self._tell_end = ended
         self._limits = limits
         self._terminal = terminal
         self._screen = ScreenText(terminal) if terminal is not None else None
@@ -170,6 +178,7 @@ class BackgroundCommand:
                         reading.deadline = trio.current_time() + PIPE_LIMIT
         finally:
             self.end = end
+            self._tell_end()
             self.ended.set()
             self._tell()
 
@@ -301,6 +310,8 @@ class BackgroundCommands:
         """nursery: they run in it; its cancel ends them."""
         self.changed: Callable[[], None] = lambda: None
         """Called when one has started or ended; it must not wait."""
+        self.names: tuple[str, ...] = ()
+        """Id and command line of those that run, for people; oldest first."""
         self._nursery = nursery
         self._commands: dict[str, BackgroundCommand] = {}
         self._starting = 0
@@ -319,10 +330,10 @@ class BackgroundCommands:
         """Return those that run, oldest first."""
         return tuple(command for command in self._commands.values() if command.end is None)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return id and command line of those that run, for people."""
-        return tuple(f"{command.id} {command.name}" for command in self.running)
+    def _take_change(self) -> None:
+        """Note that one has started or ended."""
+        self.names = tuple(f"{command.id} {command.name}" for command in self.running)
+        self.changed()
 
     def remember_lost(self, lost: Mapping[str, str]) -> None:
         """Take over the commands of a former actor of the task, so that no id is used twice and a call for one is explained."""
@@ -350,7 +361,7 @@ class BackgroundCommands:
                 f"{running} background commands are running ({names}), which is the most there may be; stop one first"
             )
         self._number += 1
-        command = BackgroundCommand(f"c{self._number}", line, limits, terminal)
+        command = BackgroundCommand(f"c{self._number}", line, limits, terminal, self._take_change)
         self._starting += 1
         try:
             await self._nursery.start(self._run, command, cwd, env, sandbox)
@@ -373,9 +384,8 @@ class BackgroundCommands:
             await nursery.start(command.run, cwd, env, sandbox)
             self._commands[command.id] = command
             self._forget_oldest()
-            self.changed()
+            self._take_change()
             task_status.started()
-        self.changed()
 
     def _forget_oldest(self) -> None:
         """Drop the oldest commands that have ended, if there are many."""

@@ -48,8 +48,9 @@ from pegasus.tasks.agent.messages import (
     Wait,
     task_id_of,
 )
+from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.recovery import recover_tasks
-from pegasus.tasks.agent.registry import TaskEntry
+from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
 from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import AgentState
 from pegasus.tasks.core.context import TaskContext
@@ -81,7 +82,8 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, logs: TaskLogs, l
     Example: `Child("agent", task_agent, deps, TaskLogs(persister), listener)`.
     """
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
-        state = AgentState(deps, logs, listener)
+        registry = TaskRegistry()
+        state = AgentState(deps, logs, TaskNotifier(logs, listener, registry), registry)
         scheduler = TaskScheduler(state, pool, nursery, inbox.ref)
         agent = _Agent(state, scheduler, nursery)
         await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
@@ -110,14 +112,16 @@ def _messages_of_last_run(inbox: Inbox[AgentInput]) -> list[AgentInput]:
     return kept
 
 
+@attrs.frozen(eq=False, repr=False)
 class _Agent:
     """Routes each message to the part that it is for, and creates tasks."""
 
-    def __init__(self, state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
-        self._state = state
-        self._scheduler = scheduler
-        self._nursery = nursery
-        """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
+    _state: AgentState
+    """Tasks in memory, and what all parts of the agent work with."""
+    _scheduler: TaskScheduler
+    """Gives slots to tasks and runs their actors."""
+    _nursery: trio.Nursery
+    """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
 
     async def handle(self, message: AgentInput) -> None:
         """Handle one message. Work that waits is started and not waited for."""

@@ -44,19 +44,23 @@ class _Waiting:
     """The task is over with it: it leaves the pending list when the listener has taken it."""
 
 
+@attrs.define(eq=False, repr=False)
 class TaskNotifier:
     """The queue of notifications. It is not bounded: its items are few and small, and none may be lost.
 
     Example: `notifier.add(notification, is_last=view.is_over)`; `run` sends it.
     """
 
-    def __init__(self, logs: TaskLogs, listener: Ref[Notify], registry: TaskRegistry) -> None:
-        self._logs = logs
-        self._listener = listener
-        self._registry = registry
-        self._queue: deque[_Waiting] = deque()
-        """Notifications in order of arrival, which is the order of the log for each task."""
-        self._added = trio.Event()
+    _logs: TaskLogs
+    """Logs of all tasks; a task whose submitter knows its end is taken off the pending list."""
+    _listener: Ref[Notify]
+    """Receives the notifications of all tasks."""
+    _registry: TaskRegistry
+    """Tasks in memory."""
+    _queue: deque[_Waiting] = attrs.field(factory=deque, init=False)
+    """Notifications in order of arrival, which is the order of the log for each task."""
+    _added: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when one was added to an empty queue."""
 
     def add(self, notification: Notification, *, is_last: bool) -> None:
         """Put a notification into the queue. Never waits."""

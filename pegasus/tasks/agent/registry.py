@@ -95,6 +95,7 @@ class TaskEntry:
         return self.view.is_over and not self.is_resuming
 
 
+@attrs.define(eq=False, repr=False)
 class TaskRegistry:
     """Tasks by id, in order of registration; the queue of those that want a slot; the last that are over.
 
@@ -104,15 +105,14 @@ class TaskRegistry:
         registry.dequeue()  # the most urgent entry
     """
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        """Prepare. remembered: finished tasks to keep."""
-        self.tasks: dict[str, TaskEntry] = {}
-        """Tasks in memory by id. Only `register` and `finished` change it."""
-        self._queue: deque[TaskEntry] = deque()
-        """Tasks that want a slot, in order of arrival. It is searched for the most urgent one, which is cheap at its length."""
-        self._finished: deque[str] = deque()
-        """Ids of tasks that are over, oldest first; an id is there twice if its task was resumed and has finished again."""
-        self._remembered = remembered
+    _remembered: int = REMEMBERED
+    """Finished tasks that are kept."""
+    tasks: dict[str, TaskEntry] = attrs.field(factory=dict, init=False)
+    """Tasks in memory by id. Only `register` and `finished` change it."""
+    _queue: deque[TaskEntry] = attrs.field(factory=deque, init=False)
+    """Tasks that want a slot, in order of arrival. It is searched for the most urgent one, which is cheap at its length."""
+    _finished: deque[str] = attrs.field(factory=deque, init=False)
+    """Ids of tasks that are over, oldest first; an id is there twice if its task was resumed and has finished again."""
 
     def __iter__(self) -> Iterator[TaskEntry]:
         """Iterate over a copy: tasks may be registered and removed meanwhile."""

@@ -81,21 +81,26 @@ MAILBOX: Final = Mailbox(64)
 _log = get_logger("agent")
 
 
+@attrs.define(eq=False, repr=False)
 class TaskScheduler:
     """Gives slots to tasks and runs their actors, children of `pool`.
 
     Example: `await scheduler.enqueue(entry, created)`; the task runs as soon as a slot is free.
     """
 
-    def __init__(self, state: AgentState, pool: Supervisor, nursery: trio.Nursery, agent: Ref[AgentInput]) -> None:
-        self._state = state
-        self._pool = pool
-        self._nursery = nursery
-        """Runs one watching task for each actor."""
-        self._agent = agent
-        """Mailbox of the agent, for the reports of the actors and of their ends."""
-        self._tool_slots = trio.CapacityLimiter(state.deps.limits.now.max_tools)
-        """Shared by the actors of all tasks; held for single tool calls."""
+    _state: AgentState
+    """Tasks in memory, and what all parts of the agent work with."""
+    _pool: Supervisor
+    """Supervisor of the actors of tasks."""
+    _nursery: trio.Nursery
+    """Runs one watching task for each actor."""
+    _agent: Ref[AgentInput]
+    """Mailbox of the agent, for the reports of the actors and of their ends."""
+    _tool_slots: trio.CapacityLimiter = attrs.field(init=False)
+    """Slots for tool calls that the actors of all tasks share; one is held for a single call."""
+
+    def __attrs_post_init__(self) -> None:
+        self._tool_slots = trio.CapacityLimiter(self._state.deps.limits.now.max_tools)
 
     # ------------------------------------------------------------------ slots
 

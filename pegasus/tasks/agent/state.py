@@ -10,10 +10,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from actors import Ref
 from pegasus.events import Emit, Event
 from pegasus.formatting import quote
-from pegasus.tasks.agent.messages import Notify
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
 from pegasus.tasks.core.fsm import TaskFSM
@@ -24,21 +22,21 @@ from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.task import apply_recorded
 
 
+@attrs.frozen(eq=False, repr=False)
 class AgentState:
     """The tasks in memory and the objects that all parts of the agent work with.
 
     Example: `entry = await state.find(task_id)`.
     """
 
-    def __init__(self, deps: TaskDeps, logs: TaskLogs, listener: Ref[Notify]) -> None:
-        self.deps = deps
-        """Models, tools, bus, clock and limits."""
-        self.logs = logs
-        """Logs of all tasks."""
-        self.registry = TaskRegistry()
-        """Tasks in memory."""
-        self.notifier = TaskNotifier(logs, listener, self.registry)
-        """Queue of notifications for submitters."""
+    deps: TaskDeps
+    """Models, tools, bus, clock and limits."""
+    logs: TaskLogs
+    """Logs of all tasks."""
+    notifier: TaskNotifier
+    """Queue of notifications for submitters."""
+    registry: TaskRegistry
+    """Tasks in memory."""
 
     async def resolve(self, name: str) -> str:
         """Return the id of the task that is named by its id or its number. An unknown id is returned as it is.

@@ -146,6 +146,7 @@ PersisterMessage: TypeAlias = (
 # ------------------------------------------------------------------ while the daemon runs
 
 
+@attrs.define(eq=False, repr=False)
 class TaskLogs:
     """The logs as the agent and its tasks use them. Damage of a log is logged, and what can be read is returned.
 
@@ -154,8 +155,8 @@ class TaskLogs:
     Example: `found = await TaskLogs(persister).replay(task_id)`.
     """
 
-    def __init__(self, persister: Ref[PersisterMessage]) -> None:
-        self._persister = persister
+    _persister: Ref[PersisterMessage]
+    """The actor that reads and writes them."""
 
     async def record(self, events: Sequence[Event]) -> Mapping[str, int]:
         """Return when these events are on disk. Asks again, with growing pauses, for as long as the disk refuses.

@@ -102,23 +102,23 @@ class Thought:
     """Question to the submitter without whose answer the task cannot go on, "" if there is none."""
 
 
+@attrs.define(eq=False, repr=False)
 class Thinker:
     """Makes the thoughts of tasks. One instance serves all tasks at once; it only remembers the prompts of types.
 
     Example: `thought = await Thinker(persona, clock).think(task.context, model, task_type, tools)`.
     """
 
-    def __init__(
-        self, persona: InForce[Persona], clock: Callable[[], int], files: WorkspaceFiles | None = None
-    ) -> None:
-        """Prepare. clock: wall clock, ms. files: the owner's files, some of which are part of the prompt; None: there are none."""
-        self._persona = persona
-        self._clock = clock
-        self._files = files
-        self._version = 0
-        """Version of the files that the prompts were made with."""
-        self._prompts: dict[tuple[str, bool], str] = {}
-        """System prompts by the body of the type and whether they are lean; there are at most two for each type."""
+    _persona: InForce[Persona]
+    """Identity for the system prompt."""
+    _clock: Callable[[], int]
+    """Wall clock, ms."""
+    _files: WorkspaceFiles | None = None
+    """The owner's files, some of which are part of the prompt; None: there are none."""
+    _version: int = attrs.field(default=0, init=False)
+    """Version of the files that the prompts were made with."""
+    _prompts: dict[tuple[str, bool], str] = attrs.field(factory=dict, init=False)
+    """System prompts by the body of the type and whether they are lean; there are at most two for each type."""
 
     async def think(
         self,
