@@ -12,7 +12,7 @@ import trio
 
 from pegasus.gateway import BadParams, Caller, Method, NotAllowed, Params, bad_params_for, require_owner, require_text
 from pegasus.intake import PairingBook, PairingRefused, access_view, add_token
-from pegasus.messages import Json
+from pegasus.messages import Address, Json
 from pegasus.policy import CONTROL, TokenBook, TokenRefused, tokens_view
 from pegasus.settings import InForce
 from pegasus.web import WebSessions
@@ -44,6 +44,15 @@ READ_METHODS = frozenset(
     }
 )
 """Methods that only show something: a token with the scope "read" may call them. All others need "control"."""
+
+
+def address_of(caller: Caller, params: Params) -> Address:
+    """Return the conversation that a call is about: `type` and `channelId`; left out: that of the caller. Raises BadParams."""
+    kind = require_text(params, "type") if "type" in params else caller.type
+    channel_id = require_text(params, "channelId") if "channelId" in params else caller.channel_id
+    if channel_id is None:
+        raise BadParams("channelId: missing; a bridge must name the conversation")
+    return Address(kind, channel_id)
 
 
 @attrs.frozen(eq=False, repr=False)

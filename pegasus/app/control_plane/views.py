@@ -24,6 +24,7 @@ import attrs
 import trio
 
 from actors import Ref
+from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import BadEntry, decode, to_json
 from pegasus.formatting import quote
 from pegasus.gateway import BadParams, Caller, Method, NotFound, Params, read_number, require_text
@@ -107,12 +108,8 @@ class ViewMethods:
 
         `type` and `channelId` name the conversation; left out: that of the caller. Another one needs a token with the scope "control".
         """
-        kind = require_text(params, "type") if "type" in params else caller.type
-        channel_id = require_text(params, "channelId") if "channelId" in params else caller.channel_id
-        if channel_id is None:
-            raise BadParams("channelId: missing; a bridge must name the conversation")
-        address = Address(kind, channel_id)
-        if (kind, channel_id) != (caller.type, caller.channel_id) and not caller.grant.allows(CONTROL):
+        address = address_of(caller, params)
+        if address != Address(caller.type, caller.channel_id or "") and not caller.grant.allows(CONTROL):
             raise BadParams("channelId: the token shows its own conversation only")
         limit = read_number(params, "limit", 50) or 50
         before = None

@@ -8,6 +8,7 @@ from typing import TypeVar, TypeVarTuple
 import attrs
 
 from actors import Ref, Reply
+from pegasus.app.control_plane.access import address_of
 from pegasus.conversation import to_json
 from pegasus.events import EventType, RecentEvents, event_json
 from pegasus.formatting import quote
@@ -26,7 +27,7 @@ from pegasus.gateway import (
 )
 from pegasus.host import wall_clock
 from pegasus.main_agent import task_progress
-from pegasus.messages import Address, ChannelInfo, Json
+from pegasus.messages import ChannelInfo, Json
 from pegasus.policy import Principal, Role
 from pegasus.schedule import (
     AddJob,
@@ -267,11 +268,7 @@ class ConversationMethod:
 
         `type` and `channelId` name the conversation; left out: that of the caller. `pegasus send --until-done` waits with it.
         """
-        kind = require_text(params, "type") if "type" in params else caller.type
-        channel_id = require_text(params, "channelId") if "channelId" in params else caller.channel_id
-        if channel_id is None:
-            raise BadParams("channelId: missing; a bridge must name the conversation")
-        address = Address(kind, channel_id)
+        address = address_of(caller, params)
         await wait_until_running(self.agent)
         with bad_params_for(TaskError):
             pending = await self.agent.ask(ListPending, timeout=ANSWER_TIMEOUT)
