@@ -3,12 +3,14 @@
 The agent is one actor. Its parts are plain objects that share an `AgentState` and run in the agent's nursery, so none of them needs
 a lock except where it waits between reading and changing a task.
 
-agent      routes messages, answers questions, creates tasks
-registry   the tasks in memory
-notifier   notifications, until the listener has taken them
-state      what the parts share: finding a task, recording events of one without an actor
-scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
-recovery   the tasks that the last run left pending
-tools      the tools task_list and task_replay
-messages   requests, and what the listener receives
+Read the files in this order; each uses only those before it:
+
+    messages   requests, and what the listener receives
+    registry   the tasks in memory
+    notifier   notifications, until the listener has taken them
+    state      what the parts share: finding a task, recording events of one without an actor
+    scheduler  slots: starting, suspending, resuming and ending tasks, and the stop of the process
+    recovery   the tasks that the last run left pending
+    tools      the tools task_list and task_replay
+    agent      routes messages, answers questions, creates tasks
 """

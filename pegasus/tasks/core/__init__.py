@@ -3,9 +3,11 @@
 Time and ids come in with the events. So every rule about tasks can be tested by a list of events, and a log can be replayed at any
 later time with the same outcome. Nothing in this folder imports another folder of the package.
 
-task_events  what each event says, and its form in the log
-context      everything a task knows
-fsm          the transitions that are allowed, the change that each event makes, and the task that follows them
-views        the task as others see it, and its notifications
-task_types   tools, model and prompt of a type of task
+Read the files in this order; each uses only those before it:
+
+    task_types   tools, model and prompt of a type of task
+    task_events  what each event says, and its form in the log
+    context      everything a task knows
+    fsm          the transitions that are allowed, the change that each event makes, and the task that follows them
+    views        the task as others see it, and its notifications
 """

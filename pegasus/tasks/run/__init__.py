@@ -3,9 +3,11 @@
 Thinker and reflector know nothing of state machines, logs or actors, so each can be tested and replaced alone. `stages` connects
 them with the task, and `task` connects the stages with the log and the agent.
 
-task           the actor: runs a stage, records its events, applies them
-messages       between the actor and the agent
-stages         the work of each stage, the tool calls included; returns the events that come of it
-deps           everything that tasks work with
-thinker        model calls: thinking, reflecting
+Read the files in this order; each uses only those before it:
+
+    messages  between the actor and the agent
+    thinker   model calls: thinking, reflecting
+    deps      everything that tasks work with
+    stages    the work of each stage, the tool calls included; returns the events that come of it
+    task      the actor: runs a stage, records its events, applies them
 """
