@@ -83,27 +83,30 @@ class ModelCall:
     """The request as the caller made it. The model streams to `stream`, not to its `on_piece`."""
     stream: AnswerFilter
     """Way of the answer's pieces to the listener."""
+    options: CallOptions = attrs.field(init=False)
+    """Options that the settings give this call of the target."""
+    max_tokens: int = attrs.field(init=False)
+    """Length of the answer at most.
+
+    All services count thinking as a part of the answer. An answer that is cut off while the model thinks says nothing at all, so there
+    must be room for both.
+    """
+
+    @options.default
+    def _find_options(self) -> CallOptions:
+        """Return the options by role. A client of a model by its name has the role of its label."""
+        role = self.role if self.role in MODEL_ROLES else self.request.label.role
+        return self.target.options.get(role, NO_OPTIONS)
+
+    @max_tokens.default
+    def _find_max_tokens(self) -> int:
+        """Return the length that the settings give the answer, else that of the request and the room to think."""
+        return self.options.max_tokens or self.request.max_tokens + self.options.room_to_think
 
     async def to(self, target: ModelTarget) -> ModelCall:
         """Return the same call of another model. Its server is asked for the window first, if it was not asked yet."""
         await target.facts.ask_server()
         return attrs.evolve(self, target=target)
-
-    @property
-    def options(self) -> CallOptions:
-        """Options that the settings give this call. A client of a model by its name has the role of its label."""
-        role = self.role if self.role in MODEL_ROLES else self.request.label.role
-        return self.target.options.get(role, NO_OPTIONS)
-
-    @property
-    def max_tokens(self) -> int:
-        """Length of the answer at most.
-
-        All services count thinking as a part of the answer. An answer that is cut off while the model thinks says nothing at all, so
-        there must be room for both.
-        """
-        options = self.options
-        return options.max_tokens or self.request.max_tokens + options.room_to_think
 
 
 Next: TypeAlias = Callable[[ModelCall], Awaitable[ModelResponse]]
@@ -144,9 +147,9 @@ async def ask_target(call: ModelCall) -> ModelResponse:
 
     Calls and reasoning that the model wrote as text become such. On failure and on cancellation what was streamed is retracted.
     """
-    target, length, notice = call.target, call.max_tokens, ""
+    target, notice = call.target, ""
     options = attrs.evolve(call.options, context_window=target.facts.context_window)
-    request = attrs.evolve(call.request, max_tokens=length, options=options, on_piece=call.stream)
+    request = attrs.evolve(call.request, max_tokens=call.max_tokens, options=options, on_piece=call.stream)
     try:
         answer = call.stream.finish(await target.model.generate(request))
         read, estimate = answer.usage.prompt_tokens, target.counter.learn(call.request, answer.usage)
