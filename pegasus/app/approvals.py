@@ -12,8 +12,8 @@ channel (`/approve ID name=value …` if a server asks for values), with the con
 
 An owner is asked in the same way about a file that is part of the prompt and was changed while a program ran (`WorkspaceFiles`). That
 is an approval without a task: its arguments are the name of the file and the text that would count. It is asked once for each text. A
-new text of the same file takes the place of the question before, so that a program that changes a file again and again makes one
-question wait and not a hundred.
+new text of the same file takes the place of the question before, so at most one
+question for each file waits, however often a program changes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The real world as the supervision tree is given it: the home, disk, models, tools and walls of this machine.
 
 The daemon builds it, and so does an agent that runs within another program (`own_world`). That one has no listeners, no signal
-handlers, no log file, no lines on stdout: nothing that takes a process over.
+handlers, no log file, and prints nothing on stdout, since the process belongs to the other program.
 """
 
 from __future__ import annotations

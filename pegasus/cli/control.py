@@ -8,7 +8,7 @@
 
 Most commands about data the user owns work both ways. With a daemon they call a method of its control plane, so that the
 answer includes what is not on disk yet. Without one they read the same files; a change then holds the home's lock, so that
-no daemon starts meanwhile. Both ways end in the same function of the room that owns the data (`files_view`, `task_view`), so
+no daemon starts meanwhile. Both ways end in the same function of the package that owns the data (`files_view`, `task_view`), so
 that there is one form of each answer and one function that prints it.
 
 A daemon that runs but does not answer makes the command fail: its files may be older than its state in memory, and a change of

@@ -10,7 +10,7 @@ The way of a message through the files, from the queue to the reply:
     actor               takes the item from the journal; /stop and /status run beside it
     turns               the work on an item and those that have joined it; what a /stop ends of it
     think_loop          decides about each next step of a turn; writes the answer and posts its replies
-    asking              calls the model, as its manner wants it (`speech`), until there is an answer to act on
+    asking              calls the model, in its way of speaking (`speech`), until there is an answer to act on
     drafts              shows a reply while the model is still writing it
     tool_calls          carries out the calls of the answer
     queue_items         the item as an entry of the session; reports of tasks for the queue

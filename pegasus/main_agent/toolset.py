@@ -2,13 +2,13 @@
 
 Each variant stays the same for the whole run, byte for byte, so that a provider finds it in its cache at every call.
 
-A model with a small context window is shown the lean tools: a few, with short descriptions. The schemas of all tools take about 2,200
-tokens, half of a window of 4,096. The eight lean ones, and `send_file` in direct speech, take a quarter of that. They were chosen by
-what people ask an assistant for: to speak, to send a file, to give work to a task and answer its question, to remember and to find
-again, to follow a skill, to know the time.
-Everything else (lists of tasks, archives, replays) people can get by commands. A lean tool is the full tool with a shorter schema: it
-has the same name, is run by the same function, and its parameters are some of the full tool's, all of whose required ones are among
-them. So a session can go on with the full tools when a larger model is chosen.
+A model with a small context window is shown the lean tools: a few, with short descriptions. The schemas of all tools take about
+2,200 tokens, half of a window of 4,096. The eight lean ones, and `send_file` in direct speech, take a quarter of that. They were
+chosen by what people ask an assistant for: to speak, to send a file, to give work to a task and answer its question, to remember
+and to find again, to follow a skill, to know the time. Everything else (lists of tasks, archives, replays) people can get by
+commands. A lean tool is the full tool with a shorter schema: it has the same name, is run by the same function, and its parameters
+are some of the full tool's, all of whose required ones are among them. So a session can go on with the full tools when a larger
+model is chosen.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `pegasus status` and most other commands of the command line, the web page and the routes below `/api` call them. A client sends a
 call frame with a method's name, which the gateway looks up in the table that the daemon has made of all `methods()`. It passes the
 caller and the frame's params to the method, and sends what it returns (JSON) as the frame of the result. A method raises `BadParams`
-for params that make no sense, which becomes an error frame; the message says what was found and what is allowed.
+for params that it does not take, which becomes an error frame; the message says what was found and what is allowed.
 
 A method has no state of its own: it checks the params and asks the actor that knows, so a restart of that actor changes nothing here.
 Each class writes its names out one by one, as together they are the list of what a client with the token may do.

@@ -5,8 +5,8 @@ has one, in `data/sessions/<key>.jsonl`. The key is that of the chat, `telegram:
 percent-encoded (RFC 3986), so that two chats never share a file and the chat can be read from the name. There is no dot in a key, so
 `<key>.<time>.jsonl` is an archive of that chat and of no other.
 
-File systems allow names of 255 bytes. A key beyond LONGEST_KEY is cut, and ends in CUT and the SHA-256 of the whole; which chat it is,
-the first line of the file tells. No other key contains CUT, so nobody can choose a channelId whose key is that of a long one.
+File systems allow names of 255 bytes. A key beyond LONGEST_KEY is cut, and ends in CUT and the SHA-256 of the whole. The first line
+of the file then names the chat. No other key contains CUT, so nobody can choose a channelId whose key is that of a long one.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ The index says in which day's folder the log of a task is. Without an index line
 the task became pending is the best guess. A log that this run did not begin is read once before it is appended to, for recovery or
 here:
 
-* A torn end is moved to `<log>.torn-<ms>`: the next line would be glued to it and be lost with it. It is kept and not deleted
-  because it is evidence of a crash or of a failing disk, and may hold text that somebody misses. In the index an empty line
-  takes its place, so that the number of that line is not given to another task.
+* A torn end is moved to `<log>.torn-<ms>`: otherwise the next line would be joined to it, and be lost with it. It is kept and not
+  deleted, because it shows that there was a crash or a failing disk, and may hold text that somebody misses. In the index an empty
+  line takes its place, so that the number of that line is not given to another task.
 * If the persister was restarted, lines that the log has already are left out: the run before may have written them without
   being able to answer, and the sender has repeated its request.
 

@@ -8,8 +8,8 @@ All events of a stage are recorded together, in one durable step. For a group of
 result is recorded before the last call has ended; after a crash recovery has to treat the whole group as calls that may have been
 running.
 
-Calls that change something run one after another, in the order of the model, because the model wrote them in that order for a
-reason. Neighbouring calls that only look (`Effect.PURE`) run side by side. Recovery relies on the same rule (`next_steps`): the
+Calls that change something run one after another, in the order of the model, since a later call may need the effect of an
+earlier one. Neighbouring calls that only look (`Effect.PURE`) run side by side. Recovery relies on the same rule (`next_steps`): the
 calls that may have been running when the process died are exactly those that it returns for the plan in the log.
 
 The time in which a call waits for a slot is not counted as its duration, and a call is announced to observers when it begins.
