@@ -228,7 +228,7 @@ class Exited(_Event):
     """A run of the actor has ended."""
 
     exit: Exit
-    """How it ended. Whether the actor runs again is the supervisor's decision: a Restarting follows if so."""
+    """Way in which it ended. Whether the actor runs again is the supervisor's decision: a Restarting follows if so."""
 
 
 @attrs.frozen(eq=False)

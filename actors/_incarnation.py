@@ -92,14 +92,14 @@ class Incarnation:
     stop_deadline: float = attrs.field(init=False, default=math.inf)
     """Trio time at which it is cancelled, once it was asked to stop."""
     kill_reason: str | None = attrs.field(init=False, default=None)
-    """Why it was cancelled; None if it was not."""
+    """Reason why it was cancelled; None if it was not."""
     stuck: bool = attrs.field(init=False, default=False)
     """Whether a Stuck event has been published."""
 
     done: bool = attrs.field(init=False, default=False)
     """Whether it has ended."""
     exit: Exit | None = attrs.field(init=False, default=None)
-    """How it ended; None while it runs."""
+    """Way in which it ended; None while it runs."""
     fatal: BaseException | None = attrs.field(init=False, default=None)
     """An error of this run that has to end the whole tree: KeyboardInterrupt or SystemExit."""
     settled: trio.Event = attrs.field(init=False, factory=trio.Event)

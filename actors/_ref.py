@@ -206,7 +206,7 @@ class Down:
     ref: Ref[Never]
     """The address that was watched. A successor may run behind it already."""
     exit: Exit
-    """How the run ended."""
+    """Way in which the run ended."""
 
 
 async def watch(ref: Ref[M]) -> Down:

@@ -355,11 +355,11 @@ class ActorInfo:
     waiting_at: str | None = None
     """Place where it waits, as "file:line in function", if it has a message in hand or does not stop."""
     reason: str | None = None
-    """Why it is in this state, where the program that shows the tree knows more than its supervisors; they leave it None."""
+    """Reason for its state, where the program that shows the tree knows more than its supervisors; they leave it None."""
     shutdown_budget: float | None = None
     """Longest that stopping it can take, in seconds; None if there is no limit."""
     children: tuple[ActorInfo, ...] = ()
-    """What stands below it, in start order."""
+    """Actors below it, in start order."""
 
 
 def describe_supervisor(loop: SupervisorLoop) -> ActorInfo:

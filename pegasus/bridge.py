@@ -129,7 +129,7 @@ class Bridge:
         self._drafts: dict[str, BridgeDraft] = {}
         """By id, messages that were not answered yet, in the order of `send`."""
         self._queue: deque[BridgeEvent] = deque()
-        """What the loop was not given yet."""
+        """Events that the loop was not given yet."""
         self._seen: dict[str, int] = {}
         """By channelId, the last reply that was put into the queue."""
         self._is_behind = False

@@ -14,7 +14,7 @@ MASK: Final = "***"
 """Text that stands for a secret, in logs, results of tools and `pegasus config show`."""
 
 GOES_ON: Final = "on at the next start, but the step under way is not repeated"
-"""What follows "it goes" in sentences about a task whose daemon ends."""
+"""Words that follow "it goes" in sentences about a task whose daemon ends."""
 
 _TYPED: Final = "23456789abcdefghjkmnpqrstuvwxyz"
 """Characters of ids that people type, without those that look alike."""

@@ -216,7 +216,7 @@ class FormField:
     kind: str
     """"text", "number", "integer", "boolean", "choice" (one of `choices`) or "choices" (several of them)."""
     description: str = ""
-    """What to fill in, on one line."""
+    """Description of the field, on one line."""
     is_required: bool = False
     default: str | None = None
     """Value of an answer that has none, as a person would type it."""
@@ -238,7 +238,7 @@ class OwnerQuestion:
     """Whose question it is, such as "MCP server hotel"."""
     text: str
     fields: tuple[FormField, ...] = ()
-    """What to fill in; () for a question that needs a yes or no only."""
+    """Fields to fill in; () for a question that needs a yes or no only."""
     url: str = ""
     """Page that a person is asked to open in a browser; "" if there is none."""
 
@@ -263,11 +263,11 @@ class ApprovalNotice:
     task_id: str | None = None
     """The task that waits."""
     channel: ChannelInfo | None = None
-    """Where, and by whom, the work was asked for."""
+    """Channel on which the work was asked for, with the person."""
     by: str = ""
-    """Who has answered."""
+    """Person who has answered."""
     question: OwnerQuestion | None = None
-    """What the call has asked while it ran. Without a question it waits to be made."""
+    """Question that the call has asked while it ran. Without one, the call waits to be made."""
 
 
 @attrs.frozen
@@ -283,7 +283,7 @@ class TaskProgress:
     number: int
     """Number by which people name the task; 0 if it has none."""
     description: str
-    """What it is about, in a few words, on one line."""
+    """Subject in a few words, on one line."""
     state: str
     """IDLE (it waits for its turn), REASONING, ACTING, SUSPENDED, COMPLETED or FAILED. The last two end it."""
     tool: str

@@ -138,7 +138,7 @@ _BEFORE: Final = (
     *(r"\\[bfnrt]", r"\\u[0-9A-Fa-f]{4}", "%[0-9A-Fa-f]{2}"),
     *(rf"\[{colour}m" for colour in ("", r"\d", r"\d\d", r"\d;\d", r"\d;\d\d", r"\d\d;\d")),
 )
-"""What ends in a letter or digit, but is no part of the word behind it. Each has a fixed length, as a lookbehind needs it."""
+"""Texts that end in a letter or digit, but are no part of the word behind them. Each has a fixed length, as a lookbehind needs it."""
 _LETTER: Final = "[A-Za-z0-9]"
 """Letters and digits."""
 _GAP: Final = r"""\\{0,3}["']?\s{0,4}[:=]\s{0,4}\\{0,3}["']?"""

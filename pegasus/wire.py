@@ -76,7 +76,7 @@ class WireError(ValueError):
         self.path = path
         """The field that does not fit, as it is called on the wire; "" for the value as a whole."""
         self.problem = problem
-        """What was found and what is allowed, without the path."""
+        """Sentence with what was found and what is allowed, without the path."""
 
 
 def to_wire(value: attrs.AttrsInstance) -> dict[str, Json]:

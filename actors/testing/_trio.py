@@ -35,7 +35,7 @@ from trio.lowlevel import Task
 number_of: Callable[[Task], int] = attrgetter("_counter")
 """Tasks are numbered in the order in which they were spawned, all runs together."""
 step_of: Callable[[Task], int] = attrgetter("_schedule_points")
-"""How many times the task has given up control so far."""
+"""Number of times that the task has given up control so far."""
 THREADS: ModuleType = _threads
 """The module in which `trio.to_thread.run_sync` looks up `start_thread_soon`, so that the guards can replace it there."""
 

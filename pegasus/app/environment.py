@@ -104,7 +104,7 @@ class Environment:
     in_force: SettingsInForce
     """The settings; `settings` are those in force at the moment. Everything that is built from them follows them."""
     disk: Disk
-    """Where the journal writes."""
+    """Disk that the journal writes to."""
     models: ModelSource
     """Models of all roles."""
     persona: InForce[Persona]

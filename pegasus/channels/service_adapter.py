@@ -95,7 +95,7 @@ class ServiceAdapter(Adapter):
         super().__init__(type)
         self.context = context
         self.log = DeliveryLog(type)
-        """What the service has taken."""
+        """Record of what the service has taken."""
         self.state = ChannelState(type, "connecting")
         """For `status`, the tree and the log."""
         self.reachability = Reachability(context.random, self._reach_changed)

@@ -39,7 +39,7 @@ class ChannelState:
     state: str
     """"connecting", "up", "down" (tried again) or "parked" (not tried again)."""
     reason: str = ""
-    """Why it is down or parked. Never a secret."""
+    """Reason why it is down or parked. Never a secret."""
     name: str = ""
     """Name of the agent on the service, such as "@pegasus_bot"."""
 
@@ -91,7 +91,7 @@ class ServiceDown(Exception):
         self.may_have_acted = may_have_acted
         """The service may have done what it was asked for. False if the request never got there, or was answered with a failure."""
         self.says_failed = says_failed
-        """It was answered with a failure. A server in front of the service may say so, though it is done."""
+        """True if the answer was a failure. A server in front of the service may say so, though it is done."""
 
 
 class RateLimited(Exception):

@@ -68,7 +68,7 @@ any more, such as one that was stopped with SIGSTOP.
 """
 
 STARTS_AGAIN: Final = "starts it again, and tasks that were running go on"
-"""What a new start does, behind the command for it."""
+"""Effect of a new start, behind the command for it."""
 _BUSY: Final = 75
 """Exit code of a daemon that finds its home owned by another one."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -75,7 +75,7 @@ def run_keys(options: Options) -> int:
 
 
 NO_TEXT: Final = "found bytes that are no text, allowed: UTF-8"
-"""What was typed where it is not shown, so that the terminal's encoding is noticed only now."""
+"""Problem of a text that was typed where it is not shown, so that the terminal's encoding is noticed only now."""
 _KEY: Final = click.Argument(["key"])
 """Key path, such as models.default."""
 

@@ -66,9 +66,9 @@ class Finding:
     severity: str
     """"ok", "note" or "broken"."""
     text: str
-    """What was found."""
+    """Fact that was found."""
     fix: str = ""
-    """What to do; "" if there is nothing to do."""
+    """Advice; "" if there is nothing to do."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -90,7 +90,7 @@ class Refused(ClientError):
         self.code = code
         """`bad_frame`, `unauthorized`, `unknown_type`, `unknown_method`, `too_large`, `overloaded` or `internal`."""
         self.message = message
-        """What was found and what is allowed, for a person."""
+        """Sentence with what was found and what is allowed, for a person."""
         self.id = id
         """The id of the message or call that was refused, where the gateway could read it."""
 
@@ -159,7 +159,7 @@ class Client:
         self.welcome = welcome
         """The gateway's greeting: the agent's name, and the last reply made for this address."""
         self.closed: str | None = None
-        """Why the connection has ended; None while it is open."""
+        """Reason why the connection has ended; None while it is open."""
         self._socket = socket
         """The open WebSocket; its end is `open_client`'s matter."""
         self._calls = 0

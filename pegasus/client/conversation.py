@@ -72,7 +72,7 @@ class Offline:
     """No connection is up. It comes after each lost connection, and after each attempt that failed."""
 
     reason: str
-    """Why, in one line for a person."""
+    """Reason, in one line for a person."""
     retry_in: float | None
     """Seconds until the next attempt; None when there will be none (wrong token)."""
 
@@ -90,7 +90,7 @@ class MessageRejected:
 
 
 ConversationEvent: TypeAlias = AgentEvent | MessageAccepted | MessageRejected | Online | Offline
-"""What iteration over a Conversation yields."""
+"""Values that iteration over a Conversation yields."""
 
 
 class Conversation:

@@ -55,7 +55,7 @@ LONGEST_TEXTS: Final = 40_000
 """Characters of all text files of one message that are read out."""
 
 _BY_TASK: Final = "a task can, with save_attachment and this path"
-"""What the model can do with a file that it is only told about. The path follows in the next line."""
+"""Hint at what the model can do with a file that it is only told about. The path follows in the next line."""
 _MIMES: Final = {extension: mime for mime, extension in EXTENSIONS.items()}
 """By extension of a stored picture. Entries name only such files, so an edited session cannot make the agent read another file."""
 _FILE: Final = re.compile(rf"{MEDIA_FOLDER}/[0-9a-f]{{64}}\.(?:{'|'.join(_MIMES)})")

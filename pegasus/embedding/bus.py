@@ -148,7 +148,7 @@ class OutboundChatMessage:
     files: tuple[StoredFile, ...] = ()
     """The same files as they lie below the home's folder data."""
     delta: str = ""
-    """What a reader who appends has to write: "" if everything was shown already."""
+    """Text that a reader who appends has to write; "" if everything was shown already."""
     usage: TurnUsage | None = None
     """Usage of the turn so far; only of the final message, and None if nothing counts it."""
     replies: tuple[OutboundMessage, ...] = ()

@@ -92,9 +92,9 @@ class GatewayServices:
     hub: Hub
     """Gives the clients what comes from the agent."""
     methods: Methods
-    """What the clients may call."""
+    """Methods that the clients may call."""
     refusals: RefusalLog = attrs.field(factory=RefusalLog)
-    """Where refused clients are logged."""
+    """Log of refused clients."""
 
 
 class NewcomerPlace:
@@ -141,7 +141,7 @@ class Connection:
         self._config = services.config
         self._place = place
         self._refusal = refusal
-        """Why the client is refused after the handshake; "" if it is not."""
+        """Reason why the client is refused after the handshake; "" if it is not."""
         self._visitor = visitor
         self._queue = SendQueue(self._config.now.queue_frames, self._config.now.queue_bytes)
         self._socket = ServerSocket(stream, self, subprotocol=SUBPROTOCOL, max_bytes=HELLO_BYTES)

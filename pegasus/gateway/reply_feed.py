@@ -62,7 +62,7 @@ class PushDecision(Enum):
     SKIP = 2
     """Nothing: it was sent already, or it is kept and the journal is being read."""
     READ = 3
-    """It is kept. Read the journal, then queue what `next_kept` returns, then call `finish_reading`."""
+    """The frame is kept. Read the journal, then queue what `next_kept` returns, then call `finish_reading`."""
 
 
 class Cursor:

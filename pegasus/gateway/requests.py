@@ -62,7 +62,7 @@ MAX_CALLS = 16
 """Calls that one connection may have running at the same time. A further one is answered `overloaded`."""
 
 Incoming: TypeAlias = InboundMessage | Acknowledge | CallFrame
-"""What a client may say after its hello, as the rest of the product understands it."""
+"""Meaning of a frame after the hello, for the rest of the product."""
 
 _log = get_logger("gateway")
 

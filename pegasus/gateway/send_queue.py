@@ -83,7 +83,7 @@ class SendQueue:
         self._max_frames = max_frames
         self._max_bytes = max_bytes
         self._entries: deque[QueuedFrame] = deque()
-        """What waits, oldest first."""
+        """Entries that wait, oldest first."""
         self._drafts: dict[str, QueuedFrame] = {}
         """The drafts among the entries, by channelId."""
         self._states: dict[str, str] = {}

@@ -335,7 +335,7 @@ _REPLY_ONLY: Final = """\
 Reply with the reply tool to questions, requests and greetings. You can answer from the session and with the tools above; files,
 shell commands and the web are out of your reach in this installation: say so honestly when they would be needed, and never
 pretend to have done something. An acknowledgement ("thanks", a thumbs-up) needs no reply."""
-"""Where there are no tasks. Without it models promise to look something up and never do."""
+"""Text for an installation without tasks. Without it models promise to look something up and never do."""
 
 _METADATA_LINE: Final = """\
 Each user message starts with a metadata line that shows its source channel:

@@ -117,7 +117,7 @@ class FoundNote:
     """A text that the other agent remembers: `FoundNote("workspace/MEMORY.md", "facts/openclaw-memory.md", "- Likes tea")`."""
 
     origin: str
-    """Where it was found, for people, and its name in the record of imports."""
+    """Place where it was found, for people, and its name in the record of imports."""
     path: str
     """File of memory that it becomes."""
     text: str
@@ -184,5 +184,5 @@ class ImportLine:
     """"memory", "session", "job", "persona", "setting" or "file"."""
     origin: str
     target: str = ""
-    """What it has become; "" if nothing."""
+    """Name of what it has become; "" if nothing."""
     reason: str = ""

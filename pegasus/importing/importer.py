@@ -54,7 +54,7 @@ HOMES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[ForeignFolder], Findi
 }
 """By name: what such a home has in it, and the function that reads one."""
 RECORD: Final = "imports.json"
-"""What was imported, with what it has become, below data/: `{"openclaw": {"memory USER.md": "facts/openclaw-user.md"}}`."""
+"""Things that were imported, with what each has become, below data/: `{"openclaw": {"memory USER.md": "facts/openclaw-user.md"}}`."""
 OWNER: Final = ChannelInfo("cli", "main")
 """The person who imports."""
 

@@ -87,7 +87,7 @@ class ChannelRules:
     allow_from: Collection[str] = frozenset()
     """UserIds and channelIds that may write."""
     groups: str = "all"
-    """What is heard in groups: "mention", "all" or "off"."""
+    """Messages that are heard in groups: "mention", "all" or "off"."""
 
 
 def rules_of(type: str, access: str, allow_from: Collection[str], groups: str) -> ChannelRules:

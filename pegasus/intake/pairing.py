@@ -113,7 +113,7 @@ class PairingBook:
         self._journal: Ref[JournalMessage] | None = None
         """Writes the file and the answers; None before `load`, and then nobody is let in."""
         self.owner_channels: Sequence[ChannelInfo] = ()
-        """Where owners are told of a new code, with a button that lets the person in."""
+        """Channels on which owners are told of a new code, with a button that lets the person in."""
         self._clock: Callable[[], int] = lambda: 0
         self._lock = trio.Lock()
         """Held during a request and a decision, so that they follow one another."""

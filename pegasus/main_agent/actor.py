@@ -72,7 +72,7 @@ _log = get_logger("main_agent")
 COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""
 MAX_ATTEMPTS: Final = 3
-"""How often an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
+"""Number of times that an item is worked on before it is set aside. More than once, because a crash may have had a passing cause."""
 TASKS_PATIENCE: Final = 2.0
 """Seconds that /status waits for the list of tasks. After that it answers that the task system does not."""
 

@@ -90,7 +90,7 @@ class EndedWork:
     what: str
     """Short description: the beginning of the message, or what the task is about."""
     seconds: float
-    """How long it had run."""
+    """Time for which it had run."""
     number: int = 0
     """Number of a task, 0 for a thought."""
 
@@ -134,7 +134,7 @@ class AgentStatus:
     in_hand: int = 0
     """Messages that are being worked on: more than one if messages of a chat were taken together."""
     speech: str = ""
-    """How the model speaks: "monologue" or "direct"; "" if that is not known."""
+    """Way in which the model speaks: "monologue" or "direct"; "" if that is not known."""
     window: int = 0
     """Tokens that fit into the model; 0 if that is not known."""
     chats: int = 0

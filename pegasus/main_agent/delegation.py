@@ -62,7 +62,7 @@ RESUME: Final = "resume_task"
 USE_SKILL: Final = "use_skill"
 """Tool that follows a skill (see `skill_invocation`). Its name is here because a forked skill becomes a task as well."""
 SUBMIT_ATTEMPTS: Final = 3
-"""How often a task is submitted to a task system that crashes over it, before the call fails."""
+"""Number of times that a task is submitted to a task system that crashes over it, before the call fails."""
 
 
 def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:

@@ -98,7 +98,7 @@ class WantedReply:
     paths: tuple[str, ...] = ()
     """Paths of the files that it is to send and does not have yet."""
     refusal: str = ""
-    """Why there is no post, in words for the model."""
+    """Reason why there is no post, in words for the model."""
 
 
 def parse_replies(item: Item, calls: tuple[ToolCall, ...], room: int) -> dict[str, WantedReply]:

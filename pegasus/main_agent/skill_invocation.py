@@ -93,7 +93,7 @@ class SkillInvocation:
     text: str
     """Text of the message as it stands in the session: the call, and behind it what an inline skill says."""
     problem: str = ""
-    """Why the skill cannot be used, for the person; "" if it can."""
+    """Reason why the skill cannot be used, for the person; "" if it can."""
 
     @property
     def skill_in_force(self) -> str:

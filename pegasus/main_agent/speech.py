@@ -57,7 +57,7 @@ _AWAITED: Final = ("completed", "failed", "needs_info")
 _RESULT_LENGTH: Final = 1500
 """Characters of a task's result that are shown where the model said nothing about it."""
 _MOST_REPEATS: Final = 6
-"""How often the end of a text may come in a row before it counts as running in circles."""
+"""Number of times in a row that the end of a text may come before it counts as running in circles."""
 _LONGEST_UNIT: Final = 400
 """Characters of a repeated piece that is looked for."""
 _SHORTEST_CIRCLE: Final = 300

@@ -95,7 +95,7 @@ class CallUnderWay:
     last_report: str = ""
     """Progress as the server has last reported it."""
     refusals: list[str] = attrs.field(factory=list)
-    """Why the person was not shown some of them."""
+    """Reason why the person was not shown some of them."""
 
     def note_change(self) -> None:
         """Wake the caller, if it waits."""

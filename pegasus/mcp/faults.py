@@ -34,7 +34,7 @@ class ServerDown(Exception):
     def __init__(self, reason: str, *, is_refusal: bool = False) -> None:
         super().__init__(reason)
         self.is_refusal = is_refusal
-        """It was reached and has answered that it does not speak so."""
+        """True if it was reached and has answered that it does not speak so."""
 
 
 def first_fault(error: Exception) -> BaseException:

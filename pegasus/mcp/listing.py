@@ -84,7 +84,7 @@ class ListedTool:
     spec: ToolSpec
     """Name, description and schema for models."""
     is_extra: bool = False
-    """It is no tool of the server, but stands for its resources or prompts."""
+    """True if it is no tool of the server, but stands for its resources or prompts."""
 
 
 def tool_name(server: str, tool: str, taken: Container[str] = ()) -> str:

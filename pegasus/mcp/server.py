@@ -67,7 +67,7 @@ class ServerState:
     tools: int = 0
     """Tools that exist here."""
     reason: str = ""
-    """Why it is down."""
+    """Reason why it is down."""
     protocol: str = ""
     """Version of the protocol, where it is up."""
 

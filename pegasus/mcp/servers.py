@@ -305,7 +305,7 @@ class CheckResult:
     seconds: float = 0.0
     """Time until the list was there."""
     problem: str = ""
-    """Why it cannot be used; "" = it answers."""
+    """Reason why it cannot be used; "" = it answers."""
 
 
 async def check_servers(

@@ -78,7 +78,7 @@ class StoredSecrets:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
-        """What each file held, and its state at that time, by its name."""
+        """Content of each file, and its state at that time, by its name."""
 
     def read(self) -> tuple[str, ...]:
         """Return the secrets. Looks at the folder each time, which takes some microseconds; files are small."""

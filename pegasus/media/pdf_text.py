@@ -48,9 +48,9 @@ class PdfText:
     pages: int = 0
     """Pages that the file has; 0 if it is not known."""
     problem: str = ""
-    """Why there is no text, for the model; "" if there is."""
+    """Reason why there is no text, for the model; "" if there is."""
     left_out: str = ""
-    """What of it was not read, for the model; "" if all of it was."""
+    """Description of what was not read, for the model; "" if all of it was."""
 
 
 async def read_pdf(content: bytes, most_characters: int, *, patience: float = PATIENCE) -> PdfText:

@@ -48,9 +48,9 @@ class Reading:
     text: str = ""
     """Its text; "" if there is none, and then `note` says why."""
     note: str = ""
-    """What a model should know about it."""
+    """Note about it for a model."""
     left_out: str = ""
-    """What of the text is missing; "" if nothing is."""
+    """Description of what is missing of the text; "" if nothing is."""
     is_voice: bool = False
     """The text is the sender's own words."""
 

@@ -64,7 +64,7 @@ class Author:
     why: str = ""
     """Reason that the writer has given."""
     source: str = ""
-    """Where the words come from; see `provenance`."""
+    """Origin of the words; see `provenance`."""
 
 
 @attrs.frozen

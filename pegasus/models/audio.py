@@ -37,7 +37,7 @@ MOST_SAID: Final = 1 << 20
 LONGEST_SPEECH: Final = 4096
 """Characters that are spoken in one call, the bound of OpenAI's service."""
 ATTEMPTS: Final = 3
-"""How often a call is made that fails for a passing cause."""
+"""Number of times that a call is made which fails for a passing cause."""
 PAUSE: Final = 2.0
 """Seconds before the second attempt, doubled before each further one."""
 _BYTES_PER_TOKEN: Final = 1_000

@@ -243,7 +243,7 @@ class ModelResponse:
     calls: tuple[ToolCall, ...]
     usage: Usage
     stop_reason: str
-    """Why the answer ended: "end", "tool_calls", "length" (cut off at a token limit), "refusal" (by the model or a filter), "pause"
+    """Reason of its end: "end", "tool_calls", "length" (cut off at a token limit), "refusal" (by the model or a filter), "pause"
     (it goes on when asked again), "error" (the provider broke it off), else the provider's own word. See `wire_format.WORDS`."""
     thinking: tuple[Json, ...] = ()
     """As in `AssistantTurn`."""

@@ -84,7 +84,7 @@ _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|//[^\n]*+|/\*.*?(?:\*/|\Z)|[{}
 """Strings, comments and brackets of JSON; a lone quotation mark begins a string that does not end. A comment without an end is one
 as well. So each character is looked at once, whatever the text."""
 _BETWEEN: Final = re.compile(r"(?:[\s,;]++|[A-Za-z_][\w.\-]*+(?:\[ARGS\])?)*+(?=[{\[])")
-"""What stands between two values of a list of calls. Nothing of it is given back, or a sentence would be split in every way."""
+"""Text between two values of a list of calls. Nothing of it is given back, or a sentence would be split in every way."""
 _PAIRS: Final = {"}": "{", "]": "["}
 
 

@@ -242,9 +242,9 @@ class ModelTraits:
     """
 
     calls_tools: bool = False
-    """It has called a tool that it was offered."""
+    """True if it has called a tool that it was offered."""
     writes_text: bool = False
-    """It writes text where it should call `reply`, so its text is taken for the reply."""
+    """True if it writes text where it should call `reply`, so that its text is taken for the reply."""
     refuses_tools: bool = False
     """Its server refuses requests with tools."""
     speech: str = ""

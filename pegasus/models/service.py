@@ -118,7 +118,7 @@ class ModelService:
     ) -> None:
         self.usage = usage
         self.traits = TraitStore()
-        """What is known about each model's manners; read when the journal runs."""
+        """Facts about the behaviour of each model; read when the journal runs."""
         self.chat_choices = ChatChoices()
         """Models that were chosen for single chats; read when the journal runs."""
         self.chosen = ""

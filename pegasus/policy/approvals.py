@@ -66,7 +66,7 @@ class ApprovalRequest:
     who: Role
     """Rights of the person that the work is done for."""
     channel: ChannelInfo | None
-    """Channel and person that the work was asked for by."""
+    """Channel on which the work was asked for, with the person."""
     task_id: str
     """The task that waits; "" if the program itself asks."""
     question: OwnerQuestion | None = None

@@ -64,7 +64,7 @@ from pegasus.storage import Commit, JournalMessage, ReadFile, ReplaceFile, Stora
 MOST_OPEN: Final = 100
 """Approvals that may wait at a time. More would not be read by anybody."""
 MOST_FOR_GUESTS: Final = 20
-"""How many of them may be for the work of guests, so that they cannot keep the owner's from being asked."""
+"""Number of them that may be for the work of guests, so that they cannot keep the owner's from being asked."""
 MOST_KEPT: Final = 1000
 """Lines of the file above which a start writes it anew, with what still matters."""
 MOST_OLD: Final = 200

@@ -33,7 +33,7 @@ import attrs
 from pegasus.policy.principal import Principal, Role
 
 _JOINTS: Final = re.compile(r"&&|\|\||[;&|\n\r`(){}]|\$\(|[<>]\(")
-"""What separates commands in a line of a shell, or begins one inside another."""
+"""Characters that separate commands in a line of a shell, or begin one inside another."""
 
 
 class Decision(StrEnum):

@@ -124,7 +124,7 @@ class BackgroundCommand:
         self.ended = trio.Event()
         """Set when nothing of it is left, and its output is complete."""
         self.flooded = False
-        """It was ended because it wrote too much."""
+        """True if it was ended because it wrote too much."""
         self._tell_end = ended
         self._limits = limits
         self._terminal = terminal

@@ -154,7 +154,7 @@ class _RunningCommand:
 
     def __init__(self, limits: CommandLimits) -> None:
         self.stdout = HeadAndTail(limits.output)
-        """What it has written so far."""
+        """Output that it has written so far."""
         self.stderr = HeadAndTail(limits.output)
         """The same for its errors."""
         self._limits = limits

@@ -88,7 +88,7 @@ class Walls:
     environment: Mapping[str, str] = attrs.field(factory=dict)
     """Its environment."""
     landlock: Mapping[str, Any] | None = None
-    """What the guard hands to `landlock.restrict`; None: the walls stand already, or there are none."""
+    """Argument that the guard hands to `landlock.restrict`; None: the walls stand already, or there are none."""
     folder: str = ""
     """Its own folder for temporary files; whoever made the walls removes it (`remove_folder`)."""
     proxy: ProxyOrder | None = None
@@ -124,7 +124,7 @@ class Sandbox:
     processes: int = 0
     """Processes that a command may have at the same time; 0 = no limit."""
     witness: Witness | None = attrs.field(default=None, eq=False)
-    """It is told of each command; None: nobody is."""
+    """Observer of each command; None: there is none."""
 
     @property
     def kind(self) -> str:

@@ -385,4 +385,4 @@ _ACTIONS: Final[Mapping[str, Callable[[ScreenText, list[int]], None]]] = Mapping
         "u": _restore,
     }
 )
-"""What each control sequence does, by its last character."""
+"""Effect of each control sequence, by its last character."""

@@ -36,9 +36,9 @@ LONGEST_PROMPT: Final = 10_000
 LONGEST_NAME: Final = 100
 """Characters of a job's name."""
 KINDS: Final = ("message", "task")
-"""What a run becomes: a message to the Main Agent, or a background task of its own."""
+"""Kinds of a run: a message to the Main Agent, or a background task of its own."""
 MISSED: Final = ("once", "skip")
-"""What becomes of runs that were missed, since the agent was down: one run makes up for all of them, or none does."""
+"""Treatment of runs that were missed while the agent was down: one run makes up for all of them, or none does."""
 SCHEDULED: Final = "scheduled"
 """`metadata.type` of a job's message, in the queue and in the session."""
 QUIET_FAILURE: Final = "quietFailure"
@@ -57,9 +57,9 @@ class Job:
     id: str
     schedule: Schedule
     prompt: str
-    """What is to be done, for the model."""
+    """Instruction for the model."""
     channel: str
-    """Where the result goes: `<type>:<channelId>`."""
+    """Channel that the result goes to: `<type>:<channelId>`."""
     reply_to: str | None = None
     """The thread there."""
     user_id: str | None = None
@@ -85,7 +85,7 @@ class Job:
     role: Role = Role.OWNER
     """Rights of whoever made it."""
     by: str = ""
-    """Who made it, as `<type>:<userId or channelId>`."""
+    """Person who made it, as `<type>:<userId or channelId>`."""
     outside: tuple[str, ...] = ()
     """Labels of the text from outside that had been read by then."""
 
@@ -128,7 +128,7 @@ class JobDraft:
     missed: str = "once"
     enabled: bool = True
     principal: Principal
-    """Who asks for it."""
+    """Person who asks for it."""
     outside: tuple[str, ...] = ()
 
 

@@ -109,7 +109,7 @@ class ScheduleServices:
     """Makes the ids of jobs and events."""
     heartbeat: InForce[Heartbeat] = attrs.field(factory=lambda: InForce(Heartbeat()))
     owner_channel: InForce[ChannelInfo] = attrs.field(factory=lambda: InForce(ChannelInfo("cli", "main")))
-    """Where the heartbeat speaks."""
+    """Channel of the heartbeat."""
     wait_changed: Callable[[], Awaitable[None]] = trio.sleep_forever
     """Waits until the heartbeat may be another one."""
 

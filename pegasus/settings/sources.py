@@ -349,9 +349,9 @@ class InterpolationError(ValueError):
     def __init__(self, found: str, allowed: str) -> None:
         super().__init__(found)
         self.found = found
-        """What stands there, as `SettingsProblem.found`."""
+        """Value that stands there, as `SettingsProblem.found`."""
         self.allowed = allowed
-        """What would be right; for `${VAR:?message}` the message."""
+        """Values that would be right; for `${VAR:?message}` the message."""
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> str:

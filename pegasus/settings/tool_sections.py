@@ -67,7 +67,7 @@ class ToolSettings:
 
 
 DECISIONS: Final = ("allow", "ask", "deny")
-"""What a rule may decide about a tool call; "ask": an owner is asked."""
+"""Decisions of a rule about a tool call; "ask": an owner is asked."""
 RULE_KEYS: Final = ("tool", "match", "who", "decision")
 """Keys of a rule."""
 

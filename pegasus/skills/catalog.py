@@ -78,7 +78,7 @@ class ProposedSkill(NamedTuple):
     was_accepted: bool = False
     """True if another content of it was accepted."""
     problem: str = ""
-    """Why it cannot be accepted; "" if it can."""
+    """Reason why it cannot be accepted; "" if it can."""
 
 
 class _SkillFile(NamedTuple):

@@ -66,7 +66,7 @@ class QueuedItem:
     handed_out: float = math.inf
     """Place among the items that were handed out, in the order in which they first were."""
     is_owners: bool = False
-    """It is an owner's."""
+    """True for the item of an owner."""
     sender: str = ""
     """The sender, as `ChannelInfo.sender` names them."""
     discards: tuple[int, ...] = ()

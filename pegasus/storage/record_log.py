@@ -77,7 +77,7 @@ class Staged(NamedTuple, Generic[V]):
     """A change that must be written."""
 
     value: V
-    """What becomes part of the state when it is."""
+    """Value that becomes part of the state when it is."""
     line: bytes
     """Record that describes it."""
 
@@ -112,7 +112,7 @@ class RecordLog(ABC, Generic[V]):
         self.notes: dict[Hashable, bytes] = {}
         """Records that may be written later. One takes the place of another with the same key."""
         self._replays = replays
-        """How to apply a record, by its type."""
+        """Functions that apply a record, by its type."""
         self.rewrite_above = SMALL
         """Size above which rewriting the file is considered."""
 

@@ -53,7 +53,7 @@ class ReplyQueries:
         self._report = report
         """Logs a line that is not in its file any more."""
         self.open: NextReplies | None = None
-        """Where the next replies go."""
+        """Query that the next replies answer."""
         self.outgoing: deque[tuple[int, StoredReply]] = deque()
         """Replies of this process that were not confirmed, with their positions."""
         self._position = 0

@@ -111,7 +111,7 @@ class InteractiveChat:
         self._online = trio.Event()
         """Set by each welcome."""
         self._leave = Leave.LEAVE
-        """What the user wants to become of the agent."""
+        """Decision of the user about the agent."""
         self._last_question = ""
         """Id of the message that the last reply has answered."""
         self._replies = 0

@@ -52,7 +52,7 @@ class LiveRegion:
         self._draft: Draft | None = None
         """The newest draft; None while there is none."""
         self._lines: list[str] = []
-        """What is shown of it, laid out for the window."""
+        """Lines of it that are shown, laid out for the window."""
         self._fragments: StyleAndTextTuples = []
         """The same lines as prompt_toolkit wants them."""
         self._timer: asyncio.TimerHandle | None = None

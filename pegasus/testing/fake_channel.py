@@ -44,7 +44,7 @@ class FakeChannel(Adapter):
         self.drafts: list[Progress] = []
         """Drafts of streamed replies; each contains the whole text so far."""
         self.failures = 0
-        """How many of the next deliveries crash the adapter."""
+        """Number of the next deliveries that crash the adapter."""
         self.refuses: Callable[[OutboundMessage], bool] | None = None
         """Chooses the replies that the service behind the channel refuses for good."""
         self._unread_in, self._unread = trio.open_memory_channel[OutboundMessage](100_000)

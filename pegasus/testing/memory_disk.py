@@ -362,7 +362,7 @@ class _Node:
         self.written = 1 << 62
         """When it was begun, ms."""
         self.clean = 0
-        """How many bytes of it the system takes for written."""
+        """Number of its bytes that the system takes for written."""
         self._synced = bytearray()
         """The content that survives a crash."""
 

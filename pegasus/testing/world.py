@@ -112,7 +112,7 @@ class ScriptedModels:
     counter: TokenCounter = attrs.field(factory=TokenCounter)
     """Estimator of tokens; without the tables of a real model."""
     traits: TraitStore = attrs.field(factory=TraitStore)
-    """What is known about the manners of each."""
+    """Facts about the behaviour of each."""
     chat_choices: ChatChoices = attrs.field(factory=ChatChoices)
     """Models that were chosen for single chats, by their names in `others`."""
     audio_models: Mapping[str, AudioModel] = attrs.field(factory=dict)

@@ -239,7 +239,7 @@ class Tool:
     more: str = "Ask for less at a time."
     """A sentence for the model: how to get the rest of a result that was cut."""
     reach: Reach = Reach.OUTSIDE
-    """How far a call reaches. The default is the cautious one."""
+    """Reach of a call. The default is the cautious one."""
     source: Outside | None = None
     """The kind of source that its results come from; None if they are the program's own words."""
     repeats: bool = False

@@ -72,7 +72,7 @@ class Visitor:
     session: str = attrs.field(default="", repr=False)
     """Id of the session; "" without one."""
     is_page: bool = False
-    """It is known by a cookie: a person at the web page."""
+    """True for a sender known by a cookie: a person at the web page."""
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -65,11 +65,11 @@ class WebServices:
     intake: Intake
     """Takes messages, as it does for all channels."""
     listeners: Listeners
-    """What the agent says."""
+    """Readers of the messages of the agent."""
     methods: Methods
     """The control plane, the same table that the gateway's `call` uses."""
     sessions: WebSessions
-    """Who is signed in."""
+    """Browsers that are signed in."""
     tasks: Ref[AgentMessage]
     """The task system, for webhooks that become tasks."""
     bus: Ref[BusMessage]

@@ -70,7 +70,7 @@ class SlackMessage:
     """Only this person and the app read the conversation."""
     is_bot: bool = False
     names_app: bool = False
-    """It mentions the app, or answers it."""
+    """True if it mentions the app, or answers it."""
     edited_ts: str = ""
     """Id of the edit that has made it what it is, "" for the first text."""
     files: tuple[SlackFileInfo, ...] = ()
@@ -105,7 +105,7 @@ class SlackCommand:
     user: str
     channel: str
     text: str
-    """What stands behind the command."""
+    """Text behind the command."""
     id: str
 
 

@@ -169,7 +169,7 @@ class _Link:
         self._under_way = under_way
         self._scope = trio.CancelScope()
         self.reason = ""
-        """Why it is over or needs a successor."""
+        """Reason why it is over or needs a successor."""
         self.is_up = False
         self.is_greeted = trio.Event()
         """Slack has greeted, or will not any more."""

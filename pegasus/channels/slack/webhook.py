@@ -88,7 +88,7 @@ class _WebhookDelivery:
 
     def __init__(self, incoming: SlackIncoming, delivery: Delivery) -> None:
         self._work = incoming.enter(delivery)
-        """What handles it. Its place behind earlier deliveries is taken here."""
+        """Work that handles it. Its place behind earlier deliveries is taken here."""
         self.is_kept = False
         """Its message is on disk, or will never be taken: Slack need not come again."""
         self.end = trio.Event()

@@ -84,7 +84,7 @@ class SmsAdapter(ServiceAdapter):
         self._attempts = SendAttempts(self.log)
         self._journal: Ref[JournalMessage] | None = None
         self._fetching: trio.Nursery | None = None
-        """Where files are fetched; None while the actor does not run."""
+        """Nursery in which files are fetched; None while the actor does not run."""
 
     async def run(self, inbox: Inbox[AdapterMessage], journal: Ref[JournalMessage]) -> None:
         """Deliver and hear until stopped; see `Adapter.run`."""

@@ -102,7 +102,7 @@ class TelegramAdapter(ServiceAdapter):
         self.settings = settings
         self.api = BotApi(settings.base_url, settings.bot_token, context.transport)
         self.bot = BotName(0, "")
-        """Who we are, known once `listen` has asked."""
+        """Id and name of the bot, known once `listen` has asked."""
         self.sender = TelegramSender(self.api, self.log)
         self.buttons = TelegramButtons(self.api, self.sender, self.log, context)
         self._nursery: trio.Nursery | None = None

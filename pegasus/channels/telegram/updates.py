@@ -39,7 +39,7 @@ LONGEST_NAME: Final = 64
 """Characters of a person's name."""
 _START: Final = "/start"
 _PAIR_PAYLOAD: Final = re.compile(r"(?:pair[_-])?([A-HJ-NP-Z2-9]{8})\Z")
-"""What stands behind `/start` when somebody has followed a link with a code (https://core.telegram.org/bots/features#deep-linking)."""
+"""Text behind `/start` when somebody has followed a link with a code (https://core.telegram.org/bots/features#deep-linking)."""
 _COMMAND: Final = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]{3,32}))?(?=\s|\Z)")
 _GROUP_BOT: Final = 1087968824
 """The user that stands for administrators who write anonymously, in the name of the group."""
@@ -87,7 +87,7 @@ class TelegramClick:
     """The chat, and who has clicked."""
     message_id: str
     data: str
-    """What we have put into the button."""
+    """Data that the adapter has put into the button."""
     name: str
     """Name of who has clicked."""
 

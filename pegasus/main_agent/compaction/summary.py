@@ -40,9 +40,9 @@ HEADINGS: Final = ("## Now", "## People", "## Decisions and facts", "## Open")
 MOST_NAMED: Final = 8
 """Number of conversations that a summary has to name, the newest ones."""
 MOST_REPEATS: Final = 3
-"""How often the same line may occur. Lines of ten characters or fewer ("none") are not counted."""
+"""Number of times that the same line may occur. Lines of ten characters or fewer ("none") are not counted."""
 ATTEMPTS: Final = 2
-"""How often the model is asked for one part. A model that fails twice usually fails again, and people wait for the result."""
+"""Number of requests for one part. A model that fails twice usually fails again, and people wait for the result."""
 
 QUOTES: Final = 3
 """Messages, and replies, of a conversation that a summary by code quotes."""

@@ -21,11 +21,11 @@ from pegasus.wire import decode_object
 LONGEST_ENTRY: Final = 4_000
 """Characters that an entry of the history may have."""
 ATTEMPTS: Final = 2
-"""How often the model is asked."""
+"""Number of times that the model is asked."""
 MAX_TOKENS: Final = 8_192
 """Tokens of an answer, with room for a model that thinks first."""
 PREVIOUS_SHARE: Final = 0.25
-"""What came before may have this part of the room of the transcript."""
+"""Part of the room of the transcript that earlier entries may have."""
 
 SYSTEM_PROMPT: Final = """\
 You keep the memory of an agent that talks with people. The older part of one conversation leaves its window, and you write down what

@@ -143,7 +143,7 @@ class _FilterState:
     is_call: bool = False
     """A tag has begun a call: nothing more of the text is shown before the answer is complete."""
     at_line_start: bool = True
-    """What comes next stands at the beginning of a line."""
+    """True if the next piece stands at the beginning of a line."""
 
 
 @attrs.define(eq=False, repr=False)

@@ -88,7 +88,7 @@ class TextCall:
     error: str | None = None
     """Reason why it cannot be carried out, for the model."""
     source: str = ""
-    """What was read as calls: between the tags, or in the code block. Calls may share it."""
+    """Text that was read as calls: between the tags, or in the code block. Calls may share it."""
     is_certain: bool = True
     """Tags say that it is a call."""
 
@@ -359,7 +359,7 @@ TEXT_CALL: Final = "text_"
 _SHORTEST_QUOTE: Final = 16
 """Characters. A shorter call is not looked for in the prompt."""
 _LAYOUT: Final = re.compile(r"\\+[nrt]|[\s\\]+")
-"""What differs between a text, the same text inside of JSON, and the same with another indentation."""
+"""Characters that differ between a text, the same text inside of JSON, and the same with another indentation."""
 _BLOCK_EDGE: Final = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _CODED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
 

@@ -118,7 +118,7 @@ def _blocks(text: str, start: int, stop: int) -> Iterator[tuple[re.Match[str], r
 
 
 _BARE: Final = re.compile(r"(?:^|(?<=[}\];]))[ \t]*(?=[{\[])", re.MULTILINE)
-"""Where JSON may begin: at the beginning of a line, or right behind other JSON."""
+"""Places where JSON may begin: the beginning of a line, or right behind other JSON."""
 _FIRST_KEYS: Final = "|".join((*NAME_KEYS, *ARGUMENT_KEYS, "type", "id", "tool_calls"))
 _FIRST_KEY: Final = re.compile(rf"\{{\s*+\"(?:{_FIRST_KEYS})\"\s*+:")
 _CALL_LIKE: Final = re.compile(

@@ -70,7 +70,7 @@ class WireAnswer:
     """Earlier answer of the model, as a request repeats it: `WireAnswer("It is noon.")`."""
 
     text: str
-    """It may be blank."""
+    """Text of the answer. It may be blank."""
     calls: tuple[WireCall, ...] = ()
     thinking: Sequence[Mapping[str, Any]] = ()
     """Blocks of thinking, where this service wrote them and takes them back (see `AssistantTurn.thinking`)."""

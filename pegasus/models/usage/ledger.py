@@ -25,7 +25,7 @@ from pegasus.models.base import Usage
 from pegasus.wire import WireError, encode_line, from_wire, to_wire
 
 DAYS, CHATS, TASKS, ITEMS, MODELS = 70, 5000, 2000, 1000, 500
-"""How many sums of each kind are kept. The least recently used are forgotten first: memory is bounded."""
+"""Number of sums of each kind that are kept. The least recently used are forgotten first: memory is bounded."""
 
 _Key = TypeVar("_Key")
 _LATEST: Final = 253_402_300_800_000

@@ -82,7 +82,7 @@ class TaskDeps:
     owners: InForce[Collection[str]] = attrs.field(factory=lambda: InForce(()))
     """Entries of `agent.owners`: whose work has the rights of an owner."""
     traits: TraitStore = attrs.field(factory=TraitStore)
-    """What is known about each model; here, whether its server refuses tools."""
+    """Facts about each model; here, whether its server refuses tools."""
     memory: Memory | None = None
     """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
     limits: InForce[TaskLimits] = attrs.field(factory=lambda: InForce(TaskLimits()))

@@ -81,7 +81,7 @@ class _ShownTools:
     """The part of a task's tools that a model is shown."""
 
     version: tuple[ToolExecutor, int, int]
-    """What they were chosen from and for: the executor, the version of its tools, the window of the model."""
+    """Source and purpose of the choice: the executor, the version of its tools, the window of the model."""
     specs: tuple[ToolSpec, ...]
     """The tools."""
     notes: str

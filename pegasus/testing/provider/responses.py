@@ -45,7 +45,7 @@ _KEYS = frozenset(_ALLOWED.split())
 _LONGEST_ID = 64
 """Characters of the id of a call."""
 _ENCRYPTED = "reasoning.encrypted_content"
-"""What a request may ask to be included: reasoning that the client can send back."""
+"""Parts of an answer that a request may ask for: reasoning that the client can send back."""
 _MARK = "encrypted-by-the-service:"
 """Beginning of the encrypted reasoning that this service writes. It can decrypt no other."""
 

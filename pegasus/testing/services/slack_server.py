@@ -52,7 +52,7 @@ class SlackDelivery:
     envelope: SlackEnvelope
     id: str
     attempts: int = 0
-    """How often it was sent."""
+    """Number of times that it was sent."""
     answer: dict[str, Any] | None = None
     """Frame that has acknowledged it first."""
     acknowledged: trio.Event = attrs.field(factory=trio.Event)

@@ -127,7 +127,7 @@ class SlackWorkspace:
         self.statuses: list[tuple[str, str, str]] = []
         """Calls of assistant.threads.setStatus: channel, thread_ts, status."""
         self.responses: list[dict[str, Any]] = []
-        """What was sent to the response_url of a slash command or a button."""
+        """Messages that were sent to the response_url of a slash command or a button."""
         self.assistant_threads: set[tuple[str, str]] = set()
         """Threads that belong to an assistant, as channel and thread_ts."""
         self.calls: list[SlackCall] = []

@@ -95,7 +95,7 @@ class FakeTwilio(FakeService):
         self.number = "+15550100"
         self.public_url = public_url
         self.messages: list[TwilioMessage] = []
-        """What was sent to people, in order."""
+        """Messages that were sent to people, in order."""
         self.opted_out: set[str] = set()
         """Numbers that have written STOP. Nothing is sent to them."""
         self.refuses: dict[str, tuple[int, str]] = {}

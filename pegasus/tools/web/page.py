@@ -66,7 +66,7 @@ _LOOKS_LIKE_HTML: Final = re.compile(
 )
 """Beginning of a page that a server sends as plain text or without a type."""
 _ACCEPT: Final = "text/html,application/xhtml+xml,text/markdown;q=0.9,text/plain;q=0.8,application/json;q=0.8,*/*;q=0.5"
-"""What is asked for. Some servers send Markdown to those who take it."""
+"""Types that are asked for. Some servers send Markdown to those who take it."""
 
 _SPEC: Final = ToolSpec(
     "web_fetch",

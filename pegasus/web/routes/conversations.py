@@ -112,7 +112,7 @@ class _WaitingRequest:
         self._on_said = on_said
         self._is_unclaimed = is_unclaimed
         self.unasked: dict[int, OutboundMessage] = {}
-        """What was said unasked, by number."""
+        """Replies that were said unasked, by number."""
         self._replies: dict[int, OutboundMessage] = {}
         """Replies to the message, by number."""
 

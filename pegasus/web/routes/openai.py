@@ -160,7 +160,7 @@ class DeltaText:
 
     def __init__(self) -> None:
         self._sent = ""
-        """What was sent of the present reply."""
+        """Part of the present reply that was sent."""
         self._has_replies = False
         """A reply is complete: the next one begins a paragraph."""
 
