@@ -262,7 +262,12 @@ class Stages:
                 result, has_failed, duration = results[call.id]
                 note = guard.note(call, result)
                 messages = (result,) if note is None else (result, note)
-                happened += _call_events(call, messages, duration, has_failed=has_failed)
+                if has_failed:
+                    happened.append(ToolCallFailed(call.name, duration, messages))
+                    continue
+                if call.name == NOTIFY.name:  # before its result: recovery can then tell that it was made
+                    happened.append(TaskNotified(str(call.arguments["message"])))
+                happened.append(ToolCallDone(call.name, duration, messages))
         if len(results) < len(calls):
             happened.append(task_suspended(self._fsm.context, self._fsm.state, FOR_APPROVAL))
         return happened
@@ -417,19 +422,6 @@ class Stages:
 
 
 # ------------------------------------------------------------------ calls
-
-
-def _call_events(
-    call: ToolCall, messages: tuple[Entry, ...], duration: int, *, has_failed: bool
-) -> list[TaskEventData]:
-    """Return what has happened with a call that was made. messages: its result, and a note behind it. duration: ms.
-
-    That a `notify` call was made comes before its result: recovery can then tell it.
-    """
-    if has_failed:
-        return [ToolCallFailed(call.name, duration, messages)]
-    done = ToolCallDone(call.name, duration, messages)
-    return [TaskNotified(str(call.arguments["message"])), done] if call.name == NOTIFY.name else [done]
 
 
 def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:

@@ -410,7 +410,7 @@ class _TaskRun:
         if not happened:
             return ()
         self._recording = happened
-        if any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
+        if self._commands.names and any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
         maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
         events = create_task_events(maker, happened, task_id, "task", cause=self._cause, at=now)
