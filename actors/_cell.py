@@ -95,9 +95,9 @@ class ActorCell:
     """The task of the actor that waits for a message."""
 
     open: bool = attrs.field(init=False, default=False)
-    """Whether it takes messages. A cell that is down and waits for a restart does."""
+    """True if it takes messages. A cell that is down and waits for a restart does."""
     expected: bool = attrs.field(init=False, default=False)
-    """Whether the actor runs or will run again."""
+    """True if the actor runs or will run again."""
     incarnation: Incarnation | None = attrs.field(init=False, default=None)
     """The present run or the last one; None before the first."""
     exit: Exit | None = attrs.field(init=False, default=None)

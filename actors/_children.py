@@ -62,7 +62,7 @@ class Children:
         self, system: ActorSystem, path: str, table: Table, report: Callable[[Incarnation], None], *, parallel: bool
     ) -> None:
         self.parallel = parallel
-        """Whether this is a pool, whose children are started independently of each other and stopped together."""
+        """True if this is a pool, whose children are started independently of each other and stopped together."""
         self.cells: dict[str, ActorCell] = {}
         """By name, of the children in the table."""
         self._system = system

@@ -290,7 +290,7 @@ class Events:
         self._wakeup = trio.Event()
         """Set by the next event or by `close`. Replaced by each wait."""
         self._closed = False
-        """Whether no more events are taken."""
+        """True if no more events are taken."""
 
     def __aiter__(self) -> Events:
         return self
@@ -337,7 +337,7 @@ class EventHub:
     """
 
     closed: bool
-    """Whether the tree has ended. Dead letters could not be published any more."""
+    """True if the tree has ended. Dead letters could not be published any more."""
 
     def __init__(self) -> None:
         self.closed = False

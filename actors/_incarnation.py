@@ -84,20 +84,20 @@ class Incarnation:
     """Open questions that this run has to answer before it ends, in the order in which it got them."""
 
     has_received: bool = attrs.field(init=False, default=False)
-    """Whether it has ever asked for a message."""
+    """True if it has ever asked for a message."""
     up: bool = attrs.field(init=False, default=False)
-    """Whether it has come up. Stays true when it has ended."""
+    """True if it has come up. Stays true when it has ended."""
     stopping: bool = attrs.field(init=False, default=False)
-    """Whether it was asked to stop."""
+    """True if it was asked to stop."""
     stop_deadline: float = attrs.field(init=False, default=math.inf)
     """Trio time at which it is cancelled, once it was asked to stop."""
     kill_reason: str | None = attrs.field(init=False, default=None)
     """Reason why it was cancelled; None if it was not."""
     stuck: bool = attrs.field(init=False, default=False)
-    """Whether a Stuck event has been published."""
+    """True if a Stuck event has been published."""
 
     done: bool = attrs.field(init=False, default=False)
-    """Whether it has ended."""
+    """True if it has ended."""
     exit: Exit | None = attrs.field(init=False, default=None)
     """Way in which it ended; None while it runs."""
     fatal: BaseException | None = attrs.field(init=False, default=None)

@@ -115,7 +115,7 @@ class SupervisorLoop:
         self.finished = trio.Event()
         """Set when all children have ended and nothing below runs any more."""
         self.ending = False
-        """Whether it stops; nothing new begins any more."""
+        """True if it stops; nothing new begins any more."""
         self.failure: BaseException | None = None
         """Error that `run` raises at the end."""
         self.on_own_end: Callable[[], object] = lambda: None
@@ -123,7 +123,7 @@ class SupervisorLoop:
         self.queue: deque[Incarnation | Request | str] = deque()
         """Runs that have ended, requests, and names of children whose start has to be tried again."""
         self._busy = True
-        """Whether something is being carried out: the first starts, an item, a restart, or a start in its caller's task."""
+        """True if something is being carried out: the first starts, an item, a restart, or a start in its caller's task."""
         self._wakeup = trio.Event()
         """Set when there may be something to take up. Replaced by each wait."""
         self._work = trio.CancelScope()

@@ -84,9 +84,9 @@ class Exchange:
         self.waiting_task: Task | None = None
         """The task that is suspended in `wait`."""
         self.open = True
-        """Whether there is neither an answer nor a reason why none is needed."""
+        """True if there is neither an answer nor a reason why none is needed."""
         self.left = False
-        """Whether the asker does not wait any more."""
+        """True if the asker does not wait any more."""
         self._value: object = None
         """The answer, once the exchange is closed and not left, unless there is an error."""
         self._error: BaseException | None = None

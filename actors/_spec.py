@@ -61,9 +61,9 @@ class AutoShutdown(Enum):
 
     NEVER = "never"
     ANY_SIGNIFICANT = "any_significant"
-    """When the first of them has ended and is not restarted."""
+    """The supervisor ends when the first of them has ended and is not restarted."""
     ALL_SIGNIFICANT = "all_significant"
-    """When none of them runs or waits for a restart."""
+    """The supervisor ends when none of them runs or waits for a restart."""
 
 
 class Overflow(Enum):
@@ -216,7 +216,7 @@ class Child(Generic[M]):
     """Delay before restarts; None for none, as in OTP."""
     mailbox: Mailbox
     significant: bool
-    """Whether its end may end its supervisor, see AutoShutdown."""
+    """True if its end may end its supervisor, see AutoShutdown."""
 
     def __init__(
         self,

@@ -210,7 +210,7 @@ class _Column:
     of: Callable[[ActorInfo], Span]
     """Text and style for an actor."""
     left: bool = False
-    """Whether the text is aligned to the left."""
+    """True if the text is aligned to the left."""
 
     def pad(self, text: str, size: int) -> str:
         space = " " * (size - cells(text))

@@ -55,7 +55,7 @@ _PARTS: Final = (
     (b"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.text"),
     (b"application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.spreadsheet"),
 )
-"""Bytes at the beginning of an archive that is a document, and the MIME type of that."""
+"""Text near the beginning of an archive that is a document, and the MIME type of that."""
 _AUDIO_NAMES: Final = {".m4a": "audio/mp4", ".weba": "audio/webm"}
 """Endings of names that tell audio from video in the same container."""
 _TEXT_NAMES: Final = {

@@ -235,7 +235,7 @@ class OwnerQuestion:
     """
 
     source: str
-    """Whose question it is, such as "MCP server hotel"."""
+    """Source of the question, such as "MCP server hotel"."""
     text: str
     fields: tuple[FormField, ...] = ()
     """Fields to fill in; () for a question that needs a yes or no only."""

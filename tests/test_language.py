@@ -6,13 +6,28 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import attrs
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(path for package in ("pegasus", "actors") for path in (ROOT / package).rglob("*.py"))
-RIDDLES = {"What", "Who", "Whom", "Whose", "Which", "Whatever", "Whoever", "It", "They", "How", "Where", "Whether"}
+RIDDLES = {
+    "What",
+    "Who",
+    "Whom",
+    "Whose",
+    "Which",
+    "Whatever",
+    "Whoever",
+    "It",
+    "They",
+    "How",
+    "Where",
+    "Whether",
+    "Why",
+}
 """First words of a docstring that describes a thing by asking about it, instead of naming it."""
 LONGEST_FILE = 500
 MOST_LATE_IMPORTS = 40
@@ -34,6 +49,19 @@ def test_a_docstring_begins_with_a_verb_or_a_noun():
         docstring = ast.get_docstring(node) if isinstance(node, Documented) else None
         if docstring and docstring.split()[0].strip(",:;") in RIDDLES:
             found.append(f"{path}:{getattr(node, 'lineno', 1)}: {docstring.splitlines()[0]}")
+    assert found == []
+
+
+def test_an_attribute_is_described_by_a_noun_or_a_condition():
+    """Require texts such as "Reason of the refusal" or "True if it has ended", not "Why it was refused"."""
+    found = []
+    for path, node in nodes():
+        body = getattr(node, "body", None)
+        for statement, after in pairwise(body if isinstance(body, list) else []):
+            match statement, after:
+                case ast.Assign() | ast.AnnAssign(), ast.Expr(ast.Constant(str(text))):
+                    if text.split()[0].strip(",:;") in RIDDLES:
+                        found.append(f"{path}:{after.lineno}: {text.splitlines()[0]}")
     assert found == []
 
 

@@ -197,11 +197,11 @@ class Choices(Protocol):
     """Source of perturbations."""
 
     strikes: bool
-    """Whether `strike` ever returns anything. If not, the scheduler need not look at each step of a task."""
+    """True if `strike` ever returns anything. If not, the scheduler need not look at each step of a task."""
     delays: bool
-    """Whether `hold` needs to know whether a task may be hit by faults."""
+    """True if `hold` needs to know whether a task may be hit by faults."""
     holds_one_alone: bool
-    """Whether `hold` ever returns anything for a task that is alone."""
+    """True if `hold` ever returns anything for a task that is alone."""
 
     def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None:
         """Return a LATE, LAG or DELAY for a task that is about to go on.

@@ -92,7 +92,7 @@ class Guards:
 
     def __init__(self, allow: Collection[str] = ()) -> None:
         self.active = False
-        """Whether a simulated program runs now."""
+        """True if a simulated program runs now."""
         self.caught: Nondeterminism | None = None
         """The first use in the present or last run."""
         self._thread = get_ident()

@@ -113,7 +113,7 @@ class Program:
     takes_simulation: bool = attrs.field(
         init=False, default=attrs.Factory(lambda self: _takes_simulation(self.main), takes_self=True)
     )
-    """Whether main is called with the Simulation."""
+    """True if main is called with the Simulation."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -265,7 +265,7 @@ def _is_shielded(task: Task) -> bool:
 
 
 CHECKPOINT = trio.lowlevel.checkpoint.__code__
-"""Where nothing else is done. What Trio does at once ends in the shielded one: there, something was done already."""
+"""Places where nothing else is done. What Trio does at once ends in the shielded one: there, something was done already."""
 END_OF_NURSERY = trio.Nursery._nested_child_finished.__code__
 
 

@@ -78,9 +78,9 @@ from pegasus.storage import JournalMessage, KnownAddresses, run_journal, sweep_m
 from pegasus.tasks import Notify, TaskLogs, task_agent, task_persister
 
 ROOT_INTENSITY = Intensity(restarts=3, period=60.0)
-"""When the root gives up. The process then ends with exit code 70, and whoever supervises it starts it again."""
+"""Crashes after which the root gives up. The process then ends with exit code 70, and whoever supervises it starts it again."""
 CHILD_INTENSITY = Intensity(restarts=8, period=60.0)
-"""When any other supervisor gives up: at the ninth crash within a minute. With CHILD_BACKOFF the pauses
+"""Crashes after which any other supervisor gives up: at the ninth within a minute. With CHILD_BACKOFF the pauses
 before it add up to about 23 seconds."""
 CHILD_BACKOFF = Backoff(first=0.1, limit=10.0)
 """Pauses between restarts, in seconds."""

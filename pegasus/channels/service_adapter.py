@@ -99,7 +99,7 @@ class ServiceAdapter(Adapter):
         self.state = ChannelState(type, "connecting")
         """For `status`, the tree and the log."""
         self.reachability = Reachability(context.random, self._reach_changed)
-        """Whether the service answers. A subclass makes its own calls by it, which are tried again through outages."""
+        """Reachability of the service. A subclass makes its own calls by it, which are tried again through outages."""
         self.pacing = CallPacing(self.reachability)
         """Makes the calls that deliver."""
         self._pauses = OutagePauses(context.random)

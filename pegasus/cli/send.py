@@ -144,11 +144,11 @@ class _Sending:
     """The conversation."""
     text: str
     until_done: bool
-    """Whether the background tasks of the conversation are waited for, too."""
+    """True if the background tasks of the conversation are waited for, too."""
     turn: Turn = attrs.field(init=False)
     """The turn of the message, as the signs show it."""
     is_over: bool = False
-    """Whether there is nothing more to wait for."""
+    """True if there is nothing more to wait for."""
     tasks: Sequence[TaskProgress] = ()
     """Tasks of the conversation that have not ended, as of the last answer of the daemon."""
     failed: list[TaskProgress] = attrs.field(factory=list)
@@ -158,7 +158,7 @@ class _Sending:
     _before: int = 0
     """Number of the last reply before the message. Those up to it may have been acknowledged and do not come again."""
     _is_accepted: bool = False
-    """Whether the message is on the daemon's disk."""
+    """True if the message is on the daemon's disk."""
     _news: trio.Event = attrs.field(factory=trio.Event)
     """Set when something may have ended."""
 

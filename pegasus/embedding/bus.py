@@ -59,7 +59,7 @@ class InboundChatMessage:
     """Conversation within the channel."""
     content: str
     timestamp: int | None = None
-    """When it was written, ms since the epoch; None: nobody has said."""
+    """Time at which it was written, ms since the epoch; None: unknown."""
     media: tuple[Media, ...] = ()
     """Files that came with it; `attachment` makes one of a path."""
     metadata: Metadata = attrs.field(factory=dict, validator=_check_metadata)

@@ -86,7 +86,7 @@ class Subscribe:
     types: frozenset[EventType] | None = None
     """Types to deliver; None = all."""
     essential: bool = False
-    """Whether none may be lost. Of a subscriber that is not essential and 1,000 events behind, the oldest are dropped."""
+    """True if none may be lost. Of a subscriber that is not essential and 1,000 events behind, the oldest are dropped."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -223,7 +223,7 @@ class _Subscription:
         self.types = request.types
         """Types to deliver; None = all."""
         self.is_essential = request.essential
-        """Whether the backlog is kept whole however long it becomes."""
+        """True if the backlog is kept whole however long it becomes."""
         self.dropped = 0
         """Events that were dropped because the subscriber was too slow."""
         self.scope = trio.CancelScope()
@@ -232,7 +232,7 @@ class _Subscription:
         self._backlog: deque[Event] = deque()
         """Events that its mailbox had no room for, oldest first."""
         self._is_forwarding = False
-        """Whether an event was taken out of the backlog and is not delivered yet. New events must queue behind it."""
+        """True if an event was taken out of the backlog and is not delivered yet. New events must queue behind it."""
         self._added = trio.Event()
         """Set when the backlog has received an event."""
 

@@ -257,9 +257,9 @@ class ReplyFeed:
         self._cursors: dict[str, Cursor] = {}
         """Place in the replies of each address, by channelId."""
         self._is_welcomed = False
-        """Whether the welcome is queued; until then no other frame may be."""
+        """True if the welcome is queued; until then no other frame may be."""
         self._is_caught_up = False
-        """Whether a bridge's first reading is over; until then the cursor of a new address keeps all pushes."""
+        """True if a bridge's first reading is over; until then the cursor of a new address keeps all pushes."""
         self._shown: set[str] | None = set()
         """Names of what was pushed since the welcome, until everything that is open was shown; None afterwards."""
         self._to_read_in, self._to_read = trio.open_memory_channel[str](math.inf)

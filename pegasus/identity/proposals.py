@@ -62,7 +62,7 @@ class Proposal:
     why: str
     """Reason, for the owner."""
     at: int
-    """When it was proposed, ms since the epoch."""
+    """Time of the proposal, ms since the epoch."""
     on: str = ""
     """The channel that the agent was listening to, which may be where the wish came from."""
     key: str = ""
@@ -72,7 +72,7 @@ class Proposal:
     decided_by: str = ""
     """Person or channel of the decision; "" while it is open."""
     decided_at: int = 0
-    """When it was decided, ms since the epoch; 0 while it is open."""
+    """Time of the decision, ms since the epoch; 0 while it is open."""
     before: FieldValue | None = None
     """The field in persona.json when this was accepted, or None; a withdrawal restores it."""
 

@@ -86,7 +86,7 @@ class OpenCode:
     made: int
     """Wall clock, ms."""
     asked: int = 0
-    """When the answer was sent last: wall clock, ms; 0 if it was not yet."""
+    """Time of the last answer: wall clock, ms; 0 if it was not yet."""
 
     @property
     def key(self) -> tuple[str, str]:

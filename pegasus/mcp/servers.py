@@ -36,7 +36,7 @@ from pegasus.wire import encode_json, to_wire
 BACKOFF: Final = Backoff(first=1.0, limit=60.0, reset_after=300.0)
 """Pauses between two attempts to connect, in seconds."""
 INTENSITY: Final = Intensity(restarts=60, period=2_700.0)
-"""When an actor is given up: never for a server that is down, since the pauses are longer than that."""
+"""Crashes after which an actor is given up: never for a server that is down, since the pauses are longer than that."""
 MOST_SHOWN: Final = 64
 """Tools of servers that a model is shown. OpenAI takes 128 tools in all, and models choose badly among many."""
 SHARE: Final = 0.1

@@ -188,7 +188,7 @@ class HistoryEntry:
     id: str
     """Identifies it; two entries never have the same."""
     ts: int
-    """When it was consolidated; wall clock, ms."""
+    """Time of the consolidation: wall clock, ms."""
     chat: str
     """The chat, `<type>:<channelId>`."""
     text: str

@@ -107,7 +107,7 @@ class PolicyRule:
     match: str = ""
     """Pattern for the whole command line, path or URL; "" fits all."""
     who: Role | None = None
-    """Whose work it is about; None: everybody's."""
+    """Role of the people whose work it is about; None: everybody."""
 
     def fits(self, call: CallRequest) -> bool:
         """Return whether the rule is about this call."""

@@ -82,7 +82,7 @@ class ScreenText:
         self._screen: list[list[str]] = [[] for _ in range(self._rows)]
         """Rows of cells; a row is as long as it was written to. The second cell of a wide character is ""."""
         self._wrapped: list[bool] = [False] * self._rows
-        """Whether a row was continued in the next one because it was full."""
+        """True if a row was continued in the next one because it was full."""
         self._x = self._y = 0
         """The cursor. `_x` may be one beyond the last column."""
         self._top, self._bottom = 0, self._rows - 1

@@ -73,9 +73,9 @@ class Job:
     missed: str = "once"
     """One of MISSED."""
     next: int | None = None
-    """When it runs next; None if it never does, or is paused."""
+    """Time of the next run; None if it never does, or is paused."""
     last: int | None = None
-    """When its last run was due."""
+    """Time at which its last run was due."""
     runs: int = 0
     """Runs so far."""
     failures: int = 0

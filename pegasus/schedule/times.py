@@ -36,7 +36,7 @@ class ScheduleError(ValueError):
 
 @attrs.frozen
 class Schedule:
-    """When a job runs: exactly one of `cron`, `every` and `at` is set.
+    """Times at which a job runs: exactly one of `cron`, `every` and `at` is set.
 
     >>> next_run(Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin"), after=0)
     28800000

@@ -36,7 +36,7 @@ class FakeChannel(Adapter):
     def __init__(self, type: str, *, acknowledges: bool = True) -> None:
         super().__init__(type)
         self.acknowledges = acknowledges
-        """Whether it acknowledges to the journal what it has."""
+        """True if it acknowledges to the journal what it has."""
         self.replies: list[OutboundMessage] = []
         """Every reply that was delivered, each number of an address once."""
         self.typing: list[Typing] = []

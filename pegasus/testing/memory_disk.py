@@ -360,7 +360,7 @@ class _Node:
         self.data = bytearray()
         """The content as readers see it."""
         self.written = 1 << 62
-        """When it was begun, ms."""
+        """Time at which it was begun, ms."""
         self.clean = 0
         """Number of its bytes that the system takes for written."""
         self._synced = bytearray()

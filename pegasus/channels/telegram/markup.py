@@ -109,7 +109,7 @@ def _inline(tokens: Sequence[Token]) -> str:
     """Return the tokens of a line. Marks without text between them are left out: Telegram has no empty entities."""
     parts: list[str] = []
     links: list[bool] = []
-    """Whether each link that is open here has become a tag."""
+    """True if each link that is open here has become a tag."""
     for token in tokens:
         match token.type:
             case "text":

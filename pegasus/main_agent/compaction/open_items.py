@@ -62,7 +62,7 @@ class OpenQuestion:
     """
 
     ts: int
-    """When it was asked; wall clock, ms."""
+    """Time at which it was asked: wall clock, ms."""
     address: Address
     """Conversation that it was asked in."""
     text: str

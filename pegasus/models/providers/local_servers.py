@@ -87,7 +87,7 @@ class LocalModel:
     default_window: int = 0
     """Window that was set for this model at Ollama (`num_ctx` in its Modelfile); 0 for none."""
     has_tools: bool | None = None
-    """Whether it can call tools; None if the server does not say."""
+    """True if it can call tools; None if the server does not say."""
     is_chat: bool = True
     """False for models that cannot hold a conversation: embeddings, rerankers."""
     is_remote: bool = False

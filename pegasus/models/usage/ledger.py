@@ -56,7 +56,7 @@ class UsageRecord:
     id: str
     """Unique: a line that was written twice counts once."""
     ts: int
-    """When the call began: wall clock, ms."""
+    """Beginning of the call: wall clock, ms."""
     model: str
     """`<provider>/<model>`."""
     role: str

@@ -157,7 +157,7 @@ class _OpenCall:
 
     label: Label
     ts: int
-    """When it began: wall clock, ms."""
+    """Its beginning: wall clock, ms."""
     reserved: Amount
     """Amount that it may use; nothing where no budget is set."""
 

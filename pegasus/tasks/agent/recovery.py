@@ -60,7 +60,7 @@ class RecoveryPlan:
     events: tuple[TaskEventData, ...] = ()
     """Data of the events to record and apply, in order."""
     goes_on: bool = False
-    """Whether the task waits for a slot then; False for one that is over, or suspended."""
+    """True if the task waits for a slot then; False for one that is over, or suspended."""
     dropped: str = ""
     """Reason why the task leaves the pending list without a notification: it was never accepted, or its log is gone."""
 
@@ -143,7 +143,7 @@ class _RecoveringTask:
     events: tuple[Event, ...]
     """Events to record."""
     goes_on: bool
-    """Whether it waits for a slot then."""
+    """True if it waits for a slot then."""
 
 
 async def recover_tasks(state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:

@@ -44,13 +44,13 @@ class TaskEntry:
     notified: int = 0
     """Notifications that were handed to the notifier."""
     holds_slot: bool = False
-    """Whether it holds one of the slots, since `since`."""
+    """True if it holds one of the slots, since `since`."""
     since: float = 0.0
     """Trio time."""
     is_ending: bool = False
-    """Whether it is being cancelled: it starts nothing any more."""
+    """True if it is being cancelled: it starts nothing any more."""
     is_resuming: bool = False
-    """Whether TASK_RESUMED is on its way to the disk."""
+    """True if TASK_RESUMED is on its way to the disk."""
     start: Event | None = None
     """The event that starts it when it gets a slot. It is on disk, and waits for its actor; None: the task does not want a slot."""
     created: trio.Event = attrs.field(factory=trio.Event)

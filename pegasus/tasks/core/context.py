@@ -94,7 +94,7 @@ class TaskContext:
     messages: list[Entry] = attrs.field(factory=list)
     """The conversation with the model. The input is its first message, so each call has it."""
     memory_injected: bool = False
-    """Whether the index of memory is among the messages; it is added once only."""
+    """True if the index of memory is among the messages; it is added once only."""
     notified: int = 0
     """Number of notifications for the submitter so far; the next one has this number plus 1."""
     _labels: tuple[Outside, ...] = attrs.field(default=(), init=False, eq=False, repr=False)

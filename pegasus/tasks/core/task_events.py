@@ -59,7 +59,7 @@ class Reasoning:
     approach: str
     """"tool_use" or "direct"."""
     needs_clarification: bool = False
-    """Whether the model asks its submitter a question."""
+    """True if the model asks its submitter a question."""
     tool_calls: tuple[ToolCall, ...] = ()
     """Calls in the order in which the model made them."""
 
@@ -77,7 +77,7 @@ class PlanStep:
     call: ToolCall | None = None
     """Tool call of this step."""
     completed: bool = False
-    """Whether the result is known; a call that failed is completed too."""
+    """True if the result is known; a call that failed is completed too."""
 
 
 @attrs.frozen

@@ -92,7 +92,7 @@ class _Replayer:
         self._task: TaskFSM | None = None
         """The task so far; None before its first good line."""
         self._damaged = False
-        """Whether a line was lost, so that the state may be behind the next event."""
+        """True if a line was lost, so that the state may be behind the next event."""
         self._notifications: list[Notification] = []
         self._unanswered: list[str] = []
         self._problems: list[str] = []

@@ -172,7 +172,7 @@ class _Requests:
     suspend_reason: str | None = None
     """Reason for TASK_SUSPENDED, once a suspension was requested."""
     is_finishing: bool = False
-    """Whether no new stage may begin, because the process stops. This one is for good."""
+    """True if no new stage may begin, because the process stops. This one is for good."""
     arrived: trio.Event = attrs.field(factory=trio.Event)
     """Set when a request has come in; for a task that has nothing to do."""
 
@@ -202,7 +202,7 @@ class _TaskRun:
     _activity: str = ""
     """Activity of the running stage, "" if none runs."""
     _is_reflected: bool = False
-    """Whether the reflection was begun, skipped or ended; each completion has at most one."""
+    """True if the reflection was begun, skipped or ended; each completion has at most one."""
     _scope: trio.CancelScope | None = None
     """Scope of the stage that runs; None while none does."""
     _recording: Sequence[TaskEventData] = ()

@@ -209,7 +209,7 @@ class ProviderRequest:
     tools: tuple[str, ...] = ()
     """Names of the tools."""
     stream: bool = False
-    """Whether the answer is to be streamed."""
+    """True if the answer is to be streamed."""
     query: str = ""
     """Query of the URL."""
     n: int = 0

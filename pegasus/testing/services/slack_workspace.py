@@ -67,7 +67,7 @@ class SlackPost:
     blocks: Sequence[Mapping[str, Any]]
     metadata: Mapping[str, Any] | None
     at: float
-    """When it was posted, on Trio's clock."""
+    """Time of the post, on Trio's clock."""
     versions: list[str] = attrs.field(factory=list)
     """Texts that an update has replaced, oldest first."""
     is_deleted: bool = False
