@@ -22,13 +22,20 @@ from pypdf import PdfReader
 from pypdf.errors import FileNotDecryptedError, WrongPasswordError
 
 MEMORY: Final = 768 << 20
+"""Bytes of address space, a bound of the kernel. It is above the bound of `pdf_text`, which counts memory in use."""
 CPU_SECONDS: Final = 30
+"""Seconds of CPU after which the kernel ends the process, in case nobody else does."""
 PAGE_CHARACTERS: Final = 100_000
 """Characters of one page. No page that people read has more."""
 
 
 def main(most_pages: int, most_characters: int) -> None:
-    """Read at most so many pages and characters."""
+    """Read at most so many pages and characters, and write them.
+
+    The bounds are set before the first byte is read. Files may have no byte, so that nothing can be written anywhere. Pages come
+    one by one and are flushed, so that those before a hang or a kill count. The library raises errors of many kinds for a
+    damaged file, so that all are caught: one page that cannot be read does not take the others with it.
+    """
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if sys.platform == "linux":
@@ -49,6 +56,7 @@ def main(most_pages: int, most_characters: int) -> None:
         try:
             text, has_failed = reader.pages[number].extract_text()[:PAGE_CHARACTERS], False
         except MemoryError:
+            # There is no room for this page, so there is none for the next ones either.
             return None
         except Exception:  # the page is damaged, or inflates to more than the library allows
             text, has_failed = "", True

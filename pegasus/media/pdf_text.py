@@ -28,12 +28,14 @@ MEMORY: Final = 640 << 20
 """Bytes that the process may have. The library itself takes some 60 MB."""
 
 _CHILD: Final = Path(__file__).with_name("pdf_child.py")
+"""The program; started as a file, so that it imports nothing of this package."""
 _READERS: Final = 2
 """PDFs that are read at the same time: each may take a whole core and MEMORY."""
 _PROBLEMS: Final = {
     "password": "it is protected by a password, so it cannot be read without it",
     "damaged": "it is damaged, or no PDF that can be read",
 }
+"""Problems that the program reports, in words for the model."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -58,6 +60,8 @@ async def read_pdf(content: bytes, most_characters: int, *, patience: float = PA
 
     Cancelled: the process is ended first, which takes a moment.
     """
+    # No files (`file_size`), few processes, and an environment without anything in it. "-I" keeps Python from reading modules of
+    # the working directory. The bound of the output leaves room for characters of several bytes and for what JSON escapes.
     limits = CommandLimits(
         memory=MEMORY, processes=4, grace=0.1, output=8 * most_characters + 65_536, flood=64 << 20, file_size=0
     )
@@ -68,6 +72,7 @@ async def read_pdf(content: bytes, most_characters: int, *, patience: float = PA
     except ProcessError as error:
         return PdfText(problem=f"it could not be read: {error}")
     lines = _lines(result.stdout)
+    # The outcome is judged by what was written, not by the exit code: a process that was killed after some pages has read them.
     first = lines[0] if lines else {}
     if (problem := _PROBLEMS.get(str(first.get("problem")))) is not None:
         return PdfText(problem=problem)
@@ -76,6 +81,7 @@ async def read_pdf(content: bytes, most_characters: int, *, patience: float = PA
         return PdfText(problem=_cut_short(timed_out=result.timed_out))
     texts = [str(line.get("text", "")).strip() for line in lines[1:]]
     if not any(texts):
+        # There is no text. The model is told which of three reasons it is, since each asks for another answer to the person.
         if len(lines) > 1 and all(line.get("failed") for line in lines[1:]):
             return PdfText(pages=pages, problem="its pages are damaged, or inflate to more than is read")
         if len(texts) < min(pages, MOST_PAGES):
@@ -102,6 +108,7 @@ def _joined(texts: list[str], pages: int, most_characters: int) -> PdfText:
 
 
 def _cut_short(*, timed_out: bool) -> str:
+    """Return why a reading has ended without text."""
     return "reading it took too long" if timed_out else "it is damaged, or needs too much memory to be read"
 
 
@@ -117,6 +124,9 @@ def _lines(output: str) -> list[dict[str, Any]]:
 
 
 _limit: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("pdf_readers")
+"""Bound of the readers. It belongs to a run of Trio and not to the module, because a capacity limiter cannot be used in two runs,
+as tests have them.
+"""
 
 
 def _limiter() -> trio.CapacityLimiter:

@@ -33,9 +33,11 @@ from pegasus.wire import WireError, decode_object, encode_json
 _log = get_logger("media")
 
 PDF: Final = "application/pdf"
+"""MIME type of the files that `pdf_text` reads."""
 LONGEST_WORDS: Final = 100_000
 """Characters of one recording's text. Somebody who speaks for two hours says less."""
 _NOT_SET: Final = "you cannot hear it: models.transcribe is not set"
+"""Note about a recording where no model can hear; it names the setting, so that the model can say what to do."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -63,6 +65,7 @@ class AttachmentReader:
     """
 
     _journal: Ref[JournalMessage]
+    """Keeps the transcripts, below data/."""
     _hearer: Callable[[], AudioModel | None] = lambda: None
     """Returns the model that writes recordings down, if there is one now."""
 
@@ -75,6 +78,7 @@ class AttachmentReader:
         readings: dict[int, Reading] = {}
         room = most_characters
         for index, file in enumerate(media):
+            # Decoding and hashing of megabytes would hold up all others.
             decoded = await trio.to_thread.run_sync(_decode, file)
             if decoded is None:
                 continue
@@ -99,6 +103,7 @@ class AttachmentReader:
                 return _heard(str(decode_object(known.decode("utf-8", "replace")).get("text", "")), is_voice=is_voice)
         except (StorageError, ValueError, WireError) as error:
             _log.warning("a transcript cannot be read", file=path, error=str(error))
+        # Asked for each recording: the settings may have changed since the last one.
         model = self._hearer()
         if model is None:
             return Reading(note=_NOT_SET)
@@ -110,6 +115,7 @@ class AttachmentReader:
         try:
             with trio.CancelScope(shield=True):  # it was paid for
                 await self._journal.ask(ReplaceFile, path, encode_json({"model": model.name, "text": text}).encode())
+        # The words are used all the same; the next message with this recording pays for it again.
         except StorageError as error:
             _log.warning("a transcript cannot be kept", file=path, error=str(error))
         return _heard(text, is_voice=is_voice)
@@ -127,6 +133,8 @@ def _heard(text: str, *, is_voice: bool) -> Reading:
 def _decode(file: Media) -> tuple[str, bytes, str] | None:
     """Return type, content and SHA-256 of a file that is read here; None for any other. Blocks: it may be megabytes."""
     try:
+        # The type is judged by the beginning, so that a film or an archive is not decoded as a whole. 65,536 is a multiple of
+        # four, so the piece is valid base64.
         head = b64decode(file.data[:65_536], validate=True)
     except ValueError:
         return None

@@ -4,6 +4,19 @@
 owner's answer, `keeper` the actor that keeps them, `approvals_file` their file, `forms` the forms of their questions, and
 `question_texts` the question as people read it. `pegasus.tools` asks before each call (`gate`). `tokens` has the rights of the
 programs that connect.
+
+A tool call takes this way: `pegasus.tools` describes it as a `CallRequest`, and `Policy.decide` says allow, ask or deny. For
+"ask" the call is put to an owner as an `ApprovalRequest`; the keeper writes it down, the channels show it, and the first answer
+counts. Meanwhile a task is suspended, so that an answer may come after a restart.
+
+Example::
+
+    ruling = Policy(parse_rules(settings.rules)).decide(call, Confinement(stands=True))
+    if ruling.decision is Decision.ASK:
+        request = ApprovalRequest("t1/c7", call.tool, arguments, ruling.why, call.principal.role, channel, "t1")
+        approval = await approvals.ask(SeekApproval, request)
+        approval = await approvals.ask(AwaitApproval, approval.id)
+        approval.is_allowed
 """
 
 from pegasus.policy.approvals import (

@@ -30,7 +30,10 @@ PROMPT_FILE: Final = "prompt_file"
 
 
 class ApprovalState(StrEnum):
-    """State of an approval. Stored, so the values must not change."""
+    """State of an approval. Stored, so the values must not change.
+
+    Example: `approval.state is ApprovalState.EXPIRED` means that nobody has answered, which counts as a no.
+    """
 
     OPEN = "open"
     """Nobody has answered."""
@@ -45,7 +48,17 @@ class ApprovalState(StrEnum):
 
 
 class ApprovalError(Exception):
-    """The request cannot be carried out. The text says why, for the person who has made it."""
+    """The request cannot be carried out. The text says why, for the person who has made it.
+
+    The keeper answers requests with it, and a caller shows the text to whoever has answered or called.
+
+    Example::
+
+        try:
+            await approvals.ask(AnswerApproval, "a-7f3k", True, "cli:main")
+        except ApprovalError as error:
+            print(error)  # a-7f3k is denied already by web:page. The first answer counts.
+    """
 
 
 @attrs.frozen
@@ -75,6 +88,7 @@ class ApprovalRequest:
     @property
     def digest(self) -> str:
         """Hash of everything that a yes for ever is bound to: tool, arguments, rights. A question is never answered for ever."""
+        # Keys are sorted, because the same call may come with its arguments in another order.
         text = encode_json([self.tool, _sorted(self.arguments), self.who.value])
         return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
@@ -88,7 +102,14 @@ def _sorted(value: Json) -> Json:
 
 @attrs.frozen
 class Approval:
-    """An approval, as it is now."""
+    """An approval, as it is now.
+
+    Example::
+
+        approval = await approvals.ask(SeekApproval, request)
+        approval.id, approval.is_open  # ("a-7f3k", True)
+        (await approvals.ask(AwaitApproval, approval.id)).refusal  # "" for a yes
+    """
 
     id: str
     """Short name by which people answer, such as "a-7f3k"."""
@@ -99,6 +120,7 @@ class Approval:
     expires: int
     """Wall clock after which it is a no, ms."""
     state: ApprovalState = ApprovalState.OPEN
+    """Only OPEN ever changes: each other state is an end."""
     scope: str = "once"
     """"always": a yes that serves for the same call at any time."""
     by: str = ""
@@ -152,10 +174,14 @@ class SeekApproval:
     """Return the approval of a call: the one that it has, a yes for ever that fits it, or a new one, which is on disk then.
 
     Fails with ApprovalError if too many wait already, and with StorageError.
+
+    Example: `approval = await approvals.ask(SeekApproval, request)`; an open one is waited for with `AwaitApproval`.
     """
 
     reply: Reply[Approval]
+    """Gets the approval, which may be open, or over already."""
     request: ApprovalRequest
+    """The call, with a key that is the same if it is made again."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -164,11 +190,16 @@ class AnswerApproval:
 
     Fails with ApprovalError if there is no such approval, it was answered before (the first answer counts), or the values do not fit
     its form.
+
+    Example: `await approvals.ask(AnswerApproval, "a-7f3k", False, "cli:main", False, "not today")`.
     """
 
     reply: Reply[Approval]
+    """Gets the approval in its last state."""
     id: str
+    """Id of an open approval. Whoever sends the message has made sure that the answer is an owner's."""
     is_allowed: bool
+    """True for a yes."""
     by: str
     """Author of the answer, for the record."""
     is_for_ever: bool = False
@@ -181,32 +212,54 @@ class AnswerApproval:
 
 @attrs.frozen(eq=False, repr=False)
 class AwaitApproval:
-    """Return an approval as soon as it is not open any more. Fails with ApprovalError if there is none of this id."""
+    """Return an approval as soon as it is not open any more. Fails with ApprovalError if there is none of this id.
+
+    The wait ends by itself at the time of expiry. A caller that is cancelled meanwhile leaves the approval open.
+
+    Example: `approval = await approvals.ask(AwaitApproval, "a-7f3k")`.
+    """
 
     reply: Reply[Approval]
+    """Gets the approval in its last state."""
     id: str
+    """Id of the approval."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class FindApproval:
-    """Return the newest approval of a call, None if there is none."""
+    """Return the newest approval of a call, None if there is none.
+
+    Example: `await approvals.ask(FindApproval, "t1/c7")` tells a call that is made again whether it was asked about before.
+    """
 
     reply: Reply[Approval | None]
+    """Gets the approval in its present state."""
     key: str
+    """`ApprovalRequest.key` of the call."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ListApprovals:
-    """Return the approvals that wait, oldest first."""
+    """Return the approvals that wait, oldest first.
+
+    Example: `[approval.id for approval in await approvals.ask(ListApprovals)]`.
+    """
 
     reply: Reply[tuple[Approval, ...]]
+    """Gets the open approvals."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class WithdrawApprovals:
-    """Withdraw the open approvals of a task, since nothing waits for them any more. It has no answer."""
+    """Withdraw the open approvals of a task, since nothing waits for them any more. It has no answer.
+
+    A failure is logged: the approval then expires by itself.
+
+    Example: `approvals.tell_nowait(WithdrawApprovals("t1"))` when the task t1 has been cancelled.
+    """
 
     task_id: str
+    """Id of the task that waited for them."""
     id: str = ""
     """Only this one."""
 

@@ -7,6 +7,10 @@ Each step of an approval is a line, on disk before anybody is told:
     {"id":"a-7f3k","carriedOut":true}
 
 The last line says that the task behind it goes on.
+
+The file is appended to, and never changed in place: a torn line at its end, which a crash may leave, costs that step and no
+other. An approval in its present state is what all lines of its id amount to. Values of forms are in no line, because a person
+may have typed something private; so a question that was open at a crash cannot be answered from the file, and is withdrawn.
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ def rewrite_lines(approvals: Iterable[Approval]) -> bytes:
 
 
 def _lines_of(approval: Approval) -> Iterator[bytes]:
+    """Yield the lines that lead to the present state of an approval. The time of its end is not known any more, and is left out."""
     yield opening_line(approval)
     if not approval.is_open:
         yield closing_line(approval)
@@ -64,7 +69,13 @@ def _lines_of(approval: Approval) -> Iterator[bytes]:
 
 @attrs.frozen(eq=False, repr=False)
 class ApprovalsContent:
-    """Content of a file."""
+    """Content of a file.
+
+    Example::
+
+        found = read_approvals(content)
+        [approval.id for approval in found.approvals if approval.is_open]
+    """
 
     approvals: tuple[Approval, ...]
     """In their present state, oldest first."""
@@ -93,10 +104,12 @@ def read_approvals(content: bytes) -> ApprovalsContent:
 
 def _read_line(record: Metadata, approvals: dict[str, Approval]) -> Approval:
     """Return the approval after this step. Raises ValueError, KeyError, TypeError, WireError."""
+    # The opening line is known by what it holds, so that lines need no field for their kind.
     if "tool" in record:
         request = from_wire(record, ApprovalRequest)
         request = attrs.evolve(request, who=Role(request.who))
         return Approval(str(record["id"]), request, _number(record, "created"), _number(record, "expires"))
+    # A step without its opening line is a KeyError, and so one of the problems.
     approval = approvals[str(record["id"])]
     if record.get("carriedOut"):
         return attrs.evolve(approval, is_carried_out=True)

@@ -3,6 +3,14 @@
 An answer is `name=value` for each field, in any order and in one text, as `/approve a-7f3k beds=2 view=to the sea`: a value ends where
 the name of another field follows. What is missing gets the default of its field. Values are checked here as far as the form says what
 they are; the program that has asked checks the rest.
+
+Two directions are kept apart. `parse_answer` takes a text apart and knows nothing of types; `fill_form` gives each value the
+type of its field, whether it was typed or came as JSON from a program. Error messages name the field, what was found, and what
+is allowed.
+
+    fields = (FormField("beds", "integer", "How many", is_required=True, least=1, most=8),)
+    fill_form(fields, parse_answer(fields, "beds=2"))  # {"beds": 2}
+    describe_values(fields[0])                         # "whole number, 1 to 8"
 """
 
 from __future__ import annotations
@@ -20,13 +28,23 @@ LONGEST_VALUE: Final = 4_000
 LARGEST_WHOLE: Final = 2**53
 """Largest whole number that every JSON reader keeps exactly (RFC 8259, section 6)."""
 _YES: Final = ("yes", "true", "on", "1")
+"""Words for true, as people type them."""
 _NO: Final = ("no", "false", "off", "0")
+"""Words for false."""
 _KINDS: Final = {"text": "text", "number": "number", "integer": "whole number", "boolean": "yes or no"}
 """Kinds of fields without choices, in words."""
 
 
 class FormError(ValueError):
-    """An answer that does not fit the form. The text says what is wrong and what is allowed."""
+    """An answer that does not fit the form. The text says what is wrong and what is allowed.
+
+    Raised by `parse_answer` and `fill_form`. The keeper of the approvals turns it into an ApprovalError, so that the question
+    stays open and the person can answer again.
+
+    Example::
+
+        fill_form((FormField("beds", "integer", "How many"),), {"beds": "two"})  # raises FormError: beds: found "two", …
+    """
 
 
 def parse_answer(fields: Sequence[FormField], text: str) -> dict[str, Json]:
@@ -36,6 +54,7 @@ def parse_answer(fields: Sequence[FormField], text: str) -> dict[str, Json]:
     """
     if not text.strip():
         return {}
+    # A name counts only at the beginning or after a blank, so that "x=1" inside of a word belongs to the value.
     names = "|".join(re.escape(field.name) for field in fields)
     pieces = re.split(rf"(?:^|(?<=\s))({names})=", text.strip()) if names else [text]
     if pieces[0].strip():
@@ -57,6 +76,7 @@ def fill_form(fields: Sequence[FormField], given: Mapping[str, Json]) -> dict[st
         if value is None:
             value = field.default
         if value is not None:
+            # A default is checked like any other value: the program that asks may have declared one that does not fit.
             values[field.name] = _read_value(field, value)
         elif field.is_required:
             missing.append(field.name)
@@ -90,11 +110,16 @@ def _read_value(field: FormField, value: Json) -> Json:
 
 
 def _read_boolean(value: Json) -> bool | None:
+    """Return the truth value of a word, None if it is neither yes nor no."""
     word = str(value).strip().lower()
     return True if word in _YES else False if word in _NO else None
 
 
 def _read_number(value: Json, *, is_whole: bool) -> float | int | None:
+    """Return a number, None if it is none. A truth value is no number here, though Python counts it as one.
+
+    is_whole: only a number without a fraction, which may be written as "2.0".
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -111,6 +136,7 @@ def _read_number(value: Json, *, is_whole: bool) -> float | int | None:
 def _read_choice(field: FormField, value: Json) -> str | None:
     """Return the choice that a text names, by its value or, if there is none, by its title."""
     word = str(value).strip().casefold()
+    # First all values, then all titles: a title that equals the value of another choice does not hide that one.
     for names in ([choice.value for choice in field.choices], [choice.title for choice in field.choices]):
         for choice, name in zip(field.choices, names, strict=True):
             if name and name.casefold() == word:
@@ -119,6 +145,7 @@ def _read_choice(field: FormField, value: Json) -> str | None:
 
 
 def _read_choices(field: FormField, value: Json) -> list[Json] | None:
+    """Return the values of several choices, each once, in the order in which they were named; None if one is unknown."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list):
         return None

@@ -95,6 +95,7 @@ async def approvals_keeper(
 
     Example: `Child("approvals", approvals_keeper, journal, clock, random, InForce(3600.0), desk.changed)`.
     """
+    # The nursery runs `expire` and one task for each change that is being told.
     async with trio.open_nursery() as nursery:
         keeper = _Keeper(journal, clock, random, timeout, on_change, nursery)
         await keeper.load()
@@ -104,6 +105,7 @@ async def approvals_keeper(
             try:
                 await keeper.handle(message)
             except (ApprovalError, StorageError, ActorError) as error:
+                # It is the only request without a reply.
                 if isinstance(message, WithdrawApprovals):
                     _log.warning(
                         "the approvals of a task could not be withdrawn", task=message.task_id, error=str(error)
@@ -150,6 +152,7 @@ class _Keeper:
             await self._handle(message)
 
     async def _handle(self, message: ApprovalMessage) -> None:
+        """Carry out a request. Each case has answered, or has kept the reply for later (`AwaitApproval`), when it returns."""
         match message:
             case SeekApproval(reply, request):
                 reply.send(await self._seek(request))
@@ -199,6 +202,7 @@ class _Keeper:
             raise ApprovalError(f"{approval.id} asks for a yes or no, and has no form.")
         if question is not None:
             if answer.is_for_ever:
+                # A yes for ever is bound to tool and arguments; the values of a form are none of these.
                 raise ApprovalError(f"{approval.id} is a question, which can only be answered once.")
             try:
                 values = fill_form(question.fields, values)
@@ -230,6 +234,7 @@ class _Keeper:
         ):
             raise ApprovalError("too many calls wait for the owner's approval already")
         approval = Approval(typed_id("a-", 4, self._random, self._approvals), request, now, expires)
+        # On disk first: an approval that people can see is one that a restart knows.
         await self._write(opening_line(approval))
         self._add(approval)
         self._changed.set()
@@ -238,6 +243,7 @@ class _Keeper:
 
     def _add(self, approval: Approval) -> None:
         """Keep an approval in its present state."""
+        # Between starts the memory is bounded here; the file only grows, and is written anew at the next start.
         if len(self._approvals) > 2 * MOST_KEPT:
             self._forget_old()
         if approval.id not in self._approvals:  # a later step may be about one that another has replaced
@@ -248,6 +254,7 @@ class _Keeper:
 
     async def _close(self, closed: Approval) -> Approval:
         """Write the end of an approval, and then let those who wait for it, and its task, know. closed: in its last state."""
+        # On disk first, then in memory: if the disk refuses, the approval is still open, and the person can answer again.
         await self._write(closing_line(closed, self._clock()))
         self._add(closed)
         self._changed.set()
@@ -260,9 +267,11 @@ class _Keeper:
         """Call `on_change` in a task of its own, again and again until it has not failed."""
 
         async def tell() -> None:
+            """Call `on_change` until it returns; then record that the end was carried out."""
             while True:
                 try:
                     await self._on_change(approval)
+                    # A crash before this line means that `on_change` is called once more at the next start.
                     if not approval.is_open:
                         await self._write(carried_out_line(approval))
                         self._add(attrs.evolve(approval, is_carried_out=True))
@@ -292,6 +301,8 @@ class _Keeper:
             try:
                 for approval in waiting:
                     async with self._lock:
+                        # Looked at again under the lock: an answer may have come while it was waited for, or the clock was set
+                        # back.
                         if approval.expires <= self._clock() and self._approvals[approval.id].is_open:
                             await self._close(attrs.evolve(approval, state=ApprovalState.EXPIRED))
             except (StorageError, ActorError) as error:
@@ -312,9 +323,11 @@ class _Keeper:
         for approval in found.approvals:
             self._add(approval)
         if found.problems:
+            # The copy comes first, so that a crash in between loses no line.
             await self._journal.ask(ReplaceFile, f"{FILE}.bad-{self._clock()}", content)
         kept = self._forget_old()
         if found.problems or found.lines > MOST_KEPT:
+            # Before anything is told: what is told appends lines, and they must not be replaced.
             await self._journal.ask(ReplaceFile, FILE, rewrite_lines(kept))
         for approval in kept:
             if approval.is_open and approval.request.question is not None:

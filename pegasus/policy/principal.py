@@ -22,7 +22,10 @@ _NOTHING: Final[Metadata] = MappingProxyType({})
 
 
 class Role(StrEnum):
-    """The rights of a person. Stored with tasks, so the values must not change."""
+    """The rights of a person. Stored with tasks, so the values must not change.
+
+    Example: `Role.OWNER if is_owner(channel, settings.owners) else Role.GUEST`.
+    """
 
     OWNER = "owner"
     """Somebody named in `agent.owners`."""
@@ -40,6 +43,7 @@ class Principal:
     """
 
     role: Role
+    """Rights of the person, decided when the message was accepted."""
     channel: ChannelInfo | None = None
     """The channel that the work was asked for on, with the person's userId; None if nobody asked for it."""
     is_owner: bool = attrs.field(init=False, eq=False, repr=False)

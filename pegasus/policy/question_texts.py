@@ -3,6 +3,13 @@
 It shows exactly what will be run, since a person who says yes must know to what. The arguments stand in a code block whose fence is
 longer than any in them, so nothing in them looks like the text around it. Cleaning texts for the place where they are shown is the
 caller's part: it depends on the place.
+
+Three functions belong together: `shown_subject` gives what is decided about, the caller cleans it for its place, and
+`question_text` puts it between headline, warnings and the ways to answer. Long arguments are cut with a note that says how much
+is missing and where all of it is; a yes is bound to the whole call, never to what was shown.
+
+    subject = shown_subject(notice)
+    text = question_text(notice, subject, "tidy up", now)
 """
 
 from __future__ import annotations
@@ -52,6 +59,7 @@ def question_text(notice: ApprovalNotice, subject: str, task: str, now: int) -> 
     missing = len(subject) - SHOWN_ARGUMENTS
     if missing > 0:
         subject = f"{subject[:SHOWN_ARGUMENTS]}\n… {missing:,} characters more: pegasus approvals list"
+    # Grown until it is in none of the lines, so that the arguments cannot end the block and go on as text of the question.
     fence = "```"
     while fence in subject:
         fence += "`"
@@ -92,6 +100,7 @@ def _warnings(question: OwnerQuestion | None) -> list[str]:
     if question is None:
         return []
     if question.url:
+        # The host alone is what a person can judge; the rest of an address can be made to look like anything.
         host = urlsplit(question.url).hostname
         return [f"This opens {host}. Go there only if you trust that place, and say yes when you are done there."]
     return ["Your answer goes to that server. Never give it passwords or keys."]
@@ -104,6 +113,7 @@ def _answers(notice: ApprovalNotice) -> str:
         return f"{APPROVE} {id} · {APPROVE} {id} always · {DENY} {id} reason"
     form = "".join(f" {field.name}=…" for field in question.fields)
     yes = f"{APPROVE} {id}{form}"
+    # Where every field has a default or may be left out, the bare yes is shown first, since it is the usual answer.
     if form and all(not field.is_required or field.default is not None for field in question.fields):
         yes = f"{APPROVE} {id} · {yes}"
     return f"{yes} · {DENY} {id}"

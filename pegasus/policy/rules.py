@@ -37,7 +37,10 @@ _JOINTS: Final = re.compile(r"&&|\|\||[;&|\n\r`(){}]|\$\(|[<>]\(")
 
 
 class Decision(StrEnum):
-    """Fate of a call. The values are those of the settings."""
+    """Fate of a call. The values are those of the settings.
+
+    Example: `Decision("ask") is Decision.ASK`, with the word of a rule in the settings.
+    """
 
     ALLOW = "allow"
     """The call is made."""
@@ -137,6 +140,7 @@ class Ruling:
     """A decision and its reason. Example: `Ruling(Decision.ASK, "rule 2 of policy.rules")`."""
 
     decision: Decision
+    """Fate of the call."""
     why: str = ""
     """One line for people and for the model; "" for what is simply allowed."""
 

@@ -41,8 +41,11 @@ from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wi
 TOKENS_FILE: Final = "tokens.json"
 """File of the tokens, below data/: `{"tokens": [{"name", "hash", "scopes", "type", "channelId", "bridge", "created"}]}`."""
 MESSAGE: Final = "message"
+"""Scope: send messages, and get the replies to them."""
 READ: Final = "read"
+"""Scope: get replies, and call methods that only show something."""
 CONTROL: Final = "control"
+"""Scope: call all methods, with the rights of an owner."""
 SCOPES: Final = (MESSAGE, READ, CONTROL)
 """All scopes, in the order in which they are shown."""
 OWN_TYPES: Final = ("cli", "web", "api")
@@ -55,12 +58,22 @@ _log = get_logger("tokens")
 
 
 class TokenRefused(ValueError):
-    """A token cannot be added or revoked. str() says what was found and what to do."""
+    """A token cannot be added or revoked. str() says what was found and what to do.
+
+    Raised by `TokenBook.add` and `TokenBook.revoke`; nothing has changed then. The command line prints the text.
+
+    Example: `await book.add("my phone")` raises it, because a name has no blanks.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class StoredToken:
-    """A token as it stands in the file."""
+    """A token as it stands in the file.
+
+    Example::
+
+        StoredToken("phone", hash_token(token), (MESSAGE,), type="web", channel_id="phone", created=1_772_020_800_000)
+    """
 
     name: str
     """Name by which its owner revokes it."""
@@ -86,6 +99,7 @@ class TokenGrant:
     """
 
     token: StoredToken
+    """The token as it is stored, without the secret itself."""
     is_home: bool = False
     """The token is that of the home, and may all."""
     revoked: trio.Event = attrs.field(factory=trio.Event)
@@ -216,6 +230,7 @@ class TokenBook:
             token = secrets.token_urlsafe(32)
             ordered = tuple(scope for scope in SCOPES if scope in scopes)
             stored = StoredToken(name, hash_token(token), ordered, type, channel_id, bridge, self._clock())
+            # On disk before it counts. If the disk refuses, whoever asked gets the error and no token.
             await self._write([*self._grants.values(), TokenGrant(stored)])
             self._grants[name] = TokenGrant(stored)
         _log.info("token added", name=name, scopes=",".join(ordered))
@@ -232,6 +247,7 @@ class TokenBook:
                 raise TokenRefused(f"there is no token {quote(name, 80)}; `token list` shows all")
             await self._write(other for other in self._grants.values() if other is not grant)
             del self._grants[name]
+        # After the write: connections that end before it could come back with the token if the write fails.
         grant.revoked.set()
         _log.info("token revoked", name=name)
 

@@ -8,6 +8,16 @@ Main Agent or a background task, with the rights of whoever made the job. docs/u
 * `heartbeat`: what HEARTBEAT.md asks for, and when it is looked at.
 * `keeper`: the actor that keeps the jobs and runs each once.
 * `tool`: the tool by which a model keeps jobs.
+
+A job takes this way: `draft_job` checks the values of a tool call, a program or the command line and makes a `JobDraft` of them;
+the keeper makes a `Job` of that, writes the file, and answers `AddJob`. When the job is due, the keeper makes an item of the
+inbox (`job_item`) or a task of it, writes the file with the next time, and emits SCHEDULE_FIRED.
+
+Example::
+
+    draft = draft_job({"schedule": {"every": 900}, "prompt": "Is the site up?"}, now, principal, ChannelInfo("cli", "main"))
+    job = await keeper.ask(AddJob, draft)  # on disk now
+    await keeper.ask(EnableJob, job.id, False)
 """
 
 from pegasus.schedule.heartbeat import HEARTBEAT, Heartbeat

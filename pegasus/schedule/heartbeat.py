@@ -57,6 +57,7 @@ def is_active(active_hours: str, moment: datetime) -> bool:
     """Return whether a local time is within the active hours."""
     begin, end = parse_active_hours(active_hours)
     minute = moment.hour * 60 + moment.minute
+    # Hours that end before they begin, such as "22:00-06:00", go over midnight. The same begin and end fit no minute of the day.
     return begin <= minute < end if begin <= end else minute >= begin or minute < end
 
 

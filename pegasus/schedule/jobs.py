@@ -55,7 +55,9 @@ class Job:
     """
 
     id: str
+    """Short name by which people and models refer to it, such as "j-7f3k"; made by the keeper, unique among the jobs."""
     schedule: Schedule
+    """The times at which it runs."""
     prompt: str
     """Instruction for the model."""
     channel: str
@@ -118,18 +120,35 @@ class Job:
 
 @attrs.frozen(kw_only=True, eq=False, repr=False)
 class JobDraft:
-    """A job that somebody asks for, checked (`draft_job`)."""
+    """A job that somebody asks for, checked (`draft_job`).
+
+    A draft has no id, no counters and no next time yet: the keeper adds them when it takes it.
+
+    Example::
+
+        draft = draft_job({"schedule": {"at": "2026-12-01T09:00"}, "prompt": "Call Anna"}, now, principal, origin)
+        job = await keeper.ask(AddJob, draft)
+    """
 
     schedule: Schedule
+    """Its times, with the time zone filled in; at least one of them is in the future."""
     prompt: str
+    """Words for the model, not blank, at most LONGEST_PROMPT characters."""
     channel: ChannelInfo
+    """Conversation, thread and person that the result goes to; the one that the job was asked for in, unless another one was named.
+    """
     name: str = ""
+    """A few words for people; "" if nobody has given it a name."""
     kind: str = "message"
+    """One of KINDS."""
     missed: str = "once"
+    """One of MISSED."""
     enabled: bool = True
+    """False: it is added as a paused job."""
     principal: Principal
     """Person who asks for it."""
     outside: tuple[str, ...] = ()
+    """Labels of the text from outside that the work has read which asks for the job; they go with each run."""
 
 
 def draft_job(
@@ -180,11 +199,14 @@ def _channel(values: Metadata, origin: ChannelInfo | None) -> ChannelInfo:
     if address is None:
         raise ScheduleError(f"channel: found {quote(named)}, allowed: TYPE:ID, as cli:main")
     if origin is not None and address == origin.address:
+        # A job for the conversation that it was asked for in keeps the person: the replies go to the one who has asked, also in
+        # a group.
         return attrs.evolve(origin, reply_to=thread or origin.reply_to)
     return ChannelInfo(address.type, address.channel_id, reply_to=thread or None)
 
 
 def _text(values: Metadata, key: str, longest: int = 1_000) -> str:
+    """Return a text of the values, "" if it is missing. Raises ScheduleError for another type and for one that is too long."""
     value = values.get(key)
     if value is None:
         return ""
@@ -196,6 +218,11 @@ def _text(values: Metadata, key: str, longest: int = 1_000) -> str:
 
 
 def _seconds(values: Metadata) -> float:
+    """Return the interval in seconds, 0 if it is missing. A 0 that was given is refused, since it would count as a missing one.
+
+    Raises ScheduleError. Numbers without bound, which JSON allows, are cut so that they stay floats; `make_schedule` refuses
+    them.
+    """
     value = values.get("every")
     if value is None:
         return 0.0
@@ -205,6 +232,7 @@ def _seconds(values: Metadata) -> float:
 
 
 def _one_of(values: Metadata, key: str, allowed: tuple[str, ...]) -> str:
+    """Return a word of the values, the first of the allowed ones if it is missing. Raises ScheduleError for any other."""
     value = values.get(key)
     if value is None:
         return allowed[0]
@@ -258,6 +286,7 @@ def decode_jobs(content: bytes) -> tuple[list[Job], list[str]]:
     found = decode_json(content) if content.strip() else []
     if not isinstance(found, list):
         raise ValueError("found something else, allowed: an array of jobs")
+    # Of two jobs with one id the later counts, in the place of the first: a person has copied an entry and changed it.
     jobs: dict[str, Job] = {}
     problems: list[str] = []
     for number, value in enumerate(found, 1):
@@ -272,7 +301,11 @@ def decode_jobs(content: bytes) -> tuple[list[Job], list[str]]:
 
 
 def _check(job: Job) -> None:
-    """Raise ScheduleError for values that a file may hold and that no draft could have."""
+    """Raise ScheduleError for values that a file may hold and that no draft could have.
+
+    Only what the keeper relies on is checked. A cron expression that makes no sense is found when the next time is computed, and
+    the job is paused then instead of being dropped from the file.
+    """
     if not job.id or ":" not in job.channel or job.kind not in KINDS or job.missed not in MISSED:
         raise ScheduleError("id, channel, kind or missed is not what is allowed")
     require_one_kind(job.schedule)
@@ -303,34 +336,57 @@ def job_item(job: Job, due: int) -> InboundMessage:
 
 @attrs.frozen(eq=False, repr=False)
 class ListJobs:
-    """Return all jobs, oldest first."""
+    """Return all jobs, oldest first.
+
+    Example: `jobs = await keeper.ask(ListJobs)`. The caller filters them by `Job.is_visible_to`.
+    """
 
     reply: Reply[tuple[Job, ...]]
+    """Gets the jobs as they are in memory."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class AddJob:
-    """Make a job. Answered with it when it is on disk. Fails with ScheduleError if there are too many."""
+    """Make a job. Answered with it when it is on disk. Fails with ScheduleError if there are too many.
+
+    Fails with StorageError if the disk refuses; then there is no such job.
+
+    Example: `job = await keeper.ask(AddJob, draft)`, with a draft of `draft_job`.
+    """
 
     reply: Reply[Job]
+    """Gets the job with its id and its next time."""
     draft: JobDraft
+    """The checked values, and the person whose rights the job gets."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class RemoveJob:
-    """Delete a job. Answered with it when that is on disk. Fails with ScheduleError if there is none of this id."""
+    """Delete a job. Answered with it when that is on disk. Fails with ScheduleError if there is none of this id.
+
+    A run that was made before goes on. Example: `await keeper.ask(RemoveJob, "j-7f3k")`.
+    """
 
     reply: Reply[Job]
+    """Gets the job as it was."""
     id: str
+    """Id of the job. The keeper does not ask who may remove it: that is checked by the caller."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class EnableJob:
-    """Pause a job, or let it go on: from now on, without the runs that were left out. Fails as RemoveJob does."""
+    """Pause a job, or let it go on: from now on, without the runs that were left out. Fails as RemoveJob does.
+
+    Also fails with ScheduleError for a job that is over, since it has no time at which it could go on. Its failures are
+    forgotten, and with them the pause after them. Example: `await keeper.ask(EnableJob, "j-7f3k", False)` pauses a job.
+    """
 
     reply: Reply[Job]
+    """Gets the job with its new next time, None for one that is paused."""
     id: str
+    """Id of the job."""
     enabled: bool
+    """False: pause it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -338,10 +394,15 @@ class RunJob:
     """Run a job now, whatever its schedule and whether it is paused. Answered when the run is on disk.
 
     Fails as RemoveJob does, and if the run cannot be taken, with the reason.
+
+    The schedule stays as it is: a run by hand replaces none of the times to come. Example: `job = await keeper.ask(RunJob,
+    "j-7f3k")`.
     """
 
     reply: Reply[Job]
+    """Gets the job with this run counted."""
     id: str
+    """Id of the job."""
 
 
 ScheduleMessage: TypeAlias = ListJobs | AddJob | RemoveJob | EnableJob | RunJob

@@ -98,16 +98,23 @@ _log = get_logger("schedule")
 
 @attrs.frozen(eq=False, repr=False)
 class ScheduleServices:
-    """The actors and functions that the schedule works with."""
+    """The actors and functions that the schedule works with.
+
+    Example: `Child("keeper", schedule_keeper, ScheduleServices(journal, tasks, bus, clock, Random()))`.
+    """
 
     journal: Ref[JournalMessage]
+    """Keeps the file of the jobs, and takes the messages of jobs into the inbox."""
     tasks: Ref[AgentMessage]
+    """Takes the runs that are background tasks, and knows how the one before has ended."""
     bus: Ref[BusMessage]
+    """Gets SCHEDULE_FIRED and HEARTBEAT."""
     clock: Callable[[], int]
     """Wall clock, ms."""
     random: Random
     """Makes the ids of jobs and events."""
     heartbeat: InForce[Heartbeat] = attrs.field(factory=lambda: InForce(Heartbeat()))
+    """The heartbeat of the settings in force; none by default."""
     owner_channel: InForce[ChannelInfo] = attrs.field(factory=lambda: InForce(ChannelInfo("cli", "main")))
     """Channel of the heartbeat."""
     wait_changed: Callable[[], Awaitable[None]] = trio.sleep_forever
@@ -171,6 +178,8 @@ class _JobKeeper:
         for job in jobs:
             self._put(self._planned(job, now))
         if problems:
+            # First the copy, then the cleaned file: a crash in between leaves the damaged file in its place, to be set aside
+            # again.
             aside = f"{JOBS_FILE}.bad-{now}"
             await journal.ask(ReplaceFile, aside, content)
             await self._write()
@@ -192,6 +201,7 @@ class _JobKeeper:
         return job
 
     async def _write(self) -> None:
+        """Replace the file by the jobs in memory. It is on disk when this returns. Raises StorageError, ActorError."""
         await self._services.journal.ask(ReplaceFile, JOBS_FILE, encode_jobs(self._lines.values()))
 
     def _put(self, job: Job) -> None:
@@ -213,6 +223,8 @@ class _JobKeeper:
             self._drop(old)
         try:
             await self._write()
+        # BaseException, since a cancel leaves it open as well whether the file was replaced: memory goes back to the state
+        # before, and the next write settles it.
         except BaseException:
             self._jobs, self._lines = before
             raise
@@ -249,6 +261,7 @@ class _JobKeeper:
                     reply.send(changed)
 
     def _get(self, id: str) -> Job:
+        """Return the job of this id. Raises ScheduleError if there is none."""
         job = self._jobs.get(id)
         if job is None:
             raise ScheduleError(f"there is no job {quote(id, 40)}")
@@ -286,6 +299,7 @@ class _JobKeeper:
     async def run(self) -> None:
         """Run the jobs that are due, until cancelled."""
         while True:
+            # The event is replaced before the jobs are looked at, so that a job that is added meanwhile ends the wait below.
             self._changed = trio.Event()
             try:
                 async with self._lock:
@@ -374,6 +388,7 @@ class _JobKeeper:
 
     async def _outcome(self, job: Job, last: int) -> _Outcome:
         """Return how the task of the last run has ended. Raises ActorError, StorageError."""
+        # Right after a start the tasks are still being read; until then every task would look as if it had never been.
         await wait_until_running(self._services.tasks)
         task = await self._services.tasks.ask(GetTask, task_id_of(job_key(job, last)))
         if task is None:
@@ -399,7 +414,12 @@ class _JobKeeper:
             self._services.bus.tell_nowait(Emit((self._events.create(type, "schedule", payload),)))
 
     async def _accept(self, job: Job, due: int) -> str:
-        """Put a run into the inbox, unless the one before still waits there."""
+        """Put a run into the inbox, unless the one before still waits there. Return "", or why the run is left out.
+
+        The journal counts the items of one sender. Each job is a sender of its own with room for one item, so that a job whose
+        messages are not worked on cannot fill the queue. Raises TooMuch if the queue as a whole is full, StorageError and
+        ActorError.
+        """
         item, is_owners = job_item(job, due), job.role is Role.OWNER
         answer = await self._services.journal.ask(Accept, item, "main", Priority.TASK, is_owners, f"job:{job.id}", 1)
         if isinstance(answer, Overloaded):
@@ -409,9 +429,14 @@ class _JobKeeper:
         return ""
 
     async def _submit(self, job: Job, due: int) -> str:
-        """Begin the task of a run."""
+        """Begin the task of a run. Return "", or why the task system refuses it.
+
+        The key of the run is that of the task as well, so that a run that is made twice after a crash begins one task. Raises
+        StorageError and ActorError if it can be tried again.
+        """
         metadata: dict[str, Json] = {"channel": to_wire(job.channel_info), ROLE: job.role, OUTSIDE: list(job.outside)}
         if job.failures:
+            # The person has heard of the first failure in a row.
             metadata[QUIET_FAILURE] = True
         await wait_until_running(self._services.tasks)
         try:
@@ -425,7 +450,11 @@ class _JobKeeper:
     # ------------------------------------------------------------------ heartbeat
 
     async def beat(self) -> None:
-        """Look at HEARTBEAT.md again and again, until cancelled."""
+        """Look at HEARTBEAT.md again and again, until cancelled.
+
+        The wait ends for two reasons: the time has come, or there may be another heartbeat. Only the first is a look. A look at
+        a file that asks for nothing, or outside the active hours, counts as one, so that the interval begins anew.
+        """
         services = self._services
         last = trio.current_time()
         while True:
@@ -453,7 +482,13 @@ class _JobKeeper:
 
 
 class TooMuch(Exception):
-    """A run cannot be taken now, and can be later. str() is the reason."""
+    """A run cannot be taken now, and can be later. str() is the reason.
+
+    Raised while a run is put into a full queue. The keeper catches it, keeps the run with its own time, and tries again after
+    RETRY.
+
+    Example: `raise TooMuch("the queue is full")`.
+    """
 
 
 class _Outcome(Enum):

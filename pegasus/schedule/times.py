@@ -31,7 +31,17 @@ LONGEST_INTERVAL: Final = 10 * 366 * 24 * 3600.0
 
 
 class ScheduleError(ValueError):
-    """A schedule, or another value of a job, is not what is allowed. str() says what was found and what is allowed."""
+    """A schedule, or another value of a job, is not what is allowed. str() says what was found and what is allowed.
+
+    Raised by `make_schedule`, `draft_job` and the keeper. The tool and the control plane give the text to whoever has asked.
+
+    Example::
+
+        try:
+            make_schedule(now, cron="61 * * * *")
+        except ScheduleError as error:
+            print(error)  # cron: found "61 * * * *": …
+    """
 
 
 @attrs.frozen
@@ -90,6 +100,7 @@ def next_run(schedule: Schedule, after: int) -> int | None:
         return min(after + interval_ms(schedule), LATEST)
     if schedule.at:
         moment = _moment(schedule.at)
+        # A point in time counts once. "After" and not "from" it, so that a run at exactly this moment is not its own next one.
         return moment if moment > after else None
     zone = _zone(schedule.tz)
     try:
@@ -152,10 +163,16 @@ def _parse_at(text: str, zone: str, now: int) -> str:
 
 
 def _moment(text: str) -> int:
+    """Return a point in time, ms since the epoch. Raises ScheduleError."""
     return round(_datetime(text).timestamp() * 1000)
 
 
 def _datetime(text: str) -> datetime:
+    """Return a text in ISO 8601 as a time, without a zone if it names none. Raises ScheduleError.
+
+    `timestamp` is called for its errors only: a year that the system cannot compute with is refused here, in words, and not
+    later.
+    """
     try:
         moment = datetime.fromisoformat(text)
         moment.timestamp()

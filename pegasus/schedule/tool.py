@@ -1,4 +1,16 @@
-"""The tool `cron`: the Main Agent keeps jobs for people, such as "remind me tomorrow at nine"."""
+"""The tool `cron`: the Main Agent keeps jobs for people, such as "remind me tomorrow at nine".
+
+The tool is a client of the keeper like any other. Its part is to translate: a call has flat arguments, which models fill in more
+reliably than nested ones, and `delay` in place of a point in time, because a model does not know what time it is.
+
+Each call acts with the rights of the person that the turn is for. Owners see and change all jobs. A guest sees their own, and
+may only add jobs that speak in the conversation at hand: otherwise a guest could make the agent write to other people at any
+time. The labels of text from outside that the turn has read are kept in the job, so that a page cannot plant a prompt that is
+trusted later on.
+
+    tool = cron_tool(keeper, clock)
+    await tool.run({"action": "add", "prompt": "Stretch", "delay": 3600}, context)  # {"id": "j-7f3k", "next": …}
+"""
 
 from __future__ import annotations
 
@@ -27,11 +39,13 @@ from pegasus.storage import StorageError
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
 
 ACTIONS: Final = ("add", "list", "remove", "pause", "resume", "run")
+"""Values of the argument `action`; "add" and "list" need no id."""
 MOST_LISTED: Final = 50
 """Jobs that one call lists."""
 
 
 def _parameter(type: str, description: str) -> Metadata:
+    """Return the JSON Schema of a parameter."""
     return {"type": type, "description": description}
 
 
@@ -56,17 +70,24 @@ _SPEC: Final = ToolSpec(
         "action",
     ),
 )
+"""Name, words and parameters as the model gets them. Only `action` is required, since each action needs others; the rest is checked
+when the call is carried out.
+"""
 
 
 def cron_tool(keeper: Ref[ScheduleMessage], clock: Callable[[], int]) -> Tool:
     """Return the tool. keeper: the actor that keeps the jobs. clock: wall clock, ms."""
+    # Not safe to repeat, since a second call would add a second job; it reaches nothing but the agent itself.
     return Tool(_SPEC, partial(_run, keeper, clock), "schedule", Effect.ONCE, reach=Reach.INSIDE)
 
 
 async def _run(
     keeper: Ref[ScheduleMessage], clock: Callable[[], int], arguments: Metadata, context: ToolContext
 ) -> Json:
-    """Carry out one call. Raises ToolError, whose text says what is allowed."""
+    """Carry out one call. Raises ToolError, whose text says what is allowed.
+
+    A job that the person may not see is treated as one that does not exist: the errors are the same, and tell nothing about it.
+    """
     try:
         match arguments["action"]:
             case "add":
@@ -88,16 +109,23 @@ async def _run(
 
 
 async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, context: ToolContext) -> Json:
+    """Add a job. Return its id, its times, its next run and its channel, so that the model can say what it has arranged.
+
+    Raises ScheduleError and ToolError for what is not allowed, StorageError and ActorError from the keeper.
+    """
     schedule: dict[str, Json] = {key: arguments[key] for key in ("cron", "every", "at") if arguments.get(key)}
     if arguments.get("timezone"):
         schedule["tz"] = arguments["timezone"]
     if delay := arguments.get("delay"):
         seconds = float(delay) if isinstance(delay, int | float) else 0.0
+        # A delay is one point in time, so that none of the other kinds may stand beside it. The bound keeps the sum within the
+        # calendar.
         if schedule.keys() - {"tz"} or not 0 < seconds < 10**9:
             raise ScheduleError("delay: allowed: seconds above 0, and none of cron, every and at beside it")
         schedule["at"] = (datetime.fromtimestamp(now / 1000, UTC) + timedelta(seconds=seconds)).isoformat()
     names = ("prompt", "name", "kind", "channel")
     values = {"schedule": schedule} | {key: arguments[key] for key in names if arguments.get(key)}
+    # A job keeps the labels of what was read until now; the turn may read more.
     labels = [str(label) for label in context.outside]
     draft = draft_job(values, now, context.principal, context.origin, labels)
     if (
