@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from pegasus.collector import imports_uncollected
-
 
 def main() -> None:
     """Run the command line and exit with its code.
 
-    The command line is imported inside the `try`, so that Ctrl-C during the imports ends without a traceback.
+    Everything is imported inside the `try`, so that Ctrl-C during the imports ends without a traceback.
     """
     try:
+        from pegasus.collector import imports_uncollected
+
         with imports_uncollected():
             from pegasus.cli import main as run
 

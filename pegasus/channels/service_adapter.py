@@ -73,7 +73,7 @@ NOT_CONFIRMED: Final = (
 )
 """Reason for the agent, of a reply with a piece that is `UNCONFIRMED`."""
 MOST_REPORTS: Final = 3
-"""Replies refused in a row in a conversation that the agent is told of."""
+"""Replies refused in a row in a conversation that are reported to the agent."""
 BOT_MESSAGES: Final = 5
 """Messages of other bots in a row that are heard in a conversation before a person has to write there."""
 
@@ -265,7 +265,7 @@ class ServiceAdapter(Adapter):
                 await trio.sleep(RETRY_DELAY)
 
     def _is_worth_a_report(self, reply: OutboundMessage) -> bool:
-        """Return whether the agent is told of a refusal.
+        """Return whether a refusal is reported to the agent.
 
         A model may answer the report in the same conversation, which is refused again: after MOST_REPORTS in a row an hour of silence
         ends that. A question to an owner about somebody unknown is no matter of the agent's.

@@ -47,7 +47,7 @@ from pegasus.models.refusals import output_limit, provider_message
 from pegasus.outside import without_fences
 
 _MOST_TOKENS: Final = 1 << 40
-"""Tokens of one call that are believed. No model has a window near it."""
+"""Largest number of tokens of one call that is taken for true. No model has a window near it."""
 _UNLIMITED: Final = 1 << 31
 """Length limit of answers, in tokens, while a model has not refused a smaller one."""
 

@@ -47,7 +47,7 @@ _MOST_MODELS: Final = 40
 """Models of one server that are described."""
 SMALLEST_WINDOW: Final = 256
 _LARGEST_WINDOW: Final = 1 << 26
-"""Tokens of a window that are believed. A smaller number is about something else, or stands for "not known"."""
+"""Bounds of a window, in tokens, that is taken for true. A smaller number is about something else, or stands for "not known"."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -129,7 +129,7 @@ async def find_local_models(base_urls: Mapping[str, str] | None = None) -> list[
         for server in servers:
             nursery.start_soon(ask, server)
     models = [model for server in servers for model in found.get(server.provider, ())]
-    # A program that happens to listen on a usual port is only believed if it is recognised.
+    # A program that happens to listen on a usual port is only used if it is recognised.
     chat = [model for model in models if model.is_chat and model.server]
     rank = {True: 0, None: 1, False: 2}
     return sorted(chat, key=lambda model: (model.is_remote, rank[model.has_tools], not model.is_loaded))

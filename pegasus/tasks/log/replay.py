@@ -51,7 +51,7 @@ class ReplayedTask:
     task: TaskFSM | None
     """The task after the last good line; None if no line of the log belongs to it."""
     notifications: tuple[Notification, ...]
-    """Every notification that the submitter is owed, n = 1, 2, …."""
+    """Every notification for the submitter, n = 1, 2, …."""
     unanswered: tuple[str, ...]
     """Messages of `notify` calls since the last completed step: calls that were made and whose result is not recorded."""
     problems: tuple[str, ...]
