@@ -206,8 +206,14 @@ def _home(examined: Examined) -> Iterator[Finding]:
     if not path.exists():
         yield Finding("home", NOTE, f"{path} is not there yet", "the first start makes it")
         return
+    if not path.is_dir():
+        yield Finding("home", BROKEN, f"{path} is not a folder", "move it away or give another --home")
+        return
     problems = list(_private(path, "home", 0o700))
-    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        fix = "mount it for writing, or give --home a folder on another disk"
+        problems.append(Finding("home", BROKEN, f"{path} is on a disk that is mounted read-only", fix))
+    elif not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         problems.append(Finding("home", BROKEN, f"{path} cannot be written", f"give it back: chown -R $USER {path}"))
     yield from problems or [Finding("home", OK, str(path))]
 
@@ -260,7 +266,8 @@ def _files(examined: Examined) -> Iterator[Finding]:
         if problems:
             found = f"{plural(len(problems), 'problem')} with skills"
             yield Finding("files", NOTE, found, f"{program_name()} skills check names them")
-    yield Finding("files", OK, f"{free >> 30} GB free")
+    if free >= LITTLE_SPACE:
+        yield Finding("files", OK, f"{free >> 30} GB free")
 
 
 def _ports(examined: Examined) -> Iterator[Finding]:

@@ -86,6 +86,26 @@ def test_a_home_and_a_token_that_others_can_read(findings, home):
     assert "open to others (mode 644)" in broken(found, "token")[0]
 
 
+def test_a_home_that_is_no_folder(pegasus, user):
+    """The advice must not be to change the rights of whatever stands there."""
+    (user / "file").write_text("")
+    code, out, err = pegasus("--home", str(user / "file"), "doctor", "--json")
+    home = [finding for finding in json.loads(out)["findings"] if finding["check"] == "home"]
+    assert (code, err) == (1, "")
+    assert [finding["text"] for finding in home] == [f"{user / 'file'} is not a folder"]
+    assert "--home" in home[0]["fix"]
+
+
+def test_a_home_on_a_disk_that_cannot_be_written(findings, home, monkeypatch):
+    """Another owner would not help there."""
+    ST_RDONLY = os.ST_RDONLY
+    monkeypatch.setattr(doctor.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(doctor.os, "statvfs", lambda path: namedtuple("statvfs", "f_flag")(ST_RDONLY))
+    [finding] = findings()[1]["home"]
+    assert finding["text"] == f"{home} is on a disk that is mounted read-only"
+    assert "chown" not in finding["fix"]
+
+
 def test_a_token_that_is_too_short(findings, home):
     (home / "token").write_text("short")
     (home / "token").chmod(0o600)
@@ -115,7 +135,7 @@ def test_a_daemon_that_does_not_answer(findings, home):
 def test_little_room_on_the_disk(findings, home, monkeypatch, free, severity):
     usage = namedtuple("usage", "total used free")(0, 0, free)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
-    assert findings()[1]["files"][0]["severity"] == severity
+    assert [finding["severity"] for finding in findings()[1]["files"]] == [severity], "room is reported once"
 
 
 def test_a_skill_with_mistakes(findings, home):
