@@ -65,7 +65,17 @@ class ApiError(Exception):
 
 @attrs.frozen
 class Visitor:
-    """The sender of a request."""
+    """The sender of a request.
+
+    Example::
+
+        Visitor()                                    # a stranger: no token, no cookie
+        Visitor(grant)                               # a program with `Authorization: Bearer …`
+        Visitor(grant, session, is_page=True)        # a browser that is signed in
+
+    A visitor without a grant is not refused here: the operation decides. One with a scope asks for it, which a stranger does not
+    have. One with the scope "" answers strangers unless its handler needs the grant.
+    """
 
     grant: TokenGrant | None = None
     """Rights of the token or of the session; None: it has shown neither, or one that does not count."""
@@ -99,6 +109,8 @@ class AccessRules:
     def check_host(self, fields: HeaderFields) -> None:
         """Raise ApiError 421 unless the request names this server: its own address, loopback, or one of the settings."""
         host = _value(fields, b"host")
+        # A literal address is compared as text and never looked up: whoever controls the answer of a name
+        # server must not decide which names are ours.
         name = _host_name(host)
         if name is None or not (
             is_loopback(name) or name == self.config.now.host.lower() or self._is_configured(host, name)
@@ -120,6 +132,8 @@ class AccessRules:
         """
         fields = list(fields)
         scheme, _, credentials = _value(fields, b"authorization").partition(" ")
+        # A request that shows a token is not judged by its cookie at all. Otherwise a program within a browser,
+        # which cannot suppress the cookie, would be refused for the Origin of its page.
         if scheme.lower() == "bearer":
             grant = self.gateway.now.grant_of(credentials.strip())
             if grant is None:

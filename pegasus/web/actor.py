@@ -30,6 +30,7 @@ async def run_http(inbox: Inbox[object], services: WebServices, listeners: Seque
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_watch_inbox, inbox, stopping)
         if await _has_client(services, listeners, stopping):
+            # The import takes a tenth of a second, for which no other actor has to wait.
             await trio.to_thread.run_sync(import_module, SERVER)
             from pegasus.web.server import make_server  # imported already
 
@@ -48,14 +49,18 @@ async def _has_client(services: WebServices, listeners: Sequence[trio.SocketList
     async with trio.open_nursery() as nursery:
 
         async def wait_for_stop() -> None:
+            """Set the block free when the actor is to stop."""
             await stopping.wait()
             nursery.cancel_scope.cancel()
 
         async def wait_for_client(listener: trio.SocketListener) -> None:
+            """Set the block free when a connection waits to be accepted. The server accepts it, once it is imported."""
             await trio.lowlevel.wait_readable(listener.socket)
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(wait_for_stop)
+        # Clients may connect while the daemon is still starting. They stay in the backlog until the agent can
+        # answer them.
         await services.may_serve.wait()
         for listener in listeners:
             nursery.start_soon(wait_for_client, listener)

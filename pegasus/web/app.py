@@ -67,6 +67,8 @@ SECURITY_HEADERS: Final = (
 )
 """Header fields of every response."""
 _STATUS_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+"""Codes of the errors that Starlette's router raises by itself. All other errors are ApiErrors with a code of
+their own."""
 
 _log = get_logger("web")
 
@@ -78,6 +80,9 @@ class WebApplication:
 
         application = WebApplication(services, rules, operations)
         await application(scope, receive, send)
+
+    Each request is answered exactly once, with a response of a handler or with an error object. After the first
+    byte of a response nothing else can be sent; an error then ends the connection.
     """
 
     def __init__(self, services: WebServices, rules: AccessRules, operations: Sequence[Operation]) -> None:
@@ -91,6 +96,8 @@ class WebApplication:
         """Return the route of an operation. Starlette answers HEAD wherever it answers GET; only some operations are to."""
 
         async def endpoint(request: Request) -> Response:
+            # The log names the route of a request that fails, and never its path, which may hold a secret.
+            """Check the request, then hand it to the handler of the operation."""
             request.scope["route"] = route
             return await operation.handler(self._check(request, operation))
 
@@ -101,11 +108,18 @@ class WebApplication:
 
     def _methods_at(self, scope: Scope) -> list[str]:
         """Return the methods that the path of a request allows."""
+        # A route matches in part if its path fits and its method does not.
         found = [route.methods or () for route in self._routes if route.matches(scope)[0] is not Match.NONE]  # type: ignore[arg-type]
         return sorted({method for methods in found for method in methods})
 
     def _check(self, request: Request, operation: Operation) -> ApiRequest:
-        """Return the request for the handler. Raises ApiError if its sender may not send it."""
+        """Return the request for the handler. Raises ApiError if its sender may not send it.
+
+        The token is looked at before the body is read, so that somebody without rights costs no more than a
+        header.
+        """
+        # Signed requests (webhooks), the page's files and health checks are open: a wrong token there is not
+        # even looked at.
         if operation.scope is None:
             return ApiRequest(request, self._services, self._rules, Visitor())
         visitor = self._rules.identify(request.headers.raw, request.method)
@@ -121,6 +135,7 @@ class WebApplication:
         is_started = False
 
         async def send_safely(message: ASGISendEvent) -> None:
+            """Send an event of ASGI. Add the header fields of all responses, and note that the response has begun."""
             nonlocal is_started
             if message["type"] == "http.response.start":
                 is_started = True
@@ -136,6 +151,8 @@ class WebApplication:
         except HTTPException as error:
             code = _STATUS_CODES.get(error.status_code, "bad_request")
             refusal = ApiError(error.status_code, code, f"{scope['method']} {scope['path'][:200]}: {error.detail}")
+            # A 405 must name the methods that the path has. Computed only here, since it matches every route
+            # again.
             headers = {"allow": ", ".join(self._methods_at(scope))} if error.status_code == 405 else {}
             response = _error_response(refusal, headers)
         except Exception as error:  # the path may hold a secret, so only the route is logged
@@ -155,7 +172,11 @@ def _error_response(error: ApiError, headers: dict[str, str] | None = None) -> R
 
 
 def build_application(services: WebServices, rules: AccessRules, feed: EventFeed) -> WebApplication:
-    """Return the application with all operations. Reads the files of the page. feed: what `/api/events` streams."""
+    """Return the application with all operations. Reads the files of the page. feed: what `/api/events` streams.
+
+    Raises OSError if a file of the page cannot be read. The order of the operations counts where two paths
+    match the same request.
+    """
     conversations = Conversations(services.intake, services.listeners)
     operations = (
         *page_operations(load_static_files()),

@@ -1,6 +1,11 @@
 """Values that the daemon gives the HTTP server: its settings, and the parts of the agent that it serves.
 
-Nothing here imports Hypercorn or Starlette, which cost 7 MB and a tenth of a second; the daemon imports this file at its start.
+`HttpConfig` has the bounds of the server. Those of the settings can change while it runs (`InForce`); a
+connection asks for the present values whenever it sets a deadline. `WebServices` has the actors and objects
+that handlers of routes use. It is made once, before the first client connects.
+
+Nothing here imports Hypercorn or Starlette, which cost 7 MB and a tenth of a second; the daemon imports this
+file at its start.
 """
 
 from __future__ import annotations
@@ -25,7 +30,16 @@ from pegasus.web.sessions import WebSessions
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class HttpConfig:
-    """Behaviour of the HTTP server. Made by the daemon from the settings; tests change single values."""
+    """Behaviour of the HTTP server. Made by the daemon from the settings; tests change single values.
+
+    Example::
+
+        config = InForce(HttpConfig(port=8765, public_url="https://agent.example.org"))
+        config.now.max_body_bytes        # 32 MiB
+
+    The times are bounds against clients that hold a connection and do nothing with it. Each of them ends only
+    the connection concerned.
+    """
 
     host: str = "127.0.0.1"
     """The address that it listens on (`http.host`)."""
@@ -55,9 +69,15 @@ class HttpConfig:
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class WebServices:
-    """The parts of the agent that the HTTP server serves."""
+    """The parts of the agent that the HTTP server serves.
+
+    Example: `Child("http", run_http, services, listeners)`, where the daemon gives each field by its name.
+
+    Handlers get it with each request (`ApiRequest.services`). Nothing in it belongs to a single request.
+    """
 
     config: InForce[HttpConfig]
+    """Bounds and addresses of the server."""
     gateway_config: InForce[GatewayConfig]
     """Tokens, the agent's name, and the origins of pages that may connect."""
     gateway: Ref[GatewayMessage]

@@ -59,7 +59,12 @@ Application = Callable[[Scope, ASGIReceiveCallable, ASGISendCallable], Awaitable
 
 
 class WebSocketRequest(Exception):
-    """Raised out of Hypercorn's protocol when a client wants to speak the gateway's protocol on `/ws`."""
+    """Raised out of Hypercorn's protocol when a client wants to speak the gateway's protocol on `/ws`.
+
+    Example: `raise WebSocketRequest(request)` in `HttpOneProtocol`; `HttpConnection` catches it, and hands the
+    socket and the handshake to the gateway. An exception leaves Hypercorn's protocol at once, before it answers and before it looks
+    at the bytes behind the handshake.
+    """
 
     def __init__(self, request: h11.Request) -> None:
         super().__init__("a WebSocket handshake")
@@ -67,7 +72,14 @@ class WebSocketRequest(Exception):
 
 
 class HttpOneProtocol(H11Protocol):
-    """Hypercorn's HTTP/1.1 without its ways to HTTP/2 and to its own WebSockets."""
+    """Hypercorn's HTTP/1.1 without its ways to HTTP/2 and to its own WebSockets.
+
+    Example: `await protocol.handle(RawData(data))` feeds it with bytes from the network. It runs the
+    application for each request, and gives bytes to be sent to the function that it was made with.
+
+    Three methods of Hypercorn's class are overridden. They have underscores, so a new version may rename them;
+    the tests of the server would then fail.
+    """
 
     admits: Callable[[h11.Request], bool]
     """Returns whether a WebSocket is opened; if not, the application answers the handshake as a plain request, with the reason."""
@@ -91,6 +103,8 @@ class HttpOneProtocol(H11Protocol):
         if fields.get(b"upgrade", b"").strip().lower() == b"websocket" and request.method == b"GET":
             if request.target.partition(b"?")[0] == b"/ws" and self.admits(request):
                 raise WebSocketRequest(request)
+            # Without the two fields Hypercorn takes the handshake for a plain request, and the application
+            # answers it with the reason.
             kept = [(name, value) for name, value in request.headers if name not in (b"upgrade", b"connection")]
             request = h11.Request(
                 method=request.method, target=request.target, headers=kept, http_version=request.http_version
@@ -99,7 +113,13 @@ class HttpOneProtocol(H11Protocol):
 
 
 class ServerLog(Logger):
-    """The lines that Hypercorn wants to log: failures only, for the application answers for the rest."""
+    """The lines that Hypercorn wants to log: failures only, for the application answers for the rest.
+
+    Example: `config.logger_class = ServerLog`, of which Hypercorn makes one for each connection.
+
+    There is no log of requests: paths and header fields may hold secrets, and each request would cost a write
+    to disk.
+    """
 
     def __init__(self, config: Config) -> None:
         """Open no log of its own."""
@@ -127,6 +147,16 @@ class HttpConnection:
     admits: returns whether a WebSocket handshake is accepted. upgrade: serves it; called with the stream, whose first bytes are the
     handshake's, and the handshake.
     on_idle: called when the connection begins to wait for a request (True) and when one has come (False).
+
+    Example::
+
+        connection = HttpConnection(application, config, protocol_config(), context, stream, admits, upgrade, on_idle)
+        await connection.run()      # returns when the client has gone
+        connection.cut()            # from another task: ends it at once
+
+    Two tasks work on a connection: the reader, which is the one that has called `run`, and the application of
+    the request under way. The reader goes on reading while the application works, since that is how it notices
+    that the client has gone.
     """
 
     def __init__(
@@ -148,6 +178,7 @@ class HttpConnection:
         self._admits = admits
         self._upgrade = upgrade
         self._on_idle = on_idle
+        # Made before `run`, so that `cut` works at any time, also before the task of the connection has begun.
         self._scope = trio.CancelScope()
         """Around everything that this connection does; cancelled by `cut`."""
         self._waiting = trio.CancelScope()
@@ -215,6 +246,8 @@ class HttpConnection:
                 work.cancel()  # the client has gone: nobody waits for it any more
         if handshake is None:
             return None
+        # The handshake was taken apart by h11, so it is written again as a client would write it, with what
+        # came behind it in the same read.
         begun = h11.Connection(h11.CLIENT).send(handshake.request) or b""
         return ReplayedStream(self._stream, begun + protocol.connection.trailing_data[0]), handshake.request
 
@@ -225,10 +258,14 @@ class HttpConnection:
                     data = await self._stream.receive_some(RECEIVE_BYTES)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return
+            # The deadline has passed: the head of a request did not come in time, or the client has had its
+            # moment to read the end.
             if self._waiting.cancelled_caught:
                 return
             if not self._is_ending:
                 await self._protocol.handle(RawData(bytes(data)))
+            # End of the stream. The protocol was told above, so that a request whose body is not complete ends,
+            # too.
             if not data:
                 return
 
@@ -246,6 +283,11 @@ class HttpConnection:
     # ---------------------------------------------------------------- what Hypercorn wants done
 
     async def _send(self, event: Event) -> None:
+        """Carry out what the protocol wants done.
+
+        `Closed` means that no further response will be written, `Updated(idle=True)` that a response is complete and the next
+        request may come. Any other update means that a request has begun: from then on the application sets the deadlines.
+        """
         match event:
             case RawData(data=data):
                 await self._write(data)
@@ -274,7 +316,12 @@ class HttpConnection:
                 self._gone.set()
 
     async def _end(self) -> None:
-        """End the connection from our side, and give the client a moment to read what was sent."""
+        """End the connection from our side, and give the client a moment to read what was sent.
+
+        The half-close comes before the lingering: a client that reads until the end of the stream has its
+        answer at once. Closing the socket with unread bytes would make the kernel send a reset, which may
+        overtake the answer.
+        """
         if not self._is_ending:
             self._is_ending = True
             self._set_deadline(trio.current_time() + LINGER)
@@ -295,7 +342,11 @@ class HttpConnection:
 
 
 class ReplayedStream(trio.abc.HalfCloseableStream):
-    """A stream whose first bytes were read already and are read again."""
+    r"""A stream whose first bytes were read already and are read again.
+
+    Example: `ReplayedStream(stream, b"GET /ws HTTP/1.1\r\n…")`. The gateway reads the handshake as if it had
+    accepted the connection itself, so it needs no second way in.
+    """
 
     def __init__(self, stream: trio.SocketStream, begun: bytes) -> None:
         self._stream = stream

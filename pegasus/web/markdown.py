@@ -41,8 +41,11 @@ MAX_NESTING: Final = 60
 lost, so a text with more is shown as it was written."""
 
 _INLINE: Final = {"a", "br", "code", "em", "s", "span", "strong"}
+"""Elements within a line."""
 _BLOCK: Final = {"blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "ul"}
+"""Elements that stand by themselves."""
 _TABLE: Final = {"table", "tbody", "td", "th", "thead", "tr"}
+"""Elements of tables."""
 _TAGS: Final = _INLINE | _BLOCK | _TABLE
 """Elements that are let through."""
 _BLOCKS: Final = ("paragraph_open", "heading_open", "list_item_open", "th_open", "td_open", "blockquote_open")
@@ -52,6 +55,8 @@ _SCHEMES: Final = {"http", "https", "mailto"}
 _LANGUAGE: Final = re.compile(r"language-[\w+#.-]{1,30}")
 """Class of a code block, by which the page shows the language."""
 _CLASSES: Final = {"span": ("host",), "td": ("right", "middle"), "th": ("right", "middle")}
+"""Classes that an element may have beside the language of a code block. The rules below write them; nobody else
+can, since HTML in the text is shown as text."""
 _ALIGNED: Final = {"text-align:right": "right", "text-align:center": "middle"}
 """Class of a cell by what the parser says about it as a style, which the page does not allow."""
 _TICK: Final = re.compile(r"\[([ xX])\] (?=\S)")
@@ -66,10 +71,13 @@ _HOST: Final = re.compile(r"(?:\w+://(?:[^/@\s]*@)?|(?<![\w./-]))([\w-]+(?:\.[\w
 
 def render_markdown(text: str) -> str:
     """Return the HTML of a Markdown text. It is safe to insert into a page. Never raises; blocks while it parses."""
+    # Half of a surrogate pair cannot be encoded, and would make the cleaner raise; it becomes "?".
     text = text.translate(_OVERRIDES).encode("utf-8", "replace").decode()
     tokens = _PARSER.parse(text) if len(text) <= MAX_LENGTH else None
     if tokens is None or max((token.level for token in _all_tokens(tokens)), default=0) >= MAX_NESTING - 1:
         return f'<pre dir="auto">{escape(text, quote=False)}</pre>'
+    # The cleaner comes last, behind everything that the rules have written. `clean_content_tags` is empty
+    # because no element is to vanish with its text: what somebody wrote stays readable.
     return nh3.clean(
         _PARSER.renderer.render(tokens, _PARSER.options, {}),
         tags=_TAGS,
@@ -112,6 +120,7 @@ def _make_parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": MAX_NESTING}).enable(
         ["table", "strikethrough"]
     )
+    # The order counts; see the top of this file.
     parser.core.ruler.push("addresses", _link_addresses)
     parser.core.ruler.push("directions", _set_directions)
     parser.core.ruler.push("boxes", _tick_boxes)
@@ -129,6 +138,7 @@ def _link_addresses(state: Any) -> None:
         children: list[Token] = []
         links = 0
         for token in block.children or ():
+            # Within a link an address stays text: HTML has no links within links.
             links += {"link_open": 1, "link_close": -1}.get(token.type, 0)
             children += [token] if token.type != "text" or links else _linked(token.content)
         block.children = children
@@ -150,6 +160,10 @@ def _text(content: str) -> Token:
 
 
 def _set_directions(state: Any) -> None:
+    """Give each block a direction of its own, and each aligned cell a class.
+
+    The alignment comes from the parser as a style, which the page's policy forbids. The class is one of the page's own style sheet.
+    """
     for token in state.tokens:
         if token.type in _BLOCKS:
             token.attrSet("dir", "auto")
@@ -158,7 +172,11 @@ def _set_directions(state: Any) -> None:
 
 
 def _tick_boxes(state: Any) -> None:
-    """Show `[x]` and `[ ]` at the beginning of an item of a list as boxes."""
+    """Show `[x]` and `[ ]` at the beginning of an item of a list as boxes.
+
+    The list is walked in windows of three, because an item that has text begins with three tokens: the item,
+    its paragraph, the text.
+    """
     for item, _, block in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
         if item.type == "list_item_open" and block.type == "inline" and block.children[0].type == "text":
             first = block.children[0]
@@ -167,7 +185,11 @@ def _tick_boxes(state: Any) -> None:
 
 
 def _name_hosts(state: Any) -> None:
-    """Write the host behind a link whose text looks like an address, if it leads to another host."""
+    """Write the host behind a link whose text looks like an address, if it leads to another host.
+
+    A host that only leaves out "www." is the same one. The note is inserted behind the link, where its text
+    cannot imitate it: everything before it is written by a stranger.
+    """
     for block in state.tokens:
         if block.type != "inline":
             continue
@@ -188,6 +210,7 @@ def _host_note(href: str, shown: str) -> list[Token]:
     """Return the tokens behind a link: the host that it leads to, if its text names another one."""
     host = _host_of(href)
     named = (found.casefold().removeprefix("www.") for found in _HOST.findall(shown))
+    # Each name in the text is compared: a text may name the right host first and a wrong one behind it.
     if not host or all(name == host.removeprefix("www.") for name in named):
         return []
     return [
@@ -207,7 +230,11 @@ def _host_of(address: str) -> str:
 def _render_image(
     self: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: MutableMapping[str, Any]
 ) -> str:
-    """Return a link to an image: whoever follows it decides about loading it."""
+    """Return a link to an image: whoever follows it decides about loading it.
+
+    A picture without a host, such as a data URL or a relative path, leads nowhere, so only its description
+    stays. A data URL could also be of any size.
+    """
     token = tokens[index]
     source = str(token.attrs.get("src", ""))
     name = self.renderInlineAsText(token.children or [], options, env) or "image"

@@ -1,6 +1,11 @@
 """`Operation`: one route of the server, and `GET /openapi.json`, which describes all of them.
 
 The table of all operations is the source of both: Starlette's routes are made of it, and so is the description.
+So a route cannot be missing from the description, and its scope is written in one place, where `app` checks it
+and the description shows it.
+
+The description says which parameters and fields there are, and not of which types they are: handlers check
+that, with errors that say what is allowed. docs/http.md has the forms of bodies and responses.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from pegasus.messages import Json
 from pegasus.web.requests import ApiRequest, Handler, json_response
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
+"""A parameter of a path, with or without the kind that Starlette knows: `{id}`, `{path:path}`. OpenAPI has the
+name only."""
 _ERROR: Final[dict[str, Json]] = {
     "type": "object",
     "required": ["error"],
@@ -28,6 +35,7 @@ _ERROR: Final[dict[str, Json]] = {
         }
     },
 }
+"""JSON Schema of the object that every error has."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -40,9 +48,12 @@ class Operation:
     """
 
     method: str
+    """HTTP method in upper case."""
     path: str
     """Path with parameters in braces, as Starlette has it: "/api/tasks/{id}"."""
     handler: Handler
+    """Called with the request when the checks are done. Its ApiErrors become error objects; any other exception is
+    a 500."""
     summary: str
     """One line for people who read the API's description."""
     scope: str | None
@@ -56,7 +67,10 @@ class Operation:
 
 
 def _describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
-    """Return the document (OpenAPI 3.1) for these operations."""
+    """Return the document (OpenAPI 3.1) for these operations.
+
+    Operations that share a path stand together below it, as OpenAPI wants it.
+    """
     paths: dict[str, dict[str, Json]] = {}
     for operation in operations:
         path = _PARAMETER.sub(r"{\1}", operation.path)
@@ -77,6 +91,7 @@ def _describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
 
 
 def _describe(operation: Operation) -> Json:
+    """All parameters are texts there: a query has no types, and numbers are checked by `ApiRequest.number`."""
     parameters: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(operation.path)
@@ -108,8 +123,10 @@ def openapi_operation(operations: Sequence[Operation]) -> Operation:
     """Return the operation that describes these, and itself."""
 
     async def show(request: ApiRequest) -> Response:
+        """Return the description, which was made once."""
         return json_response(document)
 
+    # `show` reads the document when it is called, so the operation can be part of what it describes.
     operation = Operation("GET", "/openapi.json", show, "This description", None)
     document = _describe_api([*operations, operation])
     return operation

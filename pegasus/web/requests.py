@@ -27,6 +27,7 @@ from pegasus.web.connection import CLIENT_GONE
 from pegasus.wire import decode_json, encode_json, kind
 
 Handler: TypeAlias = Callable[["ApiRequest"], Awaitable[Response]]
+"""Handler of an operation: takes a request whose checks are done, returns the response or raises ApiError."""
 
 QUIET: Final = 15.0
 """Seconds of silence after which a stream of events sends a comment, so that no proxy takes it for dead."""
@@ -35,11 +36,21 @@ OPEN_BODY: Final = 4 << 20
 _HUGE: Final = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
 """A number that may be beyond all floats. Python reads it as infinity, which is not JSON."""
 _NOT_KEPT: Final = {"cache-control": "no-store"}
+"""Header field of all responses but the page's files: they hold what belongs to one person."""
 
 
 @contextmanager
 def failures_as_errors() -> Iterator[None]:
-    """Turn what parts of the agent raise into ApiErrors within the block."""
+    """Turn what parts of the agent raise into ApiErrors within the block.
+
+    A refusal of the control plane keeps its words, since it says what is allowed. What the client cannot change
+    is a 5xx with a sentence about what to do: send it again, or look at the disk.
+
+    Example::
+
+        with failures_as_errors():
+            answer = await journal.ask(ReadFile, name)        # StorageError becomes ApiError 503
+    """
     try:
         yield
     except NotFound as error:
@@ -68,6 +79,12 @@ class EventStreamResponse(Response):
     """A response of server-sent events, sent piece by piece, which nobody keeps. Subclasses send it in `__call__`.
 
     The format is that of https://html.spec.whatwg.org/multipage/server-sent-events.html
+
+    Example: `class EventResponse(EventStreamResponse)` with a `__call__` that sends `http.response.start`, then
+    one `http.response.body` for each piece.
+
+    `x-accel-buffering` keeps nginx from gathering pieces. Without a length the body ends with the connection,
+    or as HTTP's chunks do.
     """
 
     def __init__(self) -> None:
@@ -143,16 +160,22 @@ class ApiRequest:
         Somebody who has shown neither token nor session may send OPEN_BODY at most: signatures are checked when the body is there, and
         a thousand strangers must not fill the memory.
         """
+        # One look at the settings for the whole body: a limit that changes meanwhile counts for the next
+        # request.
         config = self.services.config.now
         is_known = self.visitor.grant is not None
         limit = config.max_body_bytes if is_known else min(OPEN_BODY, config.max_body_bytes)
         declared = self.http.headers.get("content-length", "")
+        # A body whose header already says that it is too large is refused before any of it is read. The size is
+        # counted below in any case, since a chunked body declares none.
         if declared.isascii() and declared.isdigit() and int(declared) > limit:
             raise self._too_large(limit)
         parts: list[bytes] = []
         size = 0
         until = trio.current_time() + config.body_time
         while True:
+            # Two deadlines: one for the next piece, so that a client that has stopped is noticed soon, and one
+            # for the whole, so that one byte every ten seconds does not hold a connection for hours.
             with trio.CancelScope(deadline=min(until, trio.current_time() + config.pause_time)) as scope:
                 message = await self.http.receive()
             if scope.cancelled_caught:
@@ -178,7 +201,11 @@ class ApiRequest:
         return parse_object(content) if content.strip() else {}
 
     def number(self, name: str, most: int | None = None) -> int | None:
-        """Return a whole number of the query, None if it is missing. Raises ApiError 400."""
+        """Return a whole number of the query, None if it is missing. Raises ApiError 400.
+
+        `most`: the largest value that is used; a larger one is not refused but means this. Signs, fractions and
+        digits of other scripts are refused.
+        """
         text = self.http.query_params.get(name)
         if text is None or text == "":
             return None
@@ -194,12 +221,18 @@ class ApiRequest:
 
     async def call(self, method: str, params: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
         """Return the result of a method of the control plane. Raises ApiError, also for a token without the scope for it."""
+        # The scope of the method counts beside that of the operation: a route cannot give away what the method
+        # would not allow.
         self.require(READ if method in self.services.gateway_config.now.read_methods else CONTROL)
         with failures_as_errors():
             return await self.call_raw(method, params)
 
     async def call_raw(self, method: str, params: Mapping[str, Json] | None = None) -> Mapping[str, Json]:
-        """Return the result of a method, whatever the scopes of the token. Raises ApiError, and what the method raises."""
+        """Return the result of a method, whatever the scopes of the token. Raises ApiError, and what the method raises.
+
+        The deadline is that of calls over the WebSocket. A method that is ended by it may have done part of its
+        work, as after a crash.
+        """
         function = self.services.methods.get(method)
         if function is None:
             raise ApiError(501, "not_implemented", f"this version has no {method}")

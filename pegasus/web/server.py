@@ -25,7 +25,19 @@ _log = get_logger("web")
 
 
 class HttpServer:
-    """The connections of one run of the server."""
+    """The connections of one run of the server.
+
+    Example::
+
+        server = make_server(services)
+        await server.run(listeners, stopping)       # until `stopping` is set
+
+    An object serves one run of the actor. After a crash the next run makes a new one; the listeners stay.
+
+    How it stops: no connection is accepted any more; idle ones are closed; those with a request under way have
+    `stop_time` seconds; what is left is cut. Streams of events end at once, since they would never end by
+    themselves.
+    """
 
     def __init__(self, services: WebServices, rules: AccessRules, application: Application, feed: EventFeed) -> None:
         self._services = services
@@ -49,6 +61,7 @@ class HttpServer:
         Raises OSError if a listener is broken. Cancelled, all connections are cut.
         """
         async with trio.open_nursery() as self._nursery:
+            # Ends with the nursery; it belongs to the server and not to one stream.
             self._nursery.start_soon(gather_events, self._services, self._feed)
             async with trio.open_nursery() as accepting:
                 for listener in listeners:
@@ -65,7 +78,11 @@ class HttpServer:
             self._nursery.cancel_scope.cancel()
 
     async def _wait_for_room(self) -> None:
-        """Wait until there is room for a connection; close the one that has been idle the longest if there is none."""
+        """Wait until there is room for a connection; close the one that has been idle the longest if there is none.
+
+        Called before each accept, so further clients wait in the kernel's backlog. A connection that is cut
+        leaves `_open` only when its task has ended, for which this waits as well.
+        """
         while len(self._open) >= self._limit:
             if self._idle:
                 connection = next(iter(self._idle))
@@ -77,6 +94,11 @@ class HttpServer:
         self._nursery.start_soon(self._serve, stream)
 
     async def _serve(self, stream: trio.SocketStream) -> None:
+        """Serve a connection to its end.
+
+        It counts as open before its first byte was read. However its task ends, also by a cancel, it is taken out again, and an
+        accept that waits for room is woken.
+        """
         config = self._services.config
         parts = (self._application, config, self._protocol, self._context)
         connection = HttpConnection(*parts, stream, self._admits, self._upgrade, self._note_idle)
@@ -89,6 +111,7 @@ class HttpServer:
             self._changed.unpark_all()
 
     def _note_idle(self, connection: HttpConnection, is_idle: bool) -> None:
+        """Note that a connection has become idle or busy. The idle ones are sorted by the time at which their wait began."""
         self._idle.pop(connection, None)
         if is_idle:
             self._idle[connection] = None
@@ -103,7 +126,12 @@ class HttpServer:
         return True
 
     async def _upgrade(self, stream: trio.abc.Stream, request: h11.Request) -> None:
-        """Hand a WebSocket to the gateway, and wait until its client has gone."""
+        """Hand a WebSocket to the gateway, and wait until its client has gone.
+
+        The handshake is looked at a second time, for the grant: between `_admits` and here the settings may
+        have changed. The gateway answers when the client has gone; if the gateway crashes, its clients are cut
+        and connect again.
+        """
         grant = self._rules.admit_socket(request.headers)
         try:
             await self._services.gateway.ask(ServeConnection, stream, grant)

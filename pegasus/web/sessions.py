@@ -51,7 +51,11 @@ _log = get_logger("web")
 
 @attrs.frozen(eq=False, repr=False)
 class StoredSession:
-    """A session as it stands in the file."""
+    """A session as it stands in the file.
+
+    Example: `from_wire({"hash": "9f…", "tokenName": "", "tokenHash": "c1…", "opened": 1753000000000},
+    StoredSession)`.
+    """
 
     hash: str = attrs.field(repr=False)
     """SHA-256 of the id in the cookie, in hexadecimal digits."""

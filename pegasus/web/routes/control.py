@@ -48,6 +48,9 @@ def method_handler(
     """
 
     async def handle(request: ApiRequest) -> Response:
+        # Later ones replace earlier ones of the same name. The path comes last: no query or body can name
+        # another task than the address.
+        """Call the method with the params that the request gives."""
         params: dict[str, Json] = {name: request.text(name) for name in texts}
         params |= {name: request.number(name) for name in numbers}
         if body:
@@ -69,6 +72,8 @@ def change_task(method: str) -> Handler:
     """
 
     async def handle(request: ApiRequest) -> Response:
+        # Before the body is read, as for every operation; `call_raw` below does not look at scopes.
+        """Call the method for the task of the path."""
         request.require(CONTROL)
         content = await request.json_or_nothing()
         if not isinstance(content.get("input", ""), str):
@@ -77,6 +82,7 @@ def change_task(method: str) -> Handler:
         with failures_as_errors():
             try:
                 return json_response(await request.call_raw(method, params))
+            # Both are BadParams, too. They keep their own status, so they are let through before the one below.
             except (NotFound, NotAllowed):
                 raise
             except BadParams as error:
@@ -86,7 +92,11 @@ def change_task(method: str) -> Handler:
 
 
 async def show_usage(request: ApiRequest) -> Response:
-    """Return what model calls have used; with `days=true` also by day."""
+    """Return what model calls have used; with `days=true` also by day.
+
+    By day it is much longer, so it has to be asked for. A handler of its own, because the query is a text and
+    the method wants true or false.
+    """
     return json_response(await request.call("usage", {"days": True} if request.text("days") == "true" else {}))
 
 
@@ -95,6 +105,11 @@ class MetricsRoutes:
 
     Open where the server is reached over loopback under a loopback name; with the scope "read" elsewhere. A proxy that passes its own
     name on therefore needs a token.
+
+    Example: `Operation("GET", "/metrics", MetricsRoutes(feed).show, "Metrics for Prometheus", None)`.
+
+    The scope of that operation is None, so a token is looked at here and not before: whether one is needed
+    depends on where the request comes from.
     """
 
     def __init__(self, feed: EventFeed) -> None:
@@ -102,8 +117,11 @@ class MetricsRoutes:
 
     async def show(self, request: ApiRequest) -> Response:
         """Return the metrics."""
+        # Imported at the first scrape; most agents are never asked for metrics.
         from pegasus.web.routes.prometheus import format_metrics
 
+        # The address of the client alone would not do: a proxy on this machine connects over loopback for
+        # anybody. So the name in the Host header has to be a loopback name, too.
         rules, client = request.rules, request.http.client
         if not (client is not None and rules.is_local(request.fields, client.host)):
             visitor = rules.identify(request.fields, "GET")
@@ -112,6 +130,8 @@ class MetricsRoutes:
         with failures_as_errors():
             for name in ("status", "usage", "tree"):
                 method = request.services.methods.get(name)
+                # A method that this version does not have gives no metrics, which is better than no answer at
+                # all.
                 answer = await method(Caller("api", "metrics"), {}) if method is not None else {}
                 answers.append(answer if isinstance(answer, Mapping) else {})
         text = format_metrics(answers[0], answers[1], answers[2], self._feed.readers)
@@ -131,21 +151,33 @@ def _calls(
     body: tuple[str, ...] = (),
     status: int = 200,
 ) -> Operation:
-    """Return an operation that calls a method of the control plane; see `method_handler`."""
+    """Return an operation that calls a method of the control plane; see `method_handler`.
+
+    The names of query and body are given once, for the handler and for the description.
+    """
     handler = method_handler(method, path=path, texts=texts, numbers=numbers, body=body, status=status)
     return Operation(verb, route, handler, summary, scope, query=(*texts, *numbers), fields=body)
 
 
 # Parts of paths, with the params that they become.
 TASK = ("id", "taskId")
+"""A task's id in the path is `taskId` for the methods."""
 ID = ("id", "id")
+"""An id that has the same name in both."""
 PAGE = ("path", "path")
+"""A file of memory. `{path:path}` matches slashes as well."""
 JOB_FIELDS = ("schedule", "prompt", "channel", "name", "kind", "missed", "enabled")
+"""Fields of a new scheduled job; see `cron.add` in docs/http.md."""
 ANSWER_FIELDS = ("decision", "scope", "reason", "values")
+"""Fields of the answer to an approval."""
 
 
 def control_operations(feed: EventFeed) -> tuple[Operation, ...]:
-    """Return the operations of this file. feed: knows how many streams of events are open, for the metrics."""
+    """Return the operations of this file. feed: knows how many streams of events are open, for the metrics.
+
+    One line for each method that programs may call. Methods that are not here can only be called over the
+    WebSocket.
+    """
     cancel, resume = change_task("tasks.cancel"), change_task("tasks.resume")
     return (
         _calls("GET", "/api/status", "status", "What the agent is doing", READ),

@@ -75,7 +75,11 @@ LOOK_AGAIN: Final = 10.0
 
 @attrs.frozen
 class HttpTurn:
-    """A message and what came of it."""
+    """A message and what came of it.
+
+    Example: `HttpTurn(17, (reply,), is_done=True)`, or `HttpTurn(17, (), is_done=False)` for one that still
+    works when its time is over.
+    """
 
     item: int
     """Number of the message in the queue."""
@@ -211,9 +215,13 @@ class Conversations:
         self._waiting[request] = None
         try:
             with self._listeners.listen(address) as said:
+                # Listening has begun before: a reply could otherwise come between the two and be heard by
+                # nobody.
                 accepted = await self.submit(message, grant)
                 if on_accepted is not None:
                     await on_accepted()
+                # A repeated request whose turn has ended is answered from memory. If the turn still runs, the
+                # request waits for its end like the first one; the journal has joined the two by their id.
                 known = self._turns.get((address, message.id))
                 if accepted.duplicate and known is not None:
                     known = attrs.evolve(known, replies=await self._load(known.replies))
@@ -250,6 +258,7 @@ class Conversations:
         ended, receiving = trio.Event(), trio.CancelScope()
 
         async def wait_for_end() -> None:
+            """Ask the journal until the item is done, then end the wait for what is said."""
             await self._ask(ItemDone, n)
             ended.set()
             receiving.cancel()
@@ -300,6 +309,11 @@ class Conversations:
                 await trio.sleep(RETRY_DELAY)
 
     def _remember(self, address: Address, id: str, turn: HttpTurn) -> None:
+        """Keep a turn that has ended, for a client that repeats its request or asks for the replies again.
+
+        Files are left out: they are on disk, and are loaded again when they are asked for. So the memory of MOST_TURNS turns is
+        bounded by their texts.
+        """
         turn = attrs.evolve(turn, replies=tuple(attrs.evolve(reply, media=()) for reply in turn.replies))
         self._turns[address, id] = turn
         if len(self._turns) > MOST_TURNS:
@@ -363,6 +377,8 @@ class Conversations:
                 found |= {reply.seq: reply for reply in await self._unacknowledged(address, after)}
                 if found or trio.current_time() >= deadline:
                     return await self._load([found[seq] for seq in sorted(found)], MOST_BYTES)
+                # Anything that is said in the conversation ends the wait, but the journal decides what there
+                # is. A listener that could not keep up hears `Behind` instead of a reply, and looks as well.
                 with trio.move_on_at(min(deadline, trio.current_time() + LOOK_AGAIN)):
                     async for message in said:
                         if isinstance(message, OutboundMessage | Behind):
@@ -380,6 +396,7 @@ class Conversations:
 
     async def _unacknowledged(self, address: Address, after: int) -> Sequence[OutboundMessage]:
         """Return the replies in the outbox with larger numbers. Asks for more and more, because the oldest come first."""
+        # The journal is not asked for replies after a number, because that would acknowledge those before it.
         limit = 200
         while True:
             found = await self._journal.ask(

@@ -49,10 +49,15 @@ _log = get_logger("web")
 
 @attrs.frozen
 class SentEvent:
-    """An event of the sequence."""
+    r"""An event of the sequence.
+
+    Example: `SentEvent(1753000000001, "tree", b"id: 1753000000001\nevent: tree\ndata: {…}\n\n")`.
+    """
 
     n: int
+    """Number in the sequence, which grows by 1; the `id` of the event for clients."""
     name: str
+    """Name of the event, as "TASK_COMPLETED", "tree", "approval" or "usage". Streams leave out approvals by it."""
     frame: bytes = attrs.field(repr=False)
     """The event as it is sent."""
 
@@ -85,6 +90,7 @@ class EventFeed:
 
         A number that is larger than the newest is from elsewhere, and counts as a gap: all kept events are returned then.
         """
+        # Numbers have no gaps, so the place of an event follows from its number, and no stream has to search.
         oldest = self.newest - len(self._kept) + 1
         is_gap = not oldest - 1 <= n <= self.newest
         if is_gap:
@@ -92,7 +98,11 @@ class EventFeed:
         return [self._kept[index] for index in range(n - oldest + 1, len(self._kept))], False
 
     async def wait_beyond(self, n: int) -> None:
-        """Wait until there is an event with a larger number, or until the feed is closed."""
+        """Wait until there is an event with a larger number, or until the feed is closed.
+
+        All streams wait in the same place and are woken together; each then sends its own part. Cancelled,
+        nothing has changed.
+        """
         while self.newest <= n and self.is_open:
             await self._news.park()
 
@@ -106,7 +116,11 @@ class EventFeed:
 
 
 async def gather_events(services: WebServices, feed: EventFeed) -> None:
-    """Add what happens to the feed from the first stream on, until cancelled."""
+    """Add what happens to the feed from the first stream on, until cancelled.
+
+    Each source is a task of its own, so that a slow one holds up no other. What happened before is not in the
+    feed: the other routes show the state.
+    """
     await feed.wanted.wait()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_follow_tasks, services, feed)
@@ -116,6 +130,10 @@ async def gather_events(services: WebServices, feed: EventFeed) -> None:
 
 
 async def _follow_tasks(services: WebServices, feed: EventFeed) -> None:
+    """Add the events of tasks.
+
+    `recent` keeps the last of them for other readers, too. When more come at once than it keeps, the oldest are missing here.
+    """
     recent = services.recent
     seen = recent.newest
     while True:
@@ -157,7 +175,11 @@ async def _follow_approvals(services: WebServices, feed: EventFeed) -> None:
 
 
 async def _follow_usage(services: WebServices, feed: EventFeed) -> None:
-    """Add an event when the numbers of today have changed. The first look is the state, not a change."""
+    """Add an event when the numbers of today have changed. The first look is the state, not a change.
+
+    The method adds up a whole day, so it is asked every few seconds and not after each call of a model. An
+    error is a part of the agent that is being restarted; the next look makes up for it.
+    """
     method = services.methods.get("usage")
     last: Json = None
     while method is not None:
@@ -176,7 +198,14 @@ async def _follow_usage(services: WebServices, feed: EventFeed) -> None:
 
 
 class EventResponse(EventStreamResponse):
-    """One stream. after: number of the last event that the client has seen; None: it begins now."""
+    """One stream. after: number of the last event that the client has seen; None: it begins now.
+
+    Example: `EventResponse(request, feed, after=None)`, which a handler returns; Starlette then calls it to
+    send the stream.
+
+    Cancelled (the client has gone, or the server stops at once), the stream ends without a last piece, which
+    clients take as a reason to connect again.
+    """
 
     def __init__(self, request: ApiRequest, feed: EventFeed, after: int | None) -> None:
         super().__init__()
@@ -189,11 +218,14 @@ class EventResponse(EventStreamResponse):
 
         All events that are there go out as one piece. Where there are none for QUIET seconds a comment does, which a client ignores.
         """
+        # The header goes out before the first event, so that a client knows that it is connected although
+        # nothing happens.
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         feed = self._feed
         feed.readers += 1
         feed.wanted.set()
         seen = feed.newest if self._after is None else self._after
+        # Tells browsers to connect again after 2 s, and serves as the first piece.
         part = b"retry: 2000\n\n"
         sees_approvals = self._request.grant.allows(CONTROL)
         try:
@@ -221,13 +253,17 @@ class EventResponse(EventStreamResponse):
 
 
 class EventRoutes:
-    """The handler of event streams."""
+    """The handler of event streams.
+
+    Example: `Operation("GET", "/api/events", EventRoutes(feed).stream, summary, READ)`.
+    """
 
     def __init__(self, feed: EventFeed) -> None:
         self._feed = feed
 
     async def stream(self, request: ApiRequest) -> Response:
         """Stream events from now on, or those after `Last-Event-ID`."""
+        # Browsers send it by themselves when they connect again.
         text = request.http.headers.get("last-event-id")
         after = None
         if text is not None:  # one that makes no sense is one that is not known

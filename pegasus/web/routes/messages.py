@@ -1,4 +1,19 @@
-"""Routes for messages and replies: `POST /api/messages`, `GET /api/replies`."""
+"""Routes for messages and replies: `POST /api/messages`, `GET /api/replies`.
+
+A client has two ways. It may send a message with `wait` and get the replies of its turn in the response. Or it
+sends messages without waiting, and asks for replies with `GET /api/replies?after=N`, where N is the number of
+the last reply that it has; asking for what comes after N acknowledges everything up to N.
+
+**Which conversation.** A message names it in `channel`, or it goes to the conversation of its token. Each token
+may only use channel types and ids of its own, which are checked here for messages and replies alike.
+
+**What counts as received.** Replies of a turn are acknowledged when the response has been sent, and not before:
+a client whose connection breaks can still ask for them. A turn that was not over when the time was is not
+acknowledged at all, because its client has to ask for the rest in any case.
+
+Messages are read by the functions that the gateway uses for its protocol (`read_message`), so both take the
+same fields with the same limits, and errors name them alike.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +40,18 @@ LONGEST_WAIT: Final = 3600
 
 
 def _reply_json(reply: OutboundMessage) -> dict[str, Json]:
-    """Return a reply as it stands in responses."""
+    """Return a reply as it stands in responses.
+
+    The key and the paths of stored files say how the agent keeps a reply; neither belongs to the client.
+    """
     return dict(to_wire(attrs.evolve(reply, files=(), key="")))
 
 
 def _check_address(request: ApiRequest, type: str, channel_id: str) -> None:
-    """Raise ApiError 403 unless the token may speak and listen there."""
+    """Raise ApiError 403 unless the token may speak and listen there.
+
+    A bridge speaks for many people of one channel type, so its token is not bound to one id.
+    """
     token = request.grant.token
     refusal = request.grant.refusal(type, None if token.bridge else channel_id)
     if refusal:
@@ -43,13 +64,16 @@ def message_of(request: ApiRequest, fields: Mapping[str, Json]) -> InboundMessag
     if named is not None and not isinstance(named, Mapping):
         raise ApiError(400, "bad_request", "channel: allowed: an object with channelId, and type, userId, replyTo")
     default = {"type": request.grant.token.type or API, "channelId": _own_id(request)}
+    # A field that is null counts as missing, as everywhere in the API.
     channel = {**default, **{name: value for name, value in (named or {}).items() if value is not None}}
     content = {name: fields[name] for name in ("text", "metadata", "media") if fields.get(name) is not None}
+    # Without an id of the client's own the message cannot be recognised when it is sent again.
     id = fields.get("id") or f"http-{secrets.token_hex(8)}"
     try:
         message = read_message({**content, "id": id, "channel": channel}, ClientChannel(str(channel["type"])))
         check_media_size(message, request.services.gateway_config.now.max_media_bytes)
     except BadFrame as error:
+        # The protocol's errors name fields below "message."; here the message is the body itself.
         if error.code == "too_large":
             raise ApiError(413, error.code, error.message.removeprefix("message.")) from None
         raise ApiError(400, "bad_request", error.message.removeprefix("message.")) from None
@@ -63,7 +87,10 @@ def _own_id(request: ApiRequest) -> str:
 
 
 class ReplyRoutes:
-    """Handlers of messages and replies."""
+    """Handlers of messages and replies.
+
+    Example: `Operation("POST", "/api/messages", ReplyRoutes(conversations).post, summary, MESSAGE)`.
+    """
 
     def __init__(self, conversations: Conversations) -> None:
         self._conversations = conversations
@@ -76,16 +103,24 @@ class ReplyRoutes:
             if wait is None:
                 await self._conversations.submit(message, request.grant)
                 return json_response({"id": message.id}, 202)
+            # Cancelled (the client has hung up), the message stays: it is on disk, and its replies wait to be
+            # fetched.
             turn = await self._conversations.converse(message, request.grant, wait)
         replies: list[Json] = [_reply_json(reply) for reply in turn.replies]
         response = json_response({"id": message.id, "replies": replies, "done": turn.is_done})
         if turn.replies and turn.is_done:
             acknowledge = self._conversations.acknowledge_turn
+            # Starlette runs it when the whole response was sent.
             response.background = BackgroundTask(acknowledge, message.channel.address, turn.replies)
         return response
 
     async def replies(self, request: ApiRequest) -> Response:
-        """Return the replies of a conversation after a number, and wait for one."""
+        """Return the replies of a conversation after a number, and wait for one.
+
+        `seq` of the response is the number to ask with next. Without `wait` the answer comes at once, and may
+        be empty.
+        """
+        # A token may be allowed to hear only, as for a display; otherwise it needs the scope to speak.
         if not request.grant.hears:
             request.require(MESSAGE)
         channel_id = request.text("channelId") or _own_id(request)
@@ -93,6 +128,7 @@ class ReplyRoutes:
         _check_address(request, address.type, address.channel_id)
         after, wait = request.number("after") or 0, request.number("wait", LONGEST_WAIT) or 0
         with failures_as_errors():
+            # A token that may only listen must not take replies away from the client that they are for.
             if after and request.grant.allows(MESSAGE):
                 await self._conversations.acknowledge(address, after)
             found = await self._conversations.replies_after(address, after, wait)

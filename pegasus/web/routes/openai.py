@@ -152,10 +152,16 @@ def _is_answered(messages: Json) -> bool:
 
 
 class DeltaText:
-    """Turns drafts and replies into pieces of one text that only grows. Pure.
+    r"""Turns drafts and replies into pieces of one text that only grows. Pure.
 
     A draft is the whole text so far. What was sent cannot be taken back, so a draft that does not continue it is left out, and the
     reply then follows whole in a new paragraph.
+
+    Example::
+
+        text = DeltaText()
+        text.draft("Let me"), text.draft("Let me see"), text.reply("Let me see: 4")     # "Let me", " see", ": 4"
+        text.reply("Anything else?")                                                   # "\n\nAnything else?"
     """
 
     def __init__(self) -> None:
@@ -184,6 +190,8 @@ class ReasoningPieces:
     """Turns the newest part of the reasoning, again and again, into pieces that follow each other. Pure.
 
     Clients show them apart from the text, as `reasoning_content`. They come with `agent.show_reasoning` only.
+
+    Example: `pieces.piece("First I")` is "First I", and `pieces.piece("First I look")` is then " look".
     """
 
     def __init__(self) -> None:
@@ -210,7 +218,13 @@ def event_text(data: str) -> str:
 
 
 class CompletionStream(EventStreamResponse):
-    """A chat completion as server-sent events: a chunk for each piece of text, then the reason of the end, then `[DONE]`."""
+    """A chat completion as server-sent events: a chunk for each piece of text, then the reason of the end, then `[DONE]`.
+
+    Example: `return CompletionStream(routes, request, message, "pegasus", with_usage=False)` in the handler.
+
+    One task waits for the turn and sends its pieces. A second one sends comments while nothing is said, since
+    proxies and clients give up on a silent connection.
+    """
 
     def __init__(
         self, routes: CompletionRoutes, request: ApiRequest, message: InboundMessage, model: str, with_usage: bool
@@ -295,7 +309,11 @@ def _first_error(group: BaseExceptionGroup[ApiError]) -> ApiError:
 
 
 class CompletionRoutes:
-    """Handlers of the chat API."""
+    """Handlers of the chat API.
+
+    Example: `Operation("POST", "/v1/chat/completions", CompletionRoutes(conversations, services).complete,
+    summary, MESSAGE)`.
+    """
 
     def __init__(self, conversations: Conversations, services: WebServices) -> None:
         self._conversations = conversations
@@ -325,6 +343,7 @@ class CompletionRoutes:
         if user is not None and not isinstance(user, str):
             raise ApiError(400, "bad_request", "user: allowed: a text")
         model = fields.get("model")
+        # Clients show the name that they have asked for, so it is given back, whatever it is.
         model = model if isinstance(model, str) and model else MODEL
         options = fields.get("stream_options")
         with_usage = isinstance(options, Mapping) and options.get("include_usage") is True

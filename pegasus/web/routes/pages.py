@@ -21,7 +21,9 @@ from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 
 STATIC_FOLDER: Final = Path(__file__).parents[1] / "static"
+"""Folder of the page's files, part of the package."""
 INDEX: Final = "index.html"
+"""File that is sent for "/"."""
 WORTH_PACKING: Final = 512
 """Bytes from which a file is sent compressed, if the browser takes that."""
 TYPES: Final = {
@@ -42,18 +44,27 @@ PACKED_ALREADY: Final = (".png", ".woff2")
 
 @attrs.frozen
 class StaticFile:
-    """A file of the page."""
+    """A file of the page.
+
+    Example: `load_static_files()["index.html"].mime` is "text/html; charset=utf-8".
+    """
 
     content: bytes = attrs.field(repr=False)
+    """The bytes of the file."""
     packed: bytes = attrs.field(repr=False)
     """The content as gzip; b"" where that is not worth it."""
     mime: str
+    """Its Content-Type."""
     etag: str
     """Changes with the content."""
 
 
 def load_static_files(folder: Path = STATIC_FOLDER) -> dict[str, StaticFile]:
-    """Return the files below the folder by their paths with "/"."""
+    """Return the files below the folder by their paths with "/".
+
+    Links are left out: one could lead out of the folder. Blocks while it reads and packs. The packed form has
+    no time in it, so that it is the same at each start.
+    """
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not path.is_symlink():
@@ -67,7 +78,14 @@ def load_static_files(folder: Path = STATIC_FOLDER) -> dict[str, StaticFile]:
 
 
 class Pages:
-    """The handlers of the page's files. files: by name."""
+    """The handlers of the page's files. files: by name.
+
+    Example::
+
+        pages = Pages(load_static_files())
+        await pages.index(request)          # the page
+        await pages.static(request)         # the file that the path names: "app.js"
+    """
 
     def __init__(self, files: dict[str, StaticFile]) -> None:
         self._files = files
@@ -84,7 +102,10 @@ class Pages:
         file = self._files.get(name)
         if file is None:
             raise ApiError(404, "not_found", "there is no such file")
+        # `no-cache` lets a browser keep the file but ask each time, so that a page never runs with files of two
+        # versions.
         headers = {"etag": file.etag, "cache-control": "no-cache", "vary": "accept-encoding"}
+        # The header may hold several tags, or a weak one (`W/"…"`) that a proxy has made of ours.
         if file.etag in request.http.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=headers)
         takes_gzip = "gzip" in request.http.headers.get("accept-encoding", "")
@@ -99,7 +120,10 @@ async def show_alive(request: ApiRequest) -> Response:
 
 
 async def show_ready(request: ApiRequest) -> Response:
-    """Return whether all permanent parts run; 503 if not. Channels that are parked are named, and make no difference."""
+    """Return whether all permanent parts run; 503 if not. Channels that are parked are named, and make no difference.
+
+    It has no token, so it names parts and says nothing about their errors.
+    """
     health = request.services.health()
     return json_response(health, 200 if health.get("ready") else 503)
 
@@ -108,7 +132,14 @@ async def show_ready(request: ApiRequest) -> Response:
 
 
 async def sign_in(request: ApiRequest) -> Response:
-    """Set the cookie for somebody who shows a token."""
+    """Set the cookie for somebody who shows a token.
+
+    The origin is checked although there is no cookie yet: a page of others must not sign a browser in, either,
+    as somebody else.
+
+    Raises ApiError 401 for a token that does not count; the answer tells where the owner's is. Tokens are long
+    random texts, so attempts need not be counted.
+    """
     request.rules.check_origin(request.fields)
     token = (await request.json()).get("token")
     if not isinstance(token, str):
@@ -125,7 +156,11 @@ async def sign_in(request: ApiRequest) -> Response:
 
 
 async def sign_in_by_link(request: ApiRequest) -> Response:
-    """Set the cookie for somebody who comes with the code of `pegasus open`, and lead to the page."""
+    """Set the cookie for somebody who comes with the code of `pegasus open`, and lead to the page.
+
+    The code counts once, so a link in the browser's history is worth nothing. The response leads to the page
+    without the code in its address.
+    """
     if not request.services.sessions.redeem(request.http.query_params.get("code", "")):
         message = "this link was used already or is older than 5 minutes; `pegasus open` makes another one"
         raise ApiError(401, "unauthorized", message)
@@ -137,7 +172,11 @@ async def sign_in_by_link(request: ApiRequest) -> Response:
 
 
 async def sign_out(request: ApiRequest) -> Response:
-    """End the session, and take the cookie back."""
+    """End the session, and take the cookie back.
+
+    Without a session nothing is closed, and the cookie is taken back all the same. Raises ApiError 503 if the
+    disk refuses; then the session still counts.
+    """
     with failures_as_errors():
         await request.services.sessions.close(request.visitor.session)
     return json_response({}, headers=_cookie(request, ""))
@@ -148,7 +187,11 @@ def _cookie(request: ApiRequest, session: str) -> dict[str, str]:
 
 
 async def refuse_plain_request(request: ApiRequest) -> Response:
-    """Answer a request to `/ws` that is no WebSocket handshake, or one that is refused."""
+    """Answer a request to `/ws` that is no WebSocket handshake, or one that is refused.
+
+    A handshake that is refused comes here, too, and gets the reason from `admit_socket`: 403 or 421 with an
+    error object.
+    """
     request.rules.admit_socket(request.fields)
     message = "this is the WebSocket of the protocol pegasus.v1; found a plain request"
     raise ApiError(426, "upgrade_required", message)

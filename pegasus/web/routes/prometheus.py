@@ -1,5 +1,16 @@
 """The answers of `/api/status`, `/api/usage` and `/api/tree` as a text that Prometheus reads.
 
+The metrics are made of the same answers that people and programs see, at the moment of a scrape. So nothing has
+to be counted for them, no part of the agent knows about metrics, and the numbers cannot differ from those of
+the other routes.
+
+A scrape gets a registry of its own with a single collector. The library's global registry is not used: it would
+add metrics of the Python process and keep values from one scrape to the next.
+
+Fields of the answers that are missing count as 0, so an older or partly started agent still gives metrics.
+Labels are names of states, actors and kinds of usage. None of them comes from a message, so the number of
+series is bounded.
+
 prometheus-client takes 1 MB and 15 ms, so this file is imported when the metrics are first asked for.
 """
 
@@ -21,14 +32,24 @@ STATES: Final = ("starting", "up", "stopping", "stuck", "waiting", "down")
 def format_metrics(
     status: Mapping[str, Json], usage: Mapping[str, Json], tree: Mapping[str, Json], streams: int
 ) -> bytes:
-    """Return the metrics of these answers. streams: open streams of events."""
+    """Return the metrics of these answers. streams: open streams of events.
+
+    Returns the text format 0.0.4, UTF-8. Raises nothing for any form of the answers.
+    """
     registry = CollectorRegistry()
     registry.register(StateCollector(status, usage, tree, streams))
     return generate_latest(registry)
 
 
 class StateCollector:
-    """Turns the answers of the control plane into metrics. Used once, for one scrape."""
+    """Turns the answers of the control plane into metrics. Used once, for one scrape.
+
+    Example::
+
+        registry = CollectorRegistry()
+        registry.register(StateCollector(status, usage, tree, streams=0))
+        generate_latest(registry)        # b"# HELP pegasus_info …"
+    """
 
     def __init__(
         self, status: Mapping[str, Json], usage: Mapping[str, Json], tree: Mapping[str, Json], streams: int
@@ -39,7 +60,7 @@ class StateCollector:
         self._streams = streams
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics."""
+        """Yield all metrics. The library calls this for a scrape. It only reads the answers, so it never waits."""
         info = GaugeMetricFamily("pegasus_info", "Version of the agent", labels=["version"])
         info.add_metric([__version__], 1)
         yield info
@@ -59,12 +80,18 @@ class StateCollector:
         yield tasks
         yield from self._actors()
         today = GaugeMetricFamily("pegasus_usage_today", "Use of models today (UTC)", labels=["kind"])
+        # The day is that of UTC, as budgets count it. What is no number is left out.
         for kind, amount in _items(self._usage.get("today")):
             if isinstance(amount, int | float):
                 today.add_metric([kind], float(amount))
         yield today
 
     def _actors(self) -> Iterator[Metric]:
+        """Yield the number of actors in each state, and the restarts.
+
+        States without an actor are 0 instead of missing, so that a rule about the state "stuck" always has a value. Restarts are
+        listed only for actors that had one, because most never have.
+        """
         counts = dict.fromkeys(STATES, 0)
         restarts = CounterMetricFamily(
             "pegasus_actor_restarts", "Restarts of actors that were restarted", labels=["actor"]

@@ -48,6 +48,7 @@ MOST_WAITING: Final = 20
 MAX_TEXT: Final = 100_000
 """Characters of the text that a delivery becomes."""
 _FIELD: Final = re.compile(r"\{\{\s*([^{}]+?)\s*\}\}")
+"""A field of a template: `{{pull_request.title}}`, with dots between names and numbers."""
 
 
 def fill_template(template: str, body: str) -> str:
@@ -88,7 +89,11 @@ def _text_of(value: Json) -> str:
 
 
 def _is_signed(hook: HookSettings, body: bytes, headers: Mapping[str, str]) -> bool:
-    """Return whether one of the headers has the signature of the body."""
+    """Return whether one of the headers has the signature of the body.
+
+    A comparison takes the same time wherever two signatures differ, so its time tells nothing about the right one. A hook without a
+    secret does not exist: the check of the settings refuses it.
+    """
     expected = f"sha256={hmac.new(hook.secret.encode(), body, sha256).hexdigest()}"
     return any(
         hmac.compare_digest(headers.get(name, "").encode("utf-8", "replace"), expected.encode()) for name in SIGNATURES
@@ -96,7 +101,13 @@ def _is_signed(hook: HookSettings, body: bytes, headers: Mapping[str, str]) -> b
 
 
 class HookRoutes:
-    """The handler of webhooks."""
+    """The handler of webhooks.
+
+    Example: `Operation("POST", "/hooks/{name}", HookRoutes(services).deliver, summary, None)`.
+
+    The steps have this order for a reason: the name is looked up first, because the secret belongs to the hook;
+    the signature is checked before the body is parsed; the event is published last, when the work is on disk.
+    """
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
@@ -104,6 +115,7 @@ class HookRoutes:
 
     async def deliver(self, request: ApiRequest) -> Response:
         """Check the signature, and begin the work: 202 with the id of the message or the task, when it is on disk."""
+        # Whoever has no secret may learn which hooks exist by the status. The names are no secret.
         name = request.path["name"]
         hook = self._services.hooks.now.get(name)
         if hook is None:
@@ -119,7 +131,11 @@ class HookRoutes:
         )
         if not text:
             raise ApiError(400, "bad_request", "the delivery has no text")
+        # A service that sends no id gets a new one each time, so a delivery that it repeats is carried out
+        # twice.
         delivery = next((headers[key] for key in DELIVERIES if headers.get(key)), "") or secrets.token_hex(8)
+        # The id is hashed: it becomes part of names of files, and comes from outside. The hook's name keeps two
+        # services with the same ids apart.
         key = f"hook-{name}-{sha256(delivery.encode('utf-8', 'replace')).hexdigest()[:32]}"
         with failures_as_errors():
             answer = await (self._send(hook, name, key, text) if hook.channel else self._begin(name, key, text))
@@ -131,7 +147,11 @@ class HookRoutes:
         return json_response(answer, 202)
 
     async def _send(self, hook: HookSettings, name: str, key: str, text: str) -> dict[str, Json]:
-        """Make the delivery a message of its conversation."""
+        """Make the delivery a message of its conversation.
+
+        `MOST_WAITING` bounds what one hook may leave in the queue, so that a service that has gone wild cannot
+        crowd out people. Raises ApiError 429 then, which services take as a reason to send it again later.
+        """
         kind, _, channel_id = hook.channel.partition(":")
         channel = ChannelInfo(kind, channel_id, f"hook {name}")
         metadata: dict[str, Json] = {OUTSIDE: [Outside.WEB.value]}
@@ -144,7 +164,11 @@ class HookRoutes:
         return {"id": key}
 
     async def _begin(self, name: str, key: str, text: str) -> dict[str, Json]:
-        """Make the delivery a task."""
+        """Make the delivery a task.
+
+        The task has the id of the delivery as its key, so a repeated one gets the answer of the first. Waits
+        until the task system runs, since a delivery may come right after a start.
+        """
         await wait_until_running(self._services.tasks)
         metadata: dict[str, Json] = {"role": Role.GUEST, OUTSIDE: [Outside.WEB.value]}
         request = (text, f"hooks/{name}", DEFAULT_TASK_TYPE, f"webhook {name}", metadata, key)
@@ -159,7 +183,13 @@ class HookRoutes:
 
 
 async def receive_webhook(request: ApiRequest) -> Response:
-    """Hand a request to the receiver of a channel, and return its answer."""
+    """Hand a request to the receiver of a channel, and return its answer.
+
+    Header fields that come several times are joined with commas, as HTTP allows. The path is given as it was
+    sent, because signatures cover it in that form.
+
+    A refusal of the receiver becomes an error object, unless the receiver has made one itself.
+    """
     receiver = request.services.receivers.get(request.path["type"])
     if receiver is None:
         raise ApiError(404, "not_found", "this channel is not configured")
