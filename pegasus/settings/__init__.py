@@ -9,6 +9,18 @@ docs/user/settings.md is the page for people.
 A `Settings` object is immutable. A reload makes a new one (`load_settings` with the `source` of the old one), which takes the
 place of the old one as a whole, so that no reader ever sees one key of the new file beside another one of the old. `in_force` has the
 handle for that. What a package needs it is given as a handle of its section (`InForce[AgentSettings]`), not as the whole.
+
+A key is declared once, as a field of a section, with its default, its limits and its words for people. The check of a value, the
+file of `pegasus init`, `config show`, `config keys` and the suggestions for misspelt keys are all made from that declaration, so
+a new key is one line in a section, one line in docs/user/settings.md, and the code that reads it.
+
+Example::
+
+    in_force = SettingsInForce(load_settings(SettingsSource(Path("pegasus.toml"))))
+    agent = in_force.follow(lambda settings: settings.agent, "agent.")
+    agent.now.max_thoughts  # 20, or what the file says
+    taken_up = await in_force.replace(load_settings(in_force.now.source))
+    taken_up.after_restart  # ("gateway.port",) if that has changed, too
 """
 
 from pegasus.settings.channel_sections import (

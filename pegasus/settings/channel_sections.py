@@ -3,6 +3,15 @@
 One class holds the keys about access, because they are the same for an adapter and for a bridge. A service with an adapter has a class
 of its own with these keys and its credentials. Such a section exists only where a person has written it: a type without a section
 is open to everybody, as for a bridge of one's own.
+
+`access` and `enabled` are apart: access also counts for a bridge, which is a program of one's own and needs no adapter. In a
+file, and in a program::
+
+    [channels.telegram]
+    enabled = true
+    bot_token = "${TELEGRAM_BOT_TOKEN}"
+
+    Settings(channels={"telegram": TelegramSettings(enabled=True, bot_token="123:abc")}).channels["telegram"].access  # ""
 """
 
 from __future__ import annotations
@@ -43,6 +52,7 @@ class ChannelSettings:
 class TelegramSettings(ChannelSettings):
     """Telegram: a bot of your own, see docs/user/telegram.md."""
 
+    # The token may be left out where the variable is set (CHANNEL_VARIABLES). "poll" needs no address that the outside can reach.
     bot_token: str = text("", "the token that @BotFather gave you; usually ${TELEGRAM_BOT_TOKEN}", secret=True)
     mode: str = choice(
         "poll", '"poll": asks Telegram for messages; "webhook": Telegram calls http.public_url', "poll", "webhook"
@@ -54,6 +64,7 @@ class TelegramSettings(ChannelSettings):
 class SlackSettings(ChannelSettings):
     """Slack: an app of your own, see docs/user/slack.md."""
 
+    # With `app_token` the adapter connects to Slack, and nothing has to reach this machine; with `signing_secret` Slack calls it.
     bot_token: str = text("", "the bot token of the app (xoxb-…); usually ${SLACK_BOT_TOKEN}", secret=True)
     app_token: str = text(
         "", 'the token for Socket Mode (xapp-…); "" = the Events API, with signing_secret', secret=True
@@ -66,6 +77,7 @@ class SlackSettings(ChannelSettings):
 class SmsSettings(ChannelSettings):
     """SMS by Twilio, see docs/user/sms.md."""
 
+    # `provider` has one value today. It is a key so that a file keeps its meaning when there are others.
     provider: str = choice("twilio", "the service", "twilio")
     account_sid: str = text("", "the account (AC…); usually ${TWILIO_ACCOUNT_SID}")
     auth_token: str = text("", "its token; usually ${TWILIO_AUTH_TOKEN}", secret=True)

@@ -7,6 +7,14 @@ Each check is a function that gets the settings and `report`, and calls that for
 of the mistake, though it looks at several: the one that a person would change. Only the form of values is checked here, never
 the world: whether a host resolves, a model exists or a folder can be read may change while the daemon runs, and is reported
 where it is used.
+
+The order of the checks is that of the settings, and so that of the error lines. A check that looks at keys with a mistake of
+their own may report nonsense; therefore `report` leaves out keys that are known to be wrong.
+
+Example::
+
+    check_settings(Settings(hooks={"ci": HookSettings()}), known=set())
+    # [SettingsProblem("defaults", "hooks.ci.secret", "nothing", "a secret that the caller signs with", …)]
 """
 
 from __future__ import annotations
@@ -74,6 +82,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     problems: list[SettingsProblem] = []
 
     def report(key: str, found: str, allowed: str, hint: str = "") -> None:
+        """Add a mistake, unless the key has one already."""
         if key not in known:
             problems.append(SettingsProblem(_origin(settings, key), key, found, allowed, hint))
 
@@ -115,6 +124,7 @@ def _check_hosts(settings: Settings, report: Report) -> None:
     The connection is not encrypted, and the token would travel in the clear.
     """
     for name, server in (("gateway", settings.gateway), ("http", settings.http)):
+        # "localhost" and other names of this machine count as well, as far as they need no lookup.
         if server.host == "127.0.0.1" or server.allow_remote or is_loopback(server.host):
             continue
         allowed = f'"127.0.0.1", "::1", "localhost", or {name}.allow_remote = true'
@@ -148,6 +158,7 @@ def _check_http(settings: Settings, report: Report) -> None:
         report("http.public_url", f'"{url}"', 'scheme and host without a path, as "https://pegasus.example"', "")
     for host in settings.http.allowed_hosts:
         before, _, port = host.rpartition(":")
+        # A colon belongs to a port only behind a name or behind an IPv6 address in brackets.
         name = before if port.isdigit() and (before.endswith("]") or ":" not in before) else host
         if not _is_host(name) or "*" in name or "/" in name:
             report("http.allowed_hosts", f'"{host}"', 'names, with a port if need be, as "pegasus.example"', "")
@@ -182,6 +193,7 @@ def _check_owners(settings: Settings, report: Report) -> None:
 def _check_channels(settings: Settings, report: Report) -> None:
     """Refuse a channel type that is nearly spelled as a known one: the known one would be open to everybody."""
     for name in settings.channels:
+        # Names of people's own bridges are welcome, so that only a near miss of a known name is a mistake.
         near = get_close_matches(name.lower(), _CHANNELS, n=1, cutoff=_NEARLY)
         if near and name not in _CHANNELS and name.isalpha():
             report(f"channels.{name}", "a channel type", f'"{near[0]}", or a name that is less like it', "")
@@ -244,6 +256,7 @@ def _check_request(path: str, options: ProviderSettings | ModelOptionSettings, r
             report(
                 f"{path}.extra_body", f'the field "{name}"', "other fields of the request", "Pegasus makes this one."
             )
+    # -1 stands for "not set", which a range cannot say.
     if -1 < options.temperature < 0:
         report(f"{path}.temperature", str(options.temperature), "a number from 0 to 2, or -1", "")
 
@@ -286,6 +299,7 @@ def _check_models(settings: Settings, report: Report) -> None:
             allowed = f"0, or at least min_tokens ({route.min_tokens})"
             report(f"models.routes.{name}.max_tokens", str(route.max_tokens), allowed, "")
     for key, name in roles:
+        # Only the first slash separates: models of some providers have more of them in their names.
         provider, _, model = name.partition("/")
         if not provider or not model:
             report(key, f'"{name}"' if name else "nothing", '"<provider>/<model>"', "")
@@ -409,6 +423,7 @@ def _check_not_yet(settings: Settings, report: Report) -> None:
     for path, _, value in walk(settings):
         key = ".".join(path)
         for pattern, values, instead in NOT_YET:
+            # ANY_VALUE is compared by identity, since no setting equals it.
             refused = value in values or (ANY_VALUE in values and value)
             if refused and fits_pattern(pattern, key):
                 shown = "a list" if isinstance(value, tuple) else describe_setting(value)

@@ -26,7 +26,12 @@ MOST_SUGGESTED: Final = 3
 
 
 class EditError(Exception):
-    """A change that cannot be made. str() is a sentence for people."""
+    """A change that cannot be made. str() is a sentence for people.
+
+    Raised by the functions of this file; the text of the settings file is as it was. `pegasus config set` prints the sentence.
+
+    Example: `parse_key("gateway.prot")` raises it with `Did you mean gateway.port?`.
+    """
 
 
 # ------------------------------------------------------------------ keys and values
@@ -40,6 +45,7 @@ def parse_key(text: str, program: str = "pegasus") -> tuple[str, ...]:
     """
     path: list[str] = []
     try:
+        # TOML itself takes the key apart, with its quotes. A line break or an equals sign would make more than one key of it.
         table: Any = tomllib.loads(f"{text} = 0") if "\n" not in text and "=" not in text else 0
         while isinstance(table, dict):
             ((name, table),) = table.items()
@@ -143,6 +149,7 @@ def set_key(content: str, path: Sequence[str], value: Any, *, by_init: bool = Fa
         for name, inner in value.items():
             content = set_key(content, (*path, name), inner, by_init=by_init)
         return content
+    # tomllib refuses a file with a section that is declared twice, so those that give way are emptied first.
     content = without_replaced(content)
     wanted = tomllib.loads(content)
     section: Any = wanted
@@ -152,8 +159,11 @@ def set_key(content: str, path: Sequence[str], value: Any, *, by_init: bool = Fa
             raise EditError(f'"{name}" is no section in the file; change it by hand')
     is_new = path[-1] not in section
     section[path[-1]] = value
+    # A new key is put in as a line of text. tomlkit changes the others, and also a new one in a file where a line would mean
+    # something else, such as one with inline tables.
     if is_new and _holds(text := _with_line(content, path, value, by_init=by_init), wanted):
         return text
+    # tomlkit comes last, since it has to be imported, and moves comments in some files.
     document = _parse(content)
     table: Any = document
     for name in path[:-1]:
@@ -183,6 +193,7 @@ def _with_line(content: str, path: Sequence[str], value: Any, *, by_init: bool) 
 
 
 def _quoted(name: str) -> str:
+    """Return a name as it stands in the head of a table, in quotes where it needs them."""
     return name if is_bare(name) else as_toml(name)
 
 

@@ -44,6 +44,11 @@ T = TypeVar("T")
 
 
 def _restart_keys(cls: type[attrs.AttrsInstance], path: str = "") -> Iterator[str]:
+    """Yield the paths of the keys of a section and of those below it that need a restart.
+
+    path: of the section, with a dot at its end. Sections under names of the user's own are left out: a key in one of them cannot
+    need a restart, as it has no one path.
+    """
     for name, key in keys_of(cls).items():
         if isinstance(key, Key):
             if key.restart:
@@ -60,7 +65,16 @@ SANDBOX_KEYS: Final = ("sandbox.", "tools.allowed_paths")
 
 @attrs.frozen
 class TakenUp:
-    """Outcome of a replacement: `TakenUp(("log.level",), ("gateway.port",))`."""
+    """Outcome of a replacement: `TakenUp(("log.level",), ("gateway.port",))`.
+
+    A reload puts both lists into its log line and its answer.
+
+    Example::
+
+        taken_up = await in_force.replace(load_settings(in_force.now.source))
+        taken_up.changed        # ("log.level",)
+        taken_up.after_restart  # ()
+    """
 
     changed: tuple[str, ...] = ()
     """Key paths whose new values are in force."""
@@ -70,7 +84,15 @@ class TakenUp:
 
 @attrs.define(eq=False)
 class InForce(Generic[T_co]):
-    """Handle of a value that a reload may replace. `InForce(AgentSettings())` is one of a value that stays."""
+    """Handle of a value that a reload may replace. `InForce(AgentSettings())` is one of a value that stays.
+
+    A part of the program keeps the handle, and takes `now` at the beginning of each piece of work.
+
+    Example::
+
+        limits = in_force.follow(lambda settings: settings.limits, "limits.")
+        limits.now.guest_tasks
+    """
 
     now: T_co
     """The value in force. Only the `SettingsInForce` that made the handle changes it."""
@@ -81,11 +103,16 @@ class _Followed:
     """A handle with the function that makes its value."""
 
     handle: InForce[Any]
+    """The handle that was given out; its `now` is replaced."""
     make: Callable[[Settings], Any]
+    """Makes the value of the settings. May raise, which refuses the settings as a whole."""
     prefixes: tuple[str, ...]
+    """Beginnings of the key paths that the value depends on."""
     in_thread: bool
+    """True if `make` reads files, so that it is called in a thread, before anything changes."""
 
     def follows(self, key: str) -> bool:
+        """Return whether the value depends on this key."""
         return key.startswith(self.prefixes)
 
 
@@ -165,12 +192,14 @@ class SettingsInForce(InForce[Settings]):
             changed = sorted({*changed_keys(self.now, new), *also})
             now = frozenset(filter(self.follows, changed))
             due = [followed for followed in self._followed if any(map(followed.follows, now))]
+            # Handles are made of the settings that will be in force, in which keys that need a restart have their old values.
             in_force = keep_restart_keys(self.now, new)
             read = {
                 id(followed): await trio.to_thread.run_sync(followed.make, in_force)
                 for followed in due
                 if followed.in_thread
             }
+            # No checkpoint from here to the end: a cancel comes before the change or after it.
             self._swap(in_force, now, due, read)
             for prefixes, act in self._actions:
                 if concerned := frozenset(key for key in now if key.startswith(prefixes)):

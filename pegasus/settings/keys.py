@@ -204,6 +204,7 @@ def number(
     """
 
     def in_range(value: float) -> bool:
+        """Return whether the value is within the limits of the key."""
         return (
             (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
         )
@@ -337,7 +338,18 @@ class SettingsProblem:
 
 
 class SettingsError(Exception):
-    """Settings that cannot be used. str() has one line for each mistake."""
+    """Settings that cannot be used. str() has one line for each mistake.
+
+    Raised by `load_settings` for everything that is wrong, and by whatever finds out later that settings cannot work. At a start
+    the process prints the lines and ends with `exit_code`; a reload logs them, and the old settings stay in force.
+
+    Example::
+
+        try:
+            load_settings(SettingsSource(None, overrides=("gateway.port=x",)))
+        except SettingsError as error:
+            print(error)  # --set: gateway.port: found "x"; allowed: a whole number from 0 to 65535
+    """
 
     exit_code = 78
     """EX_CONFIG of sysexits.h: a service manager must not restart the daemon, since nothing would change."""

@@ -10,6 +10,9 @@ the file has it. A list is one value and is replaced as a whole, because there w
 
 An unknown key is a mistake and not ignored. A misspelt key that is ignored leaves the default in force without any sign of it,
 which is expensive for a budget and dangerous for `allow_from`.
+
+Three dicts are filled on the way: `tree` with the values that were set, `origins` with the source of each, and the list of
+problems. Only keys that somebody has set are in the tree, so that `Settings.origins` also says what is default.
 """
 
 from __future__ import annotations
@@ -85,8 +88,10 @@ def load_settings(
     origins: dict[str, str] = {}
     for layer in layers:
         _LayerReader(layer, environ, origins, problems).read_section(Settings, layer.table, (), tree)
+    # After all layers: a variable of a service fills only what no other source has set.
     _fill_credentials(tree, environ, origins)
     settings: Settings = _build(Settings(origins=origins, source=source), tree)
+    # Also where there are mistakes already, so that one start shows all of them.
     problems += check_settings(settings, {problem.key for problem in problems})
     if problems:
         raise SettingsError(problems)
@@ -209,6 +214,7 @@ class _LayerReader:
 
         A table of values under names of the user's own is read value by value; names of environment variables are in capitals.
         """
+        # Merged value by value, so that --set can add one header to those of the file.
         if key.each is not None:
             inner = tree.setdefault(path[-1], {})
             for written, item in self._items(value, path, "a table"):
@@ -257,6 +263,7 @@ class _LayerReader:
 
 
 def _is_short(name: str) -> bool:
+    """Return whether a name of the user's own may be that of a table."""
     return is_bare(name) and len(name) <= _MAX_NAME
 
 
@@ -289,6 +296,7 @@ def _build(default: Any, tree: Tree) -> Any:
             continue
         value, old = tree[name], getattr(default, name)
         if isinstance(key, Section) and key.named:
+            # Providers of the same name go on from their defaults, so that `[providers.anthropic]` needs no type.
             changes[name] = {
                 **old,
                 **{part: _build(old.get(part) or key.class_of(part)(), inner) for part, inner in value.items()},

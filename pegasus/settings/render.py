@@ -66,6 +66,7 @@ def effective(settings: Settings) -> str:
     lines: list[str] = []
     head: tuple[str, ...] = ()
     for path, key, value in walk(settings):
+        # Known services that nobody uses would be most of the output.
         if path[0] == "providers" and path[1] in SERVICE_TYPES and not _is_set(path[1], settings):
             continue
         if path[:-1] != head:
@@ -73,6 +74,7 @@ def effective(settings: Settings) -> str:
             names = (name if is_bare(name) else as_toml(name) for name in head)
             lines += ["", f"[{'.'.join(names)}]"]
         name = ".".join(path)
+        # A value that was set to its default has a source, but nothing to explain.
         origin = settings.origins.get(name) if defaults.get(name) != value else None
         lines.append(f"{path[-1]} = {as_toml(_masked(value, key))}" + (f"  # {origin}" if origin else ""))
     return "\n".join(lines).lstrip("\n")
@@ -109,6 +111,7 @@ def shown_value(settings: Settings, path: Sequence[str]) -> str:
     for names, key, value in walk(settings):
         if names == start:
             return _shown(value, key)
+        # The path of one value in a table such as headers: the table is the key, and the last name is the user's.
         if names == start[:-1] and key.each is not None and start[-1] in value:
             return _shown(value[start[-1]], key.each)
         if names[: len(start)] == start:
@@ -170,6 +173,7 @@ def _section(section: Any, path: str) -> Iterator[str]:
     for name, inner in keys_of(type(section)).items():
         below = f"{path}.{name}" if path else name
         if below == "providers":
+            # Two providers stand for all of them: the file is for reading, and each has the same keys.
             for provider in ("anthropic", "openai"):
                 yield from _provider_table(provider)
         elif isinstance(inner, Section) and inner.named:

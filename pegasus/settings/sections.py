@@ -11,6 +11,26 @@ the person who edits that file. Reasons for programmers stand in comments here.
 
 Defaults are chosen for one person on one machine who has set nothing but an API key. Times are in seconds, sizes in bytes, amounts
 of money in US dollars. 0, "" or [] is the usual value for "no limit" or "none", and the words of the key say so.
+
+The words of a key are its documentation in the code as well, so that fields of sections have no strings below them. Sections
+with a name of the user's own, as they stand in a file::
+
+    [providers.home]
+    type = "openai"
+    base_url = "http://192.168.1.5:8000/v1"
+
+    [models.routes.pictures]
+    model = "openai/gpt-4.1"
+    media = "image"
+
+    [prices."home/big"]
+    input = 0.5
+
+In a program::
+
+    settings = Settings(gateway=GatewaySettings(port=0), log=LogSettings(level="debug"))
+    settings.models.max_concurrent_calls  # 3, the default
+    settings.providers["openai"].type     # "openai", a provider that exists without a section
 """
 
 # ruff: noqa: RUF009  (`section` and `sections` return attrs.field)
@@ -118,6 +138,7 @@ class ModelOptionSettings:
 class ModelSettings:
     """Models, as "<provider>/<model>". Roles not named fall back to default."""
 
+    # Only the four roles of MODEL_ROLES fall back to `default`. transcribe and speech do not: they need another kind of model.
     default: str = text(
         "",
         '"" = a model of the first service whose API key is in the environment, else one of a local server that answers '
@@ -217,6 +238,7 @@ class PriceSettings:
 class AgentSettings:
     """Behaviour of the agent."""
 
+    # `scope` decides which actor runs (`pegasus.app.tree`), so it needs a restart; all others take effect with a reload.
     speech: str = choice(
         "auto",
         '"monologue": only the reply tool speaks; "direct": plain text is the reply; "auto": monologue with models that call tools, '
@@ -275,6 +297,7 @@ class AgentSettings:
 class LimitSettings:
     """Limits of each guest, that is of everybody who is not in agent.owners; 0 = no limit. Owners have no such limits."""
 
+    # They bound what strangers can cost on a channel that is open. Numbers of a budget are beside them: `budget.guest_daily_cost`.
     guest_messages_per_minute: int = whole(30, "messages a minute", least=0)
     guest_waiting: int = whole(20, "messages that may wait for an answer", least=0)
     guest_tasks: int = whole(10, "background tasks that have not ended", least=0)
@@ -345,6 +368,7 @@ class GatewaySettings:
 class HttpSettings:
     """The HTTP server."""
 
+    # The limits of the body are wider than those of a frame: a webhook or an upload comes as one request.
     enabled: bool = flag(True, "whether the HTTP server runs: the web page, and the API for programs", restart=True)
     host: str = text("127.0.0.1", "the address to listen on", filled=True, restart=True)
     port: int = whole(7718, "0 = any free port", least=0, most=65535, restart=True)
@@ -413,25 +437,45 @@ class Settings:
     """
 
     run: RunSettings = section(RunSettings)
+    """[run]: read by the daemon at its start."""
     models: ModelSettings = section(ModelSettings)
+    """[models]: read by `pegasus.models`, which takes or refuses a new one as the guard of a reload."""
     providers: Mapping[str, ProviderSettings] = sections(ProviderSettings, _standard_providers)
+    """[providers.NAME]: all types and known services are in it without being written."""
     budget: BudgetSettings = section(BudgetSettings)
+    """[budget]: read by the usage tracker before each model call."""
     prices: Mapping[str, PriceSettings] = sections(PriceSettings, models=True)
+    """[prices."provider/model"]: they win over the prices that Pegasus knows."""
     agent: AgentSettings = section(AgentSettings)
+    """[agent]: read by the Main Agent for each thought; `owners` by everything that decides about rights."""
     limits: LimitSettings = section(LimitSettings)
+    """[limits]: read by intake and by the task system, for guests only."""
     tasks: TaskSettings = section(TaskSettings)
+    """[tasks]: read by the task system."""
     tools: ToolSettings = section(ToolSettings)
+    """[tools]: bounds of tool calls, of the Main Agent and of tasks alike."""
     policy: PolicySettings = section(PolicySettings)
+    """[policy]: decisions about tool calls, and about how owners are asked."""
     sandbox: SandboxSettings = section(SandboxSettings)
+    """[sandbox]: walls around commands and around tool servers that are programs."""
     schedule: ScheduleSettings = section(ScheduleSettings)
+    """[schedule]: the heartbeat. Jobs are no settings; the agent and `pegasus cron` keep them."""
     session: SessionSettings = section(SessionSettings)
+    """[session]: when a conversation is made shorter."""
     media: MediaSettings = section(MediaSettings)
+    """[media]: bounds of files that travel with messages, and how long they are kept."""
     gateway: GatewaySettings = section(GatewaySettings)
+    """[gateway]: the WebSocket server, and the token that also guards the HTTP server."""
     http: HttpSettings = section(HttpSettings)
+    """[http]: the HTTP server."""
     hooks: Mapping[str, HookSettings] = sections(HookSettings)
+    """[hooks.NAME]: a path of the HTTP server each."""
     channels: Mapping[str, ChannelSettings] = sections(ChannelSettings, standard_channels, known=SERVICE_SECTIONS)
+    """[channels.TYPE]: "cli" is in it without being written. A type that is not in it is open to everybody."""
     mcp: McpSettings = section(McpSettings)
+    """[mcp.servers.NAME]: servers of tools; a reload starts and stops only those that have changed."""
     log: LogSettings = section(LogSettings)
+    """[log]: what is logged, and how."""
     origins: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
     """File, variable or option that has set each key path."""
     source: SettingsSource = attrs.field(factory=SettingsSource, kw_only=True)

@@ -78,6 +78,8 @@ class Raw(str):
     """Value from a command line or an environment variable.
 
     There is no syntax for types outside of a file, so that the key decides: text where it wants text, else a TOML value.
+
+    Example: `Raw("7717")` is 7717 for `gateway.port`, and the text "7717" for `gateway.token`.
     """
 
     __slots__ = ()
@@ -108,6 +110,7 @@ def provider_layers(environ: Mapping[str, str]) -> list[Layer]:
     layers = []
     for variable, (name, key) in PROVIDER_VARIABLES.items():
         if value := environ.get(variable):
+            # The endpoint of Azure may be given with or without the path of the API.
             if variable in _ADDRESSES:
                 value = _ADDRESSES[variable].format(value.rstrip("/").removesuffix("/openai/v1"))
             elif variable == "OLLAMA_HOST":
@@ -204,7 +207,9 @@ def file_text(file: Path, *, required: bool, problems: list[SettingsProblem]) ->
     found, allowed = "", "a TOML file"
     try:
         with file.open("rb") as stream:
+            # One byte more than allowed tells a file that is too long, without a look at its size, which a device does not have.
             data = stream.read(MAX_FILE_BYTES + 1)
+            # Of the open file, since the name may mean another one a moment later.
             mode = os.fstat(stream.fileno()).st_mode
         if len(data) > MAX_FILE_BYTES:
             found, allowed = f"more than {MAX_FILE_BYTES} bytes", "a smaller TOML file"
@@ -338,13 +343,22 @@ class Interpolated(str):
     """Text that took something from the environment.
 
     Such a text may stand for another type, as `port = "${PORT}"` does: TOML has no way to write that without quotes.
+
+    `interpolate` returns it, and `load` reads such a text as TOML where the key wants another type.
+
+    Example: `interpolate("${PORT}", {"PORT": "7717"})` is an Interpolated; a text without variables comes back as it was.
     """
 
     __slots__ = ()
 
 
 class InterpolationError(ValueError):
-    """Broken or missing variable."""
+    """Broken or missing variable.
+
+    Raised by `interpolate`. `load` makes a SettingsProblem of it, which names the key.
+
+    Example: `interpolate("${KEY:?set your key}", {})` raises it, and `allowed` is "set your key".
+    """
 
     def __init__(self, found: str, allowed: str) -> None:
         super().__init__(found)
@@ -366,6 +380,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> str:
     """
 
     def fill(match: re.Match[str]) -> str:
+        """Return what stands in place of one match. Raises InterpolationError."""
         inside, closed = match.groups()
         if inside is None:
             return "${"

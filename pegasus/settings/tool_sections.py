@@ -1,6 +1,26 @@
 """Sections about what the agent may do: tools, rules about their calls, walls around commands, and servers of tools.
 
 They are declared as those in `sections`, whose rules hold here as well.
+
+They stand in a file of their own because one question leads to all of them: what may a tool call do? A call passes them in this
+order: `policy` says whether it may be made at all, or asks an owner; `tools` bounds its time and the paths and hosts that it may
+reach; `sandbox` walls in the commands that it starts. `mcp` adds tools, which pass the same three. `schedule` decides only when
+the agent works by itself.
+
+Defaults confine file tools to the workspace and web tools to public addresses.
+A list of exceptions is empty by default. In a file, and in a program::
+
+    [[policy.rules]]
+    tool = "shell_exec"
+    match = "git push *"
+    decision = "ask"
+
+    [mcp.servers.github]
+    url = "https://api.githubcopilot.com/mcp/"
+    auth = "oauth"
+
+    tools = ToolSettings(timeouts={"shell_exec": 600.0}, allowed_paths=("/srv/reports",))
+    Settings(tools=tools).tools.timeouts["shell_exec"]  # 600.0
 """
 
 # ruff: noqa: RUF009  (`section` and `sections` return attrs.field)
@@ -76,6 +96,7 @@ RULE_KEYS: Final = ("tool", "match", "who", "decision")
 class PolicySettings:
     """Rules about tool calls. They decide, never a model."""
 
+    # The tables stay texts here; `parse_rules` in `pegasus.policy` makes rules of them.
     default: str = choice("allow", "for tools that no rule names and that have no decision of their own", *DECISIONS)
     timeout: float = number(3600.0, "seconds that an approval waits for an owner; then it is a no", above=0)
     owner_channel: str = text(
@@ -95,6 +116,7 @@ class PolicySettings:
 class ScheduleSettings:
     """Scheduled jobs run whatever is set here; the heartbeat is a look at HEARTBEAT.md of the workspace now and then."""
 
+    # 31,536,000 seconds are a year. A heartbeat is a model call each time, unless HEARTBEAT.md asks for nothing.
     heartbeat: float = number(0.0, "seconds between two looks; 0 = none", least=0, most=31_536_000)
     active_hours: str = text("", 'local time in which it looks, as "08:00-22:00"; "" = always')
 
