@@ -18,7 +18,7 @@ import attrs
 
 from pegasus.conversation import Entry
 from pegasus.messages import ChannelInfo, Json, Metadata
-from pegasus.outside import OUTSIDE, Outside, join_outside, outside_metadata, parse_outside
+from pegasus.outside import Outside, join_outside, outside_metadata, parse_outside
 from pegasus.tasks.core.task_events import (
     Reasoning,
     ReflectionDone,
@@ -97,9 +97,13 @@ class TaskContext:
     """True if the index of memory is among the messages; it is added once only."""
     notified: int = 0
     """Number of notifications for the submitter so far; the next one has this number plus 1."""
-    _labels: tuple[Outside, ...] = attrs.field(default=(), init=False, eq=False, repr=False)
-    """Labels of the first `_labelled` messages. Messages are only ever added, so each is asked once."""
-    _labelled: int = attrs.field(default=0, init=False, eq=False, repr=False)
+    outside: tuple[Outside, ...] = attrs.field(init=False, eq=False, repr=False)
+    """Labels of the text from outside that the task has read, what its submitter had read included. They follow from the messages:
+    the state machine joins those of each message that it adds."""
+
+    @outside.default
+    def _labels_of_messages(self) -> tuple[Outside, ...]:
+        return join_outside(*[parse_outside(entry.metadata) for entry in self.messages])
 
     @cached_property
     def channel(self) -> ChannelInfo | None:
@@ -108,16 +112,6 @@ class TaskContext:
             return from_wire(self.input_metadata["channel"], ChannelInfo) if "channel" in self.input_metadata else None
         except WireError:
             return None
-
-    @property
-    def outside(self) -> tuple[Outside, ...]:
-        """Labels of the text from outside that the task has read, what its submitter had read included."""
-        if self._labelled < len(self.messages):
-            new = [entry.metadata for entry in self.messages[self._labelled :] if OUTSIDE in entry.metadata]
-            if new:
-                self._labels = join_outside(self._labels, *map(parse_outside, new))
-            self._labelled = len(self.messages)
-        return self._labels
 
 
 # ------------------------------------------------------------------ data of events that are made in several places

@@ -35,7 +35,7 @@ import attrs
 from pegasus.conversation import Entry, open_calls
 from pegasus.events import Event, EventType
 from pegasus.messages import Metadata
-from pegasus.outside import outside_metadata, parse_outside
+from pegasus.outside import OUTSIDE, join_outside, outside_metadata, parse_outside
 from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.task_events import (
     NeedMoreInfo,
@@ -165,6 +165,7 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
     """
     if event.type is _E.TASK_CREATED and context.messages:
         return  # a task knows its input when it is made; the event itself only moves it out of IDLE
+    known = len(context.messages)
     match data := event.data:
         case TaskCreated():
             _created(context, event, data)
@@ -197,6 +198,8 @@ def apply_event(context: TaskContext, event: Event, state: TaskState) -> None:
             context.notified += 1
         case _:
             raise PayloadError(f"the data of {event.type.name} is missing")
+    if labelled := [entry.metadata for entry in context.messages[known:] if OUTSIDE in entry.metadata]:
+        context.outside = join_outside(context.outside, *map(parse_outside, labelled))
 
 
 def _created(context: TaskContext, event: Event, data: TaskCreated) -> None:
