@@ -12,6 +12,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -199,6 +200,13 @@ def test_every_file_that_is_named_exists():
         for path in re.findall(r"`(?:\./)?([\w.-]+/[^`\s]*)`", page.read_text("utf-8")):
             if (ROOT / path.partition("/")[0]).is_dir() or path.endswith(".py"):
                 assert any(ROOT.glob(re.sub("<.*?>", "*", path))), f"{page.name} names {path}"
+
+
+def test_every_dependency_is_on_its_page():
+    page = (ROOT / "docs/dependencies.md").read_text("utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    names = [re.split(r"[^\w-]", requirement)[0] for requirement in project["dependencies"]]
+    assert [name for name in names if not re.search(rf"\b{name}\b", page)] == []
 
 
 def test_the_names_in_the_map_are_in_the_files_beside_them():
