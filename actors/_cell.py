@@ -56,7 +56,16 @@ HANDLING: ContextVar[Exchange | None] = ContextVar("actors.handling", default=No
 
 
 class ActorSystem:
-    """State that all actors of one tree share."""
+    """State that all actors of one tree share.
+
+    Example::
+
+        system = ActorSystem(trio.lowlevel.current_trio_token(), random=None)
+        cell = system.cell("lines/first")
+        assert system.cell("lines/first") is cell
+
+    `open_supervisor` makes one for each root; the supervisors below it and all refs share it.
+    """
 
     def __init__(self, token: TrioToken, random: Random | None) -> None:
         self.cells: WeakValueDictionary[str, ActorCell] = WeakValueDictionary()
@@ -81,9 +90,19 @@ class ActorSystem:
 
 @attrs.define(eq=False, repr=False)
 class ActorCell:
-    """One address with its mailbox."""
+    """One address with its mailbox.
+
+    Example::
+
+        cell.expect(child.mailbox)  # the supervisor, before a start
+        cell.offer(message)  # a sender: into the mailbox, or a dead letter
+        message = cell.take()  # the run, when it has received
+
+    Messages that wait survive a restart, because they belong to the cell and not to the run.
+    """
 
     system: ActorSystem
+    """"Tree that it belongs to. Its event hub gets what happens here."""
     path: str
     """Names from the root's child down, joined by "/"."""
     mailbox: Mailbox = attrs.field(init=False, default=_NO_MAILBOX)
@@ -113,8 +132,11 @@ class ActorCell:
     # The five counters cover all runs, and are never reset. See the equation at the top of this file.
     sent: int = attrs.field(init=False, default=0)
     handled: int = attrs.field(init=False, default=0)
+    """Messages that a run has taken, the one in hand included."""
     dropped: int = attrs.field(init=False, default=0)
+    """Messages that the policy of the full mailbox has dropped."""
     dead: int = attrs.field(init=False, default=0)
+    """Messages that became dead letters. Counted over all runs, like the counts above."""
     high_water: int = attrs.field(init=False, default=0)
     """Largest number of messages that have waited at the same time."""
     _gone: trio.Event = attrs.field(init=False, factory=trio.Event)

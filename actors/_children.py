@@ -47,6 +47,12 @@ class Children:
 
     The methods that await (`start`, `stop`, `stop_for_restart`) are called by whoever has the supervisor's turn (see
     _loop.py). At most one of them is under way, except for starts in a pool. `kill` may be called at any moment.
+
+    Example::
+
+        children.add(child)
+        incarnation = await children.start("counter")  # it is up, or has ended before that
+        await children.stop(["counter"], wait_until_dead=True)
     """
 
     nursery: trio.Nursery

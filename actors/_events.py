@@ -58,13 +58,30 @@ class ActorError(Exception):
 
 
 class ActorDied(ActorError):
-    """The callee does not exist, has ended, or ended before it answered. If it crashed, the crash is the `__cause__`."""
+    """The callee does not exist, has ended, or ended before it answered. If it crashed, the crash is the `__cause__`.
+
+    Example::
+
+        try:
+            await ref.ask(Total, timeout=1)
+        except ActorDied as error:
+            log.warning("no total", cause=error.__cause__)
+
+    The caller decides whether asking again makes sense. Behind the same ref a restarted actor may answer.
+    """
 
 
 class MailboxFull(ActorError):
     """The mailbox has no room and its policy does not let the sender wait. The message was not sent.
 
     Also the error of an asker whose question was dropped from a full mailbox later on.
+
+    Example::
+
+        try:
+            ref.tell_nowait(Sample(value))
+        except MailboxFull:
+            lost += 1  # or: await ref.tell(...), which waits under Overflow.BLOCK
     """
 
 
@@ -72,11 +89,24 @@ class AskTimeout(ActorError):
     """The deadline of the ask has passed, its own or an inherited one. The callee may still do what was asked.
 
     It is skipped if the callee has not begun with it, and `reply.scope()` is cancelled if it has.
+
+    Example::
+
+        try:
+            price = await ref.ask(Price, item, timeout=0.5)
+        except AskTimeout:
+            price = last_known[item]
+
+    Repeat only questions that may be handled twice: nothing says how far the callee has got.
     """
 
 
 class AskCycle(ActorError):
-    """The wait would never end, because the callee waits for the asker, directly or through others."""
+    """The wait would never end, because the callee waits for the asker, directly or through others.
+
+    Example: actor "a" asks "b" while "b" waits for an answer of "a". The second ask raises at once, and `error.path` names both,
+    the first again at its end. The design is wrong then: one of the two has to `tell`, or to ask in a task of its own.
+    """
 
     path: tuple[str, ...]
     """Paths of the actors that would wait for each other. The first and the last are the same."""
@@ -91,6 +121,14 @@ class GaveUp(ActorError):
 
     The last failure is the `__cause__`. `open_supervisor` raises this error from its block. The same object is also
     the event of that moment, and therefore has `path` and `attempt` like every other event.
+
+    Example::
+
+        try:
+            async with open_supervisor([Child("counter", counter)]) as supervisor:
+                await supervisor.wait_stopped()
+        except GaveUp as error:
+            raise SystemExit(f"{error.brief}: {error.__cause__}") from error
     """
 
     path: str
@@ -113,17 +151,30 @@ class GaveUp(ActorError):
 
 @attrs.frozen
 class Normal:
-    """The actor returned by itself."""
+    """The actor returned by itself.
+
+    Example: `await ref.wait_stopped() == Normal()` for a TRANSIENT child whose work is done.
+    """
 
 
 @attrs.frozen
 class Stopped:
-    """The actor was asked to stop and ended within its time, by returning or with trio.EndOfChannel."""
+    """The actor was asked to stop and ended within its time, by returning or with trio.EndOfChannel.
+
+    Example: `(await watch(ref)).exit` after `supervisor.stop_child("counter")`, if the actor left its loop in time.
+    """
 
 
 @attrs.frozen
 class Crashed:
-    """The actor raised an error."""
+    """The actor raised an error.
+
+    Example::
+
+        match (await watch(ref)).exit:
+            case Crashed(error):
+                print(f"crashed with {error!r}")
+    """
 
     error: BaseException
     """The error with its traceback. Of an exception group with a single leaf, that leaf."""
@@ -131,7 +182,10 @@ class Crashed:
 
 @attrs.frozen
 class Killed:
-    """The actor was cancelled, because it did not stop within its time or was not given any."""
+    """The actor was cancelled, because it did not stop within its time or was not given any.
+
+    Example: `Killed("did not stop within 5 s")`, of an actor that went on working when it was asked to stop.
+    """
 
     reason: str
     """The time that was exceeded, in words: "did not stop within 5 s"."""
@@ -220,12 +274,25 @@ class _Event:
 
 @attrs.frozen(eq=False)
 class Started(_Event):
-    """The actor is up: it received for the first time, or called `inbox.started()`."""
+    """The actor is up: it received for the first time, or called `inbox.started()`.
+
+    Example::
+
+        async for event in supervisor.events():
+            if isinstance(event, Started) and event.attempt > 1:
+                print(f"{event.path} is back")
+    """
 
 
 @attrs.frozen(eq=False)
 class Exited(_Event):
-    """A run of the actor has ended."""
+    """A run of the actor has ended.
+
+    Example::
+
+        if isinstance(event, Exited):
+            print(f"{event.path} {describe_exit(event.exit)}")
+    """
 
     exit: Exit
     """Way in which it ended. Whether the actor runs again is the supervisor's decision: a Restarting follows if so."""
@@ -233,7 +300,10 @@ class Exited(_Event):
 
 @attrs.frozen(eq=False)
 class Restarting(_Event):
-    """The actor will be started again."""
+    """The actor will be started again.
+
+    Example: `Restarting(path="counter", attempt=1, delay=0.2)`: run 1 has ended, and run 2 begins in 0.2 s.
+    """
 
     delay: float
     """Seconds until then."""
@@ -241,16 +311,28 @@ class Restarting(_Event):
 
 @attrs.frozen(eq=False)
 class DeadLetter(_Event):
-    """A message that no actor will handle."""
+    """A message that no actor will handle.
+
+    Example::
+
+        if isinstance(event, DeadLetter):
+            print(f"{type(event.message).__name__} to {event.path} is lost: {event.why}")
+
+    A program learns in this way of messages that were told to nobody: `tell` to an actor that is down raises nothing.
+    """
 
     message: object
+    """The message itself. The asker of a question has its ActorDied already."""
     why: str
     """The reason in words: "the actor is not running"."""
 
 
 @attrs.frozen(eq=False)
 class Overflowed(_Event):
-    """A full mailbox dropped or refused a message."""
+    """A full mailbox dropped or refused a message.
+
+    Example: `Overflowed(path="display", attempt=1, message=Frame(7))`, of an actor that is slower than its senders.
+    """
 
     message: object
     """The message that is lost: under DROP_OLDEST that is not the one that was just sent."""
@@ -258,7 +340,15 @@ class Overflowed(_Event):
 
 @attrs.frozen(eq=False)
 class Stuck(_Event):
-    """The actor was cancelled and still runs, so something in it is shielded or does not await."""
+    """The actor was cancelled and still runs, so something in it is shielded or does not await.
+
+    Example::
+
+        if isinstance(event, Stuck):
+            print(f"{event.path} resists being cancelled", *event.stack, sep="\n  ")
+
+    The supervisor goes on waiting, since a Trio task cannot be ended by force.
+    """
 
     stack: tuple[str, ...]
     """The awaits it stands in, outermost first, each as "file:line in function"."""
@@ -334,6 +424,12 @@ class EventHub:
     """Distributor of the events of one tree to its streams.
 
     Streams are held weakly: one that its reader has dropped costs nothing and needs no `close`.
+
+    Example::
+
+        events = hub.subscribe(Events(capacity=1000))
+        hub.publish(Started(path="counter", attempt=1))
+        assert isinstance(events.receive_nowait(), Started)
     """
 
     closed: bool

@@ -61,13 +61,27 @@ NOTHING: Final = object()
 
 @attrs.define(eq=False, repr=False)
 class Incarnation:
-    """One run of an actor, from its start to its end."""
+    """One run of an actor, from its start to its end.
+
+    Example::
+
+        incarnation = children.spawn("counter")
+        await incarnation.settled.wait()  # it is up, or has ended
+        incarnation.stop()
+        if not await incarnation.ends_by(trio.current_time() + 5):
+            incarnation.kill("did not stop within 5 s")
+
+    A restart makes a new incarnation; address, mailbox and counts stay in the cell.
+    """
 
     cell: ActorCell
+    """Address whose run this is."""
     child: Child[Never]
+    """Specification that the run was started with: its function, arguments and shutdown time."""
     attempt: int
     """Number of the run, from 1."""
     siblings: Children
+    """Children of the supervisor that has started it. They are told when it comes up and when it ends."""
 
     scope: trio.CancelScope = attrs.field(init=False, factory=trio.CancelScope)
     """Around the actor's function."""

@@ -56,6 +56,12 @@ class Request:
 
     Three things can become of it: it is done (`result` is a value), it is refused or fails (an error), or the supervisor
     ends before it is carried out (None). `done` is set in each case, so no caller waits for ever.
+
+    Example::
+
+        request = Request(partial(loop._stop, "counter"))
+        loop._put(request)
+        await request.done.wait()
     """
 
     def __init__(self, work: Work, undo: Undo | None = None) -> None:
@@ -88,7 +94,17 @@ class Request:
 
 
 class SupervisorLoop:
-    """A running supervisor: its table, its children and its queue."""
+    """A running supervisor: its table, its children and its queue.
+
+    Example::
+
+        loop = SupervisorLoop(system, "", "root", Subtree(...), random, attempt=1)
+        nursery.start_soon(supervisor_task, loop)
+        cell = await loop.start_child(Child("counter", counter))
+        loop.stop()
+
+    `Supervisor` is the handle that programs get; nothing outside the package sees the loop.
+    """
 
     def __init__(
         self,

@@ -201,7 +201,14 @@ class Answer(Generic[AnswerT]):
 
 @attrs.frozen(eq=False)
 class Down:
-    """Result of `watch`: the actor's run has ended."""
+    """Result of `watch`: the actor's run has ended.
+
+    Example::
+
+        down = await watch(ref)
+        if isinstance(down.exit, Crashed):
+            print(f"{down.ref.path}: {down.exit.error!r}")
+    """
 
     ref: Ref[Never]
     """The address that was watched. A successor may run behind it already."""

@@ -54,6 +54,13 @@ class Exchange:
 
     Asker and callee each have a handle of it (`Ref.ask` or Answer; Reply), and neither handle refers to the other, so
     dropping one is noticed while the other is still held.
+
+    Example::
+
+        exchange = Exchange(cell, deadline=trio.current_time() + 1)
+        message = Total(Reply(exchange))
+        if cell.offer(message):
+            total = await exchange.wait()
     """
 
     __slots__ = (

@@ -57,9 +57,20 @@ class Strategy(Enum):
 
 
 class AutoShutdown(Enum):
-    """Condition under which a supervisor ends normally because significant children have ended by themselves."""
+    """Condition under which a supervisor ends normally because significant children have ended by themselves.
+
+    Example::
+
+        open_supervisor(
+            [Child("job", job, restart=Restart.TRANSIENT, significant=True), Child("log", log)],
+            auto_shutdown=AutoShutdown.ANY_SIGNIFICANT,
+        )
+
+    ends by itself, the log included, when the job has returned.
+    """
 
     NEVER = "never"
+    """Only `stop`, `kill`, the end of the block, or too many crashes end the supervisor."""
     ANY_SIGNIFICANT = "any_significant"
     """The supervisor ends when the first of them has ended and is not restarted."""
     ALL_SIGNIFICANT = "all_significant"
@@ -67,7 +78,10 @@ class AutoShutdown(Enum):
 
 
 class Overflow(Enum):
-    """Behaviour of a full mailbox. There is no mailbox without a limit: a slow actor would fill the memory unnoticed."""
+    """Behaviour of a full mailbox. There is no mailbox without a limit: a slow actor would fill the memory unnoticed.
+
+    Example: `Mailbox(8, Overflow.DROP_OLDEST)` suits measured values, of which only the newest count.
+    """
 
     BLOCK = "block"
     """The sender waits for room. Senders get room in the order in which they came."""
@@ -108,6 +122,7 @@ class Mailbox:
     capacity: int = 64
     """Number of messages that may wait, 1 or more. The message being handled is not counted."""
     overflow: Overflow = Overflow.BLOCK
+    """Behaviour when that many wait. By default senders wait, which slows them down to the actor's pace."""
 
     def __attrs_post_init__(self) -> None:
         check_type("Mailbox.capacity", self.capacity, int, "a whole number, 1 or more")
@@ -122,6 +137,8 @@ class Intensity:
     """Restart intensity: more than `restarts` restarts in `period` seconds, and the supervisor gives up.
 
     The limit is one for all children of a supervisor. The defaults are OTP's.
+
+    Example: `Intensity(restarts=8, period=60)` allows eight restarts in a minute; the ninth ends the supervisor with GaveUp.
     """
 
     restarts: int = 1
@@ -205,8 +222,11 @@ class Child(Generic[M]):
     name: str
     """Unique among the siblings; not empty, without "/"."""
     run: Callable[..., Awaitable[object]]
+    """Async function of the actor. It is called as `run(inbox, *args)` at each start."""
     args: tuple[object, ...]
+    """Further arguments. The same objects are passed at each start, so what they hold survives a restart."""
     restart: Restart
+    """Condition under which it is started again when it has ended by itself."""
     shutdown: float
     """Seconds that the actor has to end when asked to; then it is cancelled. 0 cancels at once, math.inf waits.
 
@@ -215,6 +235,7 @@ class Child(Generic[M]):
     backoff: Backoff | None
     """Delay before restarts; None for none, as in OTP."""
     mailbox: Mailbox
+    """Size of the queue of messages, and its behaviour when it is full."""
     significant: bool
     """True if its end may end its supervisor, see AutoShutdown."""
 
@@ -264,13 +285,19 @@ class Subtree:
     It is in this file, below the supervisors themselves, so that a Child can tell whether its `run` is a nested supervisor.
 
     Raises ValueError or TypeError, with the reason, if the parts do not go together.
+
+    Example: `Subtree([Child("counter", counter)], Strategy.ONE_FOR_ONE, Intensity(), AutoShutdown.NEVER)`. Programs use
+    `open_supervisor` or `supervisor`, which have defaults.
     """
 
     children: tuple[Child[Never], ...]
     """In start order."""
     strategy: Strategy
+    """Siblings that are restarted with a child."""
     intensity: Intensity
+    """Number of restarts after which the supervisor gives up."""
     auto_shutdown: AutoShutdown
+    """Condition under which it ends because significant children have ended."""
 
     def __init__(
         self,

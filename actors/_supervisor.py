@@ -278,6 +278,12 @@ class supervisor(Subtree):
     is restarted, a TRANSIENT or TEMPORARY one stays down.
 
     random: as in `open_supervisor`; if none is given, one that depends only on the tree's and on the path.
+
+    Example::
+
+        lines = supervisor([Child("first", line), Child("second", line)], strategy=Strategy.ONE_FOR_ALL)
+        async with open_supervisor([Child("lines", lines)]) as root:
+            await root.ref("lines/first").tell(Add(2))
     """
 
     def __init__(
@@ -322,6 +328,7 @@ class ActorInfo:
     """
 
     name: str
+    """Last part of the path; the name of the program for the root."""
     path: str
     """Names from the root's child down, joined by "/"; "" for the root."""
     state: str

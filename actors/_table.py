@@ -28,13 +28,19 @@ from actors._spec import AutoShutdown, Child, Intensity, Restart, Strategy
 
 
 class State(Enum):
-    """State of a child."""
+    """State of a child.
+
+    Example: a child whose run crashed goes from UP to WAITING if a restart is allowed, and to DOWN if it is TEMPORARY.
+    """
 
     DOWN = "down"
     """Not running, and with no restart of its own to come."""
     STARTING = "starting"
+    """Running, but not up: it has neither received nor called `inbox.started()`."""
     UP = "up"
+    """Running, with the start finished. An end from here on is a crash or a return, not a failed start."""
     STOPPING = "stopping"
+    """Asked to stop, and not ended yet. The end of this run is absorbed."""
     WAITING = "waiting"
     """Not running, but to be restarted: at the time of a PendingRestart entry, or at once if its start has failed."""
 
@@ -53,10 +59,19 @@ RUNNING = frozenset({State.STARTING, State.UP, State.STOPPING})
 
 @attrs.define(eq=False, repr=False)
 class ChildEntry:
-    """A child and its state."""
+    """A child and its state.
+
+    Example::
+
+        entry = table.entries["counter"]
+        if entry.state is State.DOWN:
+            table.starting("counter")
+    """
 
     child: Child[Never]
+    """Specification of the child. A restart uses it unchanged."""
     state: State = State.DOWN
+    """Present state. Only the methods of Table change it."""
     attempt: int = 0
     """Number of times it was started."""
     failures: int = 0
@@ -71,7 +86,10 @@ class ChildEntry:
 
 
 class Verdict(Enum):
-    """Decision about an end that needs no stopping and starting of children at once."""
+    """Decision about an end that needs no stopping and starting of children at once.
+
+    Example: `table.exited("counter", attempt=1, abnormal=True, now=9.0)` of a TEMPORARY child returns `Verdict.LET_GO`.
+    """
 
     ABSORBED = "absorbed"
     """Do nothing: the end belongs to something that has been dealt with."""
@@ -87,7 +105,11 @@ class Verdict(Enum):
 
 @attrs.frozen
 class Replace:
-    """Decision to restart a group of children."""
+    """Decision to restart a group of children.
+
+    Example: under REST_FOR_ONE with the children a, b and c, a crash of b is decided as
+    `Replace(leader="b", stop=("c",), delay=0.0)`: stop c, and then start b and c.
+    """
 
     leader: str
     """The child whose end is the reason. Its group is restarted, see `Table.group`."""
@@ -102,9 +124,13 @@ Decision: TypeAlias = Verdict | Replace
 
 @attrs.define(eq=False, repr=False)
 class PendingRestart:
-    """A restart that waits for its time."""
+    """A restart that waits for its time.
+
+    Example: `PendingRestart(due=12.5, members=("b", "c"))` is taken out by `Table.take_due` at time 12.5.
+    """
 
     due: float
+    """Time of the start, in seconds on the clock of the table's callers."""
     members: tuple[str, ...]
     """Children to start, in start order."""
 

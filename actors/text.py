@@ -71,6 +71,7 @@ class TreeView:
     """
 
     root: ActorInfo
+    """State of the whole tree, as `Supervisor.tree` returns it."""
     width: float = 80
     """Columns for the plain text; math.inf for exactly one line for each actor."""
 
@@ -176,12 +177,15 @@ class _Row:
     below: str
     """Lines that stand before a further line about the same actor."""
     info: ActorInfo
+    """State of the actor."""
 
     @property
     def name(self) -> str:
+        """Return guide and name, as they stand in the first column."""
         return printable(self.info.name)
 
     def head(self, size: int) -> Line:
+        """Return the first column, filled up to `size` terminal columns, and the state behind it."""
         name = fit(self.name, max(1, size - cells(self.guide)))
         return (self.guide, DIM), (name, "bold" if self.info.children else "")
 
@@ -205,6 +209,7 @@ class _Column:
     """A column of numbers."""
 
     title: str
+    """Heading above the numbers."""
     rank: int
     """The column of the highest rank is left out first when there is no room."""
     of: Callable[[ActorInfo], Span]
@@ -213,6 +218,7 @@ class _Column:
     """True if the text is aligned to the left."""
 
     def pad(self, text: str, size: int) -> str:
+        """Return the text filled up to `size` terminal columns, on the left or on the right."""
         space = " " * (size - cells(text))
         return GAP + (text + space if self.left else space + text)
 
