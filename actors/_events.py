@@ -345,7 +345,7 @@ class Stuck(_Event):
     Example::
 
         if isinstance(event, Stuck):
-            print(f"{event.path} resists being cancelled", *event.stack, sep="\n  ")
+            print(f"{event.path} resists being cancelled", *event.stack, sep=", ")
 
     The supervisor goes on waiting, since a Trio task cannot be ended by force.
     """

@@ -30,7 +30,7 @@ Args = TypeVarTuple("Args")
 class Restart(Enum):
     """When a child that ended by itself is started again. One that was stopped on request has not ended by itself.
 
-    `Child("worker", work, restart=Restart.TRANSIENT)` is restarted after a crash, and may return when its work is done.
+    Example: `Child("worker", work, restart=Restart.TRANSIENT)` is restarted after a crash, and may return when its work is done.
     """
 
     PERMANENT = "permanent"
@@ -44,7 +44,7 @@ class Restart(Enum):
 class Strategy(Enum):
     """Siblings that are restarted together with a child that ended.
 
-    `open_supervisor([database, cache, server], strategy=Strategy.REST_FOR_ONE)` restarts the cache and the server when the
+    Example: `open_supervisor([database, cache, server], strategy=Strategy.REST_FOR_ONE)` restarts the cache and the server when the
     database has crashed, and only the server when the server has.
     """
 
@@ -116,7 +116,7 @@ def check_seconds(what: str, found: object) -> None:
 class Mailbox:
     """Size of an actor's mailbox, and its behaviour when it is full.
 
-    `Mailbox(1, Overflow.DROP_OLDEST)` keeps the newest message only.
+    Example: `Mailbox(1, Overflow.DROP_OLDEST)` keeps the newest message only.
     """
 
     capacity: int = 64
@@ -159,7 +159,7 @@ class Intensity:
 class Backoff:
     """Delay before a restart, growing with each restart in a row. All times are in seconds.
 
-    `Backoff(first=1, limit=30)` waits about 1, 2, 4, 8, 16, 30, 30 … seconds.
+    Example: `Backoff(first=1, limit=30)` waits about 1, 2, 4, 8, 16, 30, 30 … seconds.
     """
 
     first: float

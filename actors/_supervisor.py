@@ -64,6 +64,7 @@ class Supervisor:
 
     @property
     def name(self) -> str:
+        """Name for people: that of the child, or the one given to `open_supervisor`; "root" if there is none."""
         return self._loop.name
 
     @property

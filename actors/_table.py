@@ -80,6 +80,7 @@ class ChildEntry:
     """Time at which it came up; infinity if it has not since its last start."""
 
     def change_to(self, state: State) -> None:
+        """Enter the next state. Raises RuntimeError for a step that TRANSITIONS does not have, before anything has changed."""
         if state not in TRANSITIONS[self.state]:
             raise RuntimeError(f"child {self.child.name!r} cannot go from {self.state.value} to {state.value}")
         self.state = state

@@ -37,7 +37,10 @@ from actors._supervisor import supervisor_task
 
 
 class Kind(Enum):
-    """Kind of a perturbation. Its value is the word in the line to replay, so it is part of a format that is kept."""
+    """Kind of a perturbation. Its value is the word in the line to replay, so it is part of a format that is kept.
+
+    Example: "crash:counter@3*0" in a line to replay is `Perturbation(Kind.CRASH, "counter", 3, 0)`.
+    """
 
     LATE = "late"
     """The task runs after the others of its round."""
@@ -76,9 +79,14 @@ If one of them at the same place is enough for a failure, the failure has nothin
 
 @attrs.frozen
 class Perturbation:
-    """One thing that is done to one task at its n-th checkpoint."""
+    """One thing that is done to one task at its n-th checkpoint.
+
+    Example: `Perturbation(Kind.DELAY, "save", 2, 0.5)` holds the task "save" back for half a second when it would go on
+    from its second wait.
+    """
 
     kind: Kind
+    """Effect on the task; it also decides the unit of `amount`."""
     task: str
     """Last part of the task's name in Trio, with "#2" for the second task of that name, and so on."""
     step: int
@@ -194,7 +202,14 @@ class Faults:
 
 
 class Choices(Protocol):
-    """Source of perturbations."""
+    """Source of perturbations.
+
+    Example::
+
+        chosen = choices.hold("save", 2, alone=False, hit=True)
+        if chosen is not None:
+            ...  # the scheduler keeps the task out of this round
+    """
 
     strikes: bool
     """True if `strike` ever returns anything. If not, the scheduler need not look at each step of a task."""
@@ -217,6 +232,8 @@ class Seeded:
     """Perturbations drawn from the random source of a seed.
 
     The source is not that of `Simulation.random`, so a program that draws more numbers still meets the same schedule.
+
+    Example: `program.run(3, Seeded(3, Faults(crash=50)))` makes the run of seed 3, the same each time.
     """
 
     def __init__(self, seed: int, faults: Faults) -> None:
@@ -237,6 +254,7 @@ class Seeded:
         """Crashes and cancels that may still be drawn. One that then cannot be carried out counts as well."""
 
     def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None:
+        """Draw for this checkpoint. A delay is drawn first; a task that is alone in its round is only ever delayed."""
         if self._delay and hit and self._next() < self._delay:
             return Perturbation(Kind.DELAY, task, step, self._pick_delay())
         if alone:
@@ -252,6 +270,7 @@ class Seeded:
         return None
 
     def strike(self, task: str, step: int) -> Perturbation | None:
+        """Draw for this wait, as long as strikes are left."""
         if not self._left:
             return None
         drawn = self._next()
@@ -277,6 +296,11 @@ class Listed:
     """The perturbations of a list, and nothing else. For replays, for shrinking, and for one fault at each checkpoint.
 
     Of several perturbations of one kind at one place the last counts; a schedule that a run has recorded has no such.
+
+    Example::
+
+        seed, perturbations = from_token("3 lag:save@1*2")
+        run = program.run(seed, Listed(perturbations))
     """
 
     def __init__(self, perturbations: Iterable[Perturbation]) -> None:
@@ -287,9 +311,11 @@ class Listed:
         self.delays = False
 
     def hold(self, task: str, step: int, alone: bool, hit: bool) -> Perturbation | None:
+        """Return the listed one of this checkpoint, whether or not the task is alone or may be hit."""
         return self._holds.get((task, step))
 
     def strike(self, task: str, step: int) -> Perturbation | None:
+        """Return the listed crash or cancel of this wait."""
         return self._strikes.get((task, step))
 
 
@@ -300,6 +326,8 @@ class InjectedCrash(Exception):
     """Raised in a task at a checkpoint, by a simulation that was asked for crashes.
 
     It is an ordinary Exception, so `except Exception` in the program catches it, like the crash that it stands for.
+
+    Example: `simulate(main, faults=Faults(crash=50), allowed=[InjectedCrash])` for a program that may end with such a crash.
     """
 
 
@@ -307,11 +335,23 @@ class SimulationError(Exception):
     """Base class of the problems that the simulation itself finds in a run.
 
     Failures are compared by the types of their errors when a schedule is shrunk, so each problem has a class of its own.
+
+    Example::
+
+        with pytest.raises(SimulationFailed) as caught:
+            simulate(main)
+        assert isinstance(caught.value.__cause__, SimulationError)
     """
 
 
 class Deadlock(SimulationError):
-    """No task can run any more, and no deadline is due: the program waits for ever."""
+    """No task can run any more, and no deadline is due: the program waits for ever.
+
+    Example::
+
+        for task, stack in deadlock.stacks.items():
+            print(task, *stack, sep=", ")
+    """
 
     stacks: dict[str, tuple[str, ...]]
     """By task: the awaits of the program's own code that it stands in, outermost first, as "file:line in function".
@@ -329,6 +369,8 @@ class Endless(SimulationError):
     """The program took more steps than it may: it loops for ever, or it needs a larger `max_steps`.
 
     Steps are counted rather than seconds, because a loop of checkpoints never lets the virtual clock move.
+
+    Example: `simulate(main, max_steps=1_000_000)` for a program that is long, but does end.
     """
 
 
@@ -337,6 +379,8 @@ class Nondeterminism(SimulationError):
 
     Found in two ways: a guard saw the use of a clock, thread, socket or random source (_guards.py), or two runs of the
     same schedule differed. Typical of the second are the order of a set of strings, and state that outlives a run.
+
+    Example: `simulate(main, allow=["some_library"])` for a module that reads the clock, with no effect on what is tested.
     """
 
 
@@ -344,17 +388,30 @@ class StaleReplay(SimulationError):
     """The line to replay does not fit the program any more: some of its perturbations did not take place.
 
     Passing would say that a fault is mended, while it was not even tried.
+
+    Example: `simulate(main, replay="3 crash:counter@9*0")` raises it when "counter" never comes to its ninth wait. Remove
+    the line then, and search again with seeds.
     """
 
 
 class BrokenTree(SimulationError):
-    """A supervision tree contradicts itself, or has lost a message. A defect of `actors`, not of the program."""
+    """A supervision tree contradicts itself, or has lost a message. A defect of `actors`, not of the program.
+
+    Example: `check_tree(supervisor)` raises it, and every simulation checks all trees in this way whenever all tasks wait.
+    """
 
 
 class SimulationFailed(AssertionError):
     """A run failed. The cause (`__cause__`) is the error that it failed with, after shrinking.
 
     It is an AssertionError, so that test runners report a failed test and not a broken one.
+
+    Example::
+
+        try:
+            simulate(main)
+        except SimulationFailed as failure:
+            simulate(main, replay=failure.replay)  # the same failure once more
     """
 
     seed: int

@@ -249,6 +249,8 @@ def _guarded_random(guards: Guards) -> type[random.Random]:
     """Return a class for the global generator. Its methods written in Python (choice, shuffle…) end in these two."""
 
     class Guarded(random.Random):
+        """Example: `random._inst.__class__ = _guarded_random(guards)` guards `random.random`, which is a method of that object."""
+
         def random(self) -> float:
             self._trip()
             return super().random()

@@ -25,12 +25,18 @@ from actors._reply import Reply
 
 
 class ProbeCrash(Exception):
-    """Default error of a Probe that crashes."""
+    """Default error of a Probe that crashes.
+
+    Example: `Probe([Crashes()])`, whose run then ends with `Crashed(ProbeCrash("scripted"))`.
+    """
 
 
 @attrs.frozen
 class Answers:
-    """Answer with this value. A message without a Reply is only received."""
+    """Answer with this value. A message without a Reply is only received.
+
+    Example: `Probe(then=Answers(42, after=0.1))` answers each question with 42 after a tenth of a second.
+    """
 
     value: object = None
     after: float = 0.0
@@ -39,16 +45,24 @@ class Answers:
 
 @attrs.frozen
 class Fails:
-    """Answer with this error: the asker gets it, and the Probe goes on."""
+    """Answer with this error: the asker gets it, and the Probe goes on.
+
+    Example: `Probe([Fails(ValueError("no such item"))])`; `await ref.ask(Price, "x")` raises that ValueError.
+    """
 
     error: Exception
+    """Error for the asker. A message that is no question is only received."""
 
 
 @attrs.frozen
 class Crashes:
-    """Raise this in the actor, so that its supervisor decides; an asker gets ActorDied."""
+    """Raise this in the actor, so that its supervisor decides; an asker gets ActorDied.
+
+    Example: `Probe([Crashes(OSError("disk full"))], then=Answers(1))` crashes once and works after its restart.
+    """
 
     error: Exception = attrs.Factory(lambda: ProbeCrash("scripted"))
+    """Error that the run ends with."""
 
 
 @attrs.frozen
@@ -56,19 +70,33 @@ class Hangs:
     """Do nothing for so many seconds, and then finish the message without an answer.
 
     The default waits until the Probe is cancelled, at the end of its shutdown time when it is stopped.
+
+    Example: `Probe([Hangs(5)])` lets an `ask` with a timeout of one second fail with AskTimeout.
     """
 
     seconds: float = math.inf
+    """Time for which the next message waits as well."""
 
 
 @attrs.frozen
 class Keeps:
-    """Keep the Reply, so that the asker waits. The test may answer later by `probe.replies`."""
+    """Keep the Reply, so that the asker waits. The test may answer later by `probe.replies`.
+
+    Example::
+
+        probe = Probe([Keeps()])
+        ...
+        await probe.wait_for(1)
+        probe.replies[0].send(42)
+    """
 
 
 @attrs.frozen
 class Ignores:
-    """Finish the message without an answer; its asker gets ActorError."""
+    """Finish the message without an answer; its asker gets ActorError.
+
+    Example: `Probe(then=Ignores())`, which is the default: it receives everything and answers nothing.
+    """
 
 
 Act: TypeAlias = Answers | Fails | Crashes | Hangs | Keeps | Ignores

@@ -94,7 +94,16 @@ Check: TypeAlias = Callable[[Simulation], object]
 
 @attrs.frozen
 class Program:
-    """The program, and what counts as right. One instance serves all runs of a simulation."""
+    """The program, and what counts as right. One instance serves all runs of a simulation.
+
+    Example::
+
+        program = Program(main, check, allowed=(), hits=actor_tasks, max_steps=100_000)
+        with program.watched():
+            simulation = program.run(3, Seeded(3, Faults()))
+        if simulation.failure is not None:
+            print(simulation.replay)
+    """
 
     main: Main
     """Called anew for each run. State that it keeps outside, such as a global, makes runs differ."""
@@ -109,7 +118,9 @@ class Program:
     allow: tuple[str, ...] = ()
     """Modules that the guards let use everything."""
     guards: Guards = attrs.field(init=False, default=attrs.Factory(lambda self: Guards(self.allow), takes_self=True))
+    """Guards against clocks, threads and random sources. They belong to all runs, since installing them takes long."""
     trees: Trees = attrs.field(init=False, factory=Trees)
+    """Watcher of the supervision trees, for the same reason shared by all runs."""
     takes_simulation: bool = attrs.field(
         init=False, default=attrs.Factory(lambda self: _takes_simulation(self.main), takes_self=True)
     )

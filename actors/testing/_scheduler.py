@@ -52,6 +52,8 @@ class ForcedOut(BaseException):
     """Raised in the tasks of a deadlocked program where cancelling it did not end them.
 
     Not an Exception, so that an `except Exception` around the await does not keep the task alive.
+
+    Example: a task in `with trio.CancelScope(shield=True): await trio.sleep_forever()` leaves its wait with this error.
     """
 
 
@@ -60,6 +62,8 @@ class Scheduler:
 
     hits: tasks that may be hit by faults; None for all. look: called whenever all tasks wait. detailed: write a trace
     for people. find_places: only note in `places` at which checkpoints such a fault could strike.
+
+    Example: `Scheduler(Seeded(3, Faults()), None, max_steps=1000)`, given to `_trio.run` as its loop.
     """
 
     def __init__(

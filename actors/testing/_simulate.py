@@ -379,6 +379,10 @@ class Shrinker:
     makes their amounts smaller. That is repeated until nothing changes, or the number of runs is used up.
 
     fails: runs a schedule, and returns the perturbations that took effect if it failed in the same way, else None.
+
+    Example::
+
+        smallest = Shrinker(fails, max_runs=1000).shrink(simulation.perturbations)
     """
 
     def __init__(self, fails: Callable[[Schedule], Schedule | None], max_runs: int) -> None:

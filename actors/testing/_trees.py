@@ -84,7 +84,13 @@ def describe_event(event: Event) -> str:
 
 
 class Listener(Events):
-    """Stream of events that keeps nothing and calls a function. It works as long as a reference to it is held."""
+    """Stream of events that keeps nothing and calls a function. It works as long as a reference to it is held.
+
+    Example::
+
+        listener = Listener(lambda event: print(describe_event(event)))
+        system.hub.subscribe(listener)  # `listen` does both
+    """
 
     def __init__(self, on_event: Callable[[Event], object]) -> None:
         super().__init__(1)
@@ -254,6 +260,13 @@ class Trees:
 
     One instance serves all runs of a simulation, since wrapping the methods of the library once is enough; `start` is
     called before each run.
+
+    Example::
+
+        with trees.watched():
+            trees.start(note=None)
+            ...  # one run
+            trees.check()
     """
 
     problems: list[str] = attrs.Factory(list)
@@ -261,6 +274,7 @@ class Trees:
     _loops: dict[SupervisorLoop, None] = attrs.Factory(dict)
     """Supervisors whose task runs now, in the order in which they began."""
     _note: Callable[[str], None] | None = None
+    """Function that gets the lines; None if the run needs no trace."""
     _listeners: list[Listener] = attrs.Factory(list)
     """Streams of the trees of this run. A tree holds its streams weakly."""
 

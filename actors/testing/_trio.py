@@ -44,6 +44,8 @@ class Loop(Protocol):
     """Decisions about a run, as Trio asks for them. The scheduler is the implementation; the canary has a small one.
 
     An error that a method raises ends the whole run: Trio takes it for an error of its own.
+
+    Example: `_trio.run(main, loop, after_step=None)` runs a program with `loop` deciding. `_CanaryLoop` is the shortest one.
     """
 
     now: float
@@ -60,7 +62,16 @@ class Loop(Protocol):
 
 
 class Runner:
-    """Facade of Trio's runner: the few things that a Loop may ask or do."""
+    """Facade of Trio's runner: the few things that a Loop may ask or do.
+
+    Example::
+
+        def idle(self, deadline: float) -> None:
+            if self.held_back:
+                self.runner.make_ready(self.held_back.pop())
+            else:
+                self.now = deadline
+    """
 
     def __init__(self, runner: _run.Runner, queue: RunQueue) -> None:
         self._runner = runner
@@ -101,6 +112,11 @@ class RunQueue(deque[Task]):
 
     Trio appends to it, copies it once a round by iterating over it, and clears it. A task that the iterator leaves out is
     no longer in any queue of Trio's then; the loop keeps it and puts it back with `Runner.make_ready`.
+
+    Example::
+
+        runner.runq = RunQueue(loop)  # Trio appends tasks to it
+        batch = list(runner.runq)  # and once a round takes those that the loop has drawn
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -121,7 +137,10 @@ class RunQueue(deque[Task]):
 
 
 class Choice(Random):
-    """Random source in the place of Trio's. During a simulation it leaves the order of tasks alone."""
+    """Random source in the place of Trio's. During a simulation it leaves the order of tasks alone.
+
+    Example: under a simulation `_run._r.random()` is always 1.0, so Trio leaves a batch of tasks as the loop has drawn it.
+    """
 
     order: list[Task]
     """Tasks of the round as they were given to Trio, to undo the sorting that comes before a shuffle."""
@@ -129,9 +148,11 @@ class Choice(Random):
     """Trio's own source, for runs that are not simulated."""
 
     def random(self) -> float:
+        """Return 1.0 in a simulation, by which Trio never reverses the order of a batch."""
         return 1.0 if _is_simulated() else self.real.random()
 
     def getrandbits(self, k: int, /) -> int:
+        """Return bits of the real source. Nothing that Trio schedules depends on them."""
         return self.real.getrandbits(k)
 
     def shuffle(self, x: object) -> None:
@@ -157,6 +178,8 @@ class VirtualClock(trio.abc.Clock):
     """Clock that starts at 0, stands still while a task can run, and then jumps to the time that the loop wants.
 
     Not trio.testing.MockClock: that cannot hold back a task until a virtual time, nor see that there is no deadline left.
+
+    Example: `trio.run(main, clock=VirtualClock(loop))`; `await trio.sleep(60)` takes no real time then.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -170,6 +193,7 @@ class VirtualClock(trio.abc.Clock):
         self._loop.begin(Runner(runner, queue))
 
     def current_time(self) -> float:
+        """Return the loop's time."""
         return self._loop.now
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
@@ -207,6 +231,7 @@ class _AfterStep(trio.abc.Instrument):
         self._call = call
 
     def after_task_step(self, task: Task) -> None:
+        """Report the step. Trio calls this when the task waits again or has ended."""
         self._call(task)
 
 

@@ -33,9 +33,13 @@ SETTLED = encode_line({"type": "settled"})
 
 @attrs.frozen
 class CarriedLines:
-    """The "redo" part of a reply's record: text that belongs into a file at this offset."""
+    """The "redo" part of a reply's record: text that belongs into a file at this offset.
+
+    Example: `CarriedLines("main/current.jsonl", '{"role": "assistant"}', 4096)`, in a reply of an earlier version.
+    """
 
     path: str
+    """File below data/."""
     data: str
     """Text of whole lines."""
     offset: int = count_field()
@@ -48,15 +52,29 @@ NOTHING_CARRIED = CarriedLines("", "", 0)
 
 @attrs.frozen(eq=False, repr=False)
 class CarriedRun:
-    """Bytes that belong into a file at this offset, put together from the copies in several replies."""
+    """Bytes that belong into a file at this offset, put together from the copies in several replies.
+
+    Example: `CarriedRun("main/current.jsonl", 4096, b"...")` is what `restore_run` writes at byte 4096 if the
+    file does not hold it.
+    """
 
     path: str
+    """File below data/."""
     offset: int
+    """Byte of the file at which the run begins."""
     data: bytes
+    """Whole lines: those of replies in a row, put one behind the other."""
 
 
 class CarriedRuns:
-    """The runs of all files, collected while the outbox is read."""
+    """The runs of all files, collected while the outbox is read.
+
+    Example::
+
+        runs.add(record.redo)  # for each reply of the outbox, in order
+        for run in runs.unsettled():
+            problem = await disk.run(restore_run, run)
+    """
 
     def __init__(self) -> None:
         self.was_used = False

@@ -43,6 +43,8 @@ class Directory:
         directory = Directory()
         directory.saw(Address("web", "c1"))
         directory.with_id("c1")   # [Address("web", "c1")]
+
+    Example: `resolve(directory, post)` returns the channel of a reply by what the directory knows.
     """
 
     def __init__(self, limit: int = MAX_ADDRESSES) -> None:

@@ -43,6 +43,13 @@ class Files(Protocol):
 
     Paths are relative, with `/` between folders. Data is durable only when `sync` has returned for it, and a name only
     when `sync_folder` has returned for its folder.
+
+    Example::
+
+        size = files.prepare("main/current.jsonl")
+        files.write("main/current.jsonl", line)
+        files.sync("main/current.jsonl")  # durable from here on
+        files.close("main/current.jsonl")
     """
 
     def prepare(self, path: str) -> int:
@@ -95,6 +102,8 @@ class OsFiles:
     Only regular files are opened, for reading as for writing. A FIFO in the place of a file would block the thread for
     ever, and with it every request after this one.
 
+    Example::
+
         files = OsFiles(home.data)
         files.prepare("main/current.jsonl")
         files.write("main/current.jsonl", line)
@@ -109,6 +118,7 @@ class OsFiles:
         """Descriptors of open files by path."""
 
     def prepare(self, path: str) -> int:
+        """Open for appending. An empty file may be one whose name no folder has durably yet, so its folder is synced."""
         self._create(path)
         size = os.fstat(self._open[path]).st_size
         if size == 0:  # new, or made by a process that died before it could sync the folder
@@ -116,15 +126,18 @@ class OsFiles:
         return size
 
     def begin(self, path: str) -> None:
+        """Open and empty. The caller writes a new file in this way, under a name that nobody reads."""
         self._create(path, os.O_TRUNC)
 
     def write(self, path: str, data: bytes) -> None:
+        """Append all of it, in several writes if the system takes less at once. An error may leave a part in the file."""
         fd = self._open[path]
         written = os.write(fd, data)
         while written < len(data):  # a short write; the next one raises the reason
             written += os.write(fd, memoryview(data)[written:])
 
     def sync(self, path: str) -> None:
+        """Sync the data of the descriptor that was written through: only that is sure to report an error of the sync."""
         _sync(self._open[path])
 
     def sync_all(self, paths: Sequence[str]) -> None:
@@ -152,25 +165,31 @@ class OsFiles:
             raise errors[0]
 
     def close(self, path: str) -> None:
+        """Close the descriptor. A file that is not open is left alone, so the caller may close after any error."""
         fd = self._open.pop(path, None)
         if fd is not None:
             os.close(fd)
 
     def truncate(self, path: str, size: int) -> None:
+        """Cut off the rest of a failed append."""
         os.ftruncate(self._open[path], size)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Open the file anew for each read, so that one which was replaced meanwhile is read as it is now."""
         with open(self._open_regular(path, os.O_RDONLY), "rb") as file:
             file.seek(offset)
             return file.read(-1 if length is None else length)
 
     def exists(self, path: str) -> bool:
+        """Return whether the name is taken, also by a link that leads nowhere: a new file must not go through it."""
         return os.path.lexists(self._full(path))
 
     def rename(self, old: str, new: str) -> None:
+        """Replace in one step: a reader finds the old file or the new one, and a crash leaves one of them."""
         os.replace(self._full(old), self._full(new))
 
     def written_between(self, folder: str, since: int, before: int, most: int) -> list[str]:
+        """Look at regular files only. They come in no order, so with `most` an old file may be left for the next call."""
         found: list[str] = []
         with suppress(FileNotFoundError), os.scandir(self._full(folder)) as names:
             for name in names:
@@ -182,9 +201,11 @@ class OsFiles:
         return found
 
     def remove(self, path: str) -> None:
+        """Delete the name. A missing file raises FileNotFoundError."""
         os.unlink(self._full(path))
 
     def sync_folder(self, path: str) -> None:
+        """Sync the folder that holds the file, and not the file."""
         _sync_folder(os.path.dirname(self._full(path)))
 
     def _full(self, path: str) -> str:
@@ -245,11 +266,14 @@ class GuardedFiles(OsFiles):
 
     A link is an OSError (ELOOP or ENOTDIR), and so is everything else that is no regular file.
 
+    Example::
+
         disk = FileDisk(home.workspace, GuardedFiles(home.workspace))
         await disk.run(Volume.replace, "memory/MEMORY.md", content)
     """
 
     def exists(self, path: str) -> bool:
+        """Return whether the name is taken. A folder on the way that is a link raises OSError."""
         try:
             self._status(path)
         except FileNotFoundError:
@@ -257,16 +281,22 @@ class GuardedFiles(OsFiles):
         return True
 
     def rename(self, old: str, new: str) -> None:
+        """Rename by the descriptors of both folders, so that no link can be put in their place in between.
+
+        Raises OSError if the name is taken by a link, or by a file that has a second name.
+        """
         with suppress(FileNotFoundError):
             _check_regular(self._status(new))
         with self._folder_of(old) as (source, old_name), self._folder_of(new) as (target, new_name):
             os.replace(old_name, new_name, src_dir_fd=source, dst_dir_fd=target)
 
     def remove(self, path: str) -> None:
+        """Delete the name in the folder that was opened. A link is removed itself, and not the file that it leads to."""
         with self._folder_of(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def sync_folder(self, path: str) -> None:
+        """Sync the folder by the descriptor that was opened step by step."""
         with self._folder_of(path) as (folder, _):
             os.fsync(folder)
 

@@ -56,18 +56,25 @@ full lane takes 17 MiB at most."""
 
 @attrs.frozen(eq=False, repr=False)
 class MessageHead:
-    """The parts of an accepted message that are kept in memory; the text is read back later."""
+    """The parts of an accepted message that are kept in memory; the text is read back later.
+
+    Example: of `{"type": "message", "n": 7, "message": {...}}` it is the part "message", without metadata and files.
+    """
 
     text: str
     """The text, read for its size alone and not kept."""
     id: str
     """The sender's id, by which duplicates are recognised."""
     channel: ChannelInfo
+    """Channel that it came from. Its address decides the queue of the item and becomes a known address."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class MessageRecord:
-    """An accepted message."""
+    """An accepted message.
+
+    Example: `{"type": "message", "n": 12, "lane": "main", "rank": 3, "message": {...}}`, written by `accept`.
+    """
 
     message: MessageHead
     n: int = count_field()
@@ -84,28 +91,43 @@ class MessageRecord:
 
 @attrs.frozen(eq=False, repr=False)
 class DoneRecord:
-    """An item needs no more work."""
+    """An item needs no more work.
+
+    Example: `{"type": "done", "n": 12}`. It is a note: a crash may lose it, and the item is handed out again.
+    """
 
     n: int = count_field()
+    """Number of the item. A number that does not wait has no effect, since a rewrite may have dropped the item."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class AddressRecord:
-    """A client of the address was connected."""
+    """A client of the address was connected.
+
+    Example: `{"type": "address", "channel": {...}}`, written when a client of a new address connects.
+    """
 
     channel: Address
+    """Address of the client."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class CompactedRecord:
-    """The last number that was given."""
+    """The last number that was given.
+
+    Example: the first record of a rewritten file. Without it, numbers of dropped items would be given again.
+    """
 
     last_n: int = count_field()
+    """Highest number that was given before the rewrite."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class IdsRecord:
-    """Ids of messages that are not in the file any more."""
+    """Ids of messages that are not in the file any more.
+
+    Example: after a rewrite one such record stands for up to 1,000 dropped messages, whose ids are still recognised.
+    """
 
     packed: str
     """Base64 of pairs of a digest and a number, 8 bytes each, big-endian."""
@@ -113,9 +135,13 @@ class IdsRecord:
 
 @attrs.frozen(eq=False, repr=False)
 class AddressesRecord:
-    """Addresses that were seen, as pairs of type and channel id."""
+    """Addresses that were seen, as pairs of type and channel id.
+
+    Example: `{"type": "addresses", "known": [["web", "c1"], ["telegram", "42"]]}`, written by a rewrite.
+    """
 
     known: tuple[tuple[str, str], ...]
+    """Oldest first, so that reading them in order makes the last one the newest."""
 
 
 class InboxLog(RecordLog[QueuedItem]):

@@ -1,4 +1,12 @@
-"""Messages of the journal actor about the inbox; `messages` has all others and explains the kinds that there are."""
+"""Messages of the journal actor about the inbox; `messages` has all others and explains the kinds that there are.
+
+They are used by few actors. The intake sends `Accept`, and `Discard` for `/stop`. An agent takes items with `NextItem`,
+looks for those that came meanwhile with `Newer` and `Take`, and ends each with `Done`. With an agent for each chat,
+`NextChat` says which agent has to be started. Requests and queries are sent with `ask`, notes with `tell`.
+
+An item is in one of three states: it waits, it is handed out, or it is done. Only accepting and being done are on disk,
+so a restart of the process begins with every item that is not done waiting again.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +21,20 @@ MAX_PRIORITY = 9
 
 @attrs.frozen
 class Item:
-    """An accepted message, as it is handed out."""
+    """An accepted message, as it is handed out.
+
+    Example::
+
+        item = await journal.ask(NextItem, "main")
+        if item.attempt > 1:
+            ...  # it was in work when the taker crashed
+        await journal.tell(Done(item.n))
+    """
 
     n: int
     """Number in the inbox. Numbers grow, over restarts too, and none is given twice."""
     message: InboundMessage
+    """The message as it was accepted."""
     attempt: int = 1
     """1 when this process hands the item out for the first time, then 2, 3 …; 0 if it is only shown by `Newer`."""
     priority: int = 0
@@ -26,7 +43,10 @@ class Item:
 
 @attrs.frozen
 class Accepted:
-    """Answer to `Accept`: the message is on disk."""
+    """Answer to `Accept`: the message is on disk.
+
+    Example: `Accepted(n=12, duplicate=True)` for a message that the client sends again because it saw no answer.
+    """
 
     n: int
     """Number of the item."""
@@ -36,7 +56,10 @@ class Accepted:
 
 @attrs.frozen
 class Overloaded:
-    """Answer to `Accept`: the message was not accepted, since too many are waiting."""
+    """Answer to `Accept`: the message was not accepted, since too many are waiting.
+
+    Example: `Overloaded(waiting=1_000)`. The sender is told to try again later; nothing is on disk.
+    """
 
     waiting: int
     """Number of items that wait in the lane; of those of the sender, if these are too many."""
@@ -46,10 +69,24 @@ class Overloaded:
 
 @attrs.frozen(eq=False, repr=False)
 class Accept:
-    """Request: take responsibility for a message."""
+    """Request: take responsibility for a message.
+
+    Example::
+
+        match await journal.ask(Accept, message, "main", 5, timeout=10):
+            case Accepted(n):
+                print("on disk as item", n)
+            case Overloaded(waiting):
+                print("refused:", waiting, "messages wait")
+
+    StorageError: the disk refused, and the message may be sent again. After a timeout it may be accepted; sending it again
+    with the same id gets that answer.
+    """
 
     reply: Reply[Accepted | Overloaded]
+    """Handle for the answer, which comes after the sync."""
     message: InboundMessage
+    """The message. Its id and channel decide whether it came before."""
     lane: str = "main"
     """The queue to put it in: "main", ordered by priority and age, or "control" for commands that pass that queue."""
     priority: int = 0
@@ -71,9 +108,16 @@ class Discard:
 
     The answer is the number of messages; 0: none waited, and the report is not accepted. None: a report of this id was accepted
     before, so the messages that waited then are dropped already.
+
+    Example::
+
+        dropped = await journal.ask(Discard, report, item.n, 9, 0)
+        if dropped:
+            print(dropped, "messages are not worked on")
     """
 
     reply: Reply[int | None]
+    """Handle for the number of dropped messages."""
     report: InboundMessage
     """The message that is accepted instead. Its metadata gets the number of dropped messages as `discarded`."""
     before: int
@@ -94,10 +138,19 @@ class NextItem:
     After those, the order of the lane applies (see `inbox`). An item is handed out only when it is on disk.
 
     There is one taker for each lane, or for each lane and address: a second query for the same fails the first with StorageError.
+
+    Example::
+
+        while True:
+            item = await journal.ask(NextItem, "main")  # waits until there is one
+            await work_on(item)
+            await journal.tell(Done(item.n))
     """
 
     reply: Reply[Item]
+    """Handle for the item. When its asker has left, nothing is handed out."""
     lane: str = "main"
+    """"main" or "control"; each has a taker of its own."""
     address: Address | None = None
     """Only items of this address; None = of all."""
 
@@ -107,9 +160,15 @@ class NextChat:
     """Query: the address whose item is due first, of any lane, commands before others. It is answered when there is one.
 
     Nothing is handed out. There is one asker: a second query fails the first with StorageError.
+
+    Example::
+
+        address = await journal.ask(NextChat, frozenset(running))
+        await start_agent(address)
     """
 
     reply: Reply[Address]
+    """Handle for the address."""
     except_for: frozenset[Address] = frozenset()
     """Addresses that do not count, since somebody takes their items already."""
     lanes: tuple[str, ...] = ("control", "main")
@@ -121,10 +180,18 @@ class Newer:
     """Query: the oldest item of lane "main" that waits, comes from `address`, and has a number above `after`.
 
     The item stays in the queue; `Take` hands it out. Any number of these queries may wait.
+
+    Example::
+
+        newer = await journal.ask(Newer, address, item.n)
+        if newer is not None:
+            item = await journal.ask(Take, newer.n)  # it becomes part of the same turn
     """
 
     reply: Reply[Item | None]
+    """Handle for the item; None if there is none and `wait` is false."""
     address: Address
+    """Conversation whose items count."""
     after: int = 0
     """Number above which items count."""
     wait: bool = False
@@ -136,10 +203,14 @@ class Take:
     """Query: hand out this item of lane "main" too, beside those that are handed out. Each of them needs its `Done`.
 
     The answer is None if the item is done or does not exist. Taking it again gives it again, with attempt + 1.
+
+    Example: `await journal.ask(Take, newer.n)` for an item that `Newer` has shown.
     """
 
     reply: Reply[Item | None]
+    """Handle for the item, or None."""
     n: int
+    """Number of the item."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -147,10 +218,17 @@ class ItemDone:
     """Query: answered when the item of this number, of any lane, needs no more work; at once if it is done or does not exist.
 
     The replies that it has led to are posted by then. Any number of these queries may wait.
+
+    Example::
+
+        await journal.ask(ItemDone, accepted.n)
+        replies = await journal.ask(OpenReplies, address)
     """
 
     reply: Reply[None]
+    """Handle for the end of the wait; its value is always None."""
     n: int
+    """Number that `Accepted` has given."""
 
 
 @attrs.frozen
@@ -158,16 +236,23 @@ class Done:
     """Note: the item needs no more work.
 
     If a crash loses the note, the item is handed out again, and the session shows that its work is done.
+
+    Example: `await journal.tell(Done(item.n))`. The note takes effect at once, and is on disk with the next write.
     """
 
     n: int
+    """Number of the item. A number that does not wait has no effect."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Waiting:
-    """Query: the number of items that are not done."""
+    """Query: the number of items that are not done.
+
+    Example: `await journal.ask(Waiting, address, "main")` is the length of a conversation's queue, for `/status`.
+    """
 
     reply: Reply[int]
+    """Handle for the number."""
     address: Address | None = None
     """Count only those of this address; None = all."""
     lane: str | None = None

@@ -49,12 +49,19 @@ not handed to somebody else first. `Newer` comes after both, because it only sho
 
 @attrs.define(eq=False, repr=False)
 class QueuedItem:
-    """An accepted message that is not done."""
+    """An accepted message that is not done.
+
+    Example: `QueuedItem(12, "main", 3, Address("web", "c1"), digest, span)`, made by the inbox for an accepted message.
+    """
 
     n: int
+    """Number of the item, from 1."""
     lane: str
+    """Queue that it waits in: "main" or "control"."""
     priority: int
+    """0 (most urgent) to 9."""
     address: Address
+    """Conversation that it comes from."""
     digest: int
     """Stands for the sender's id."""
     span: Span

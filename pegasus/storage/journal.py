@@ -136,11 +136,15 @@ class _Round:
     """Messages that were taken from the mailbox. Queries for items and replies may have to wait for some."""
 
     requests: list[Request] = attrs.field(factory=list)
+    """Messages that need a write. All of them go to disk with one sync."""
     queries: list[Query] = attrs.field(factory=list)
+    """Messages that are answered from what is on disk after that write."""
     whole_file: WholeFile | None = None
     """Came after all others."""
     item_queries: list[ItemQuery] = attrs.field(factory=list)
+    """Queries for items. They are kept until there is an item."""
     reply_queries: list[NextReplies] = attrs.field(factory=list)
+    """Queries for replies, likewise."""
 
 
 class _Journal:

@@ -37,7 +37,11 @@ from pegasus.storage.inbox_messages import Accept, Discard, Done, ItemDone, Newe
 
 
 class StorageError(Exception):
-    """The disk refused (full, read-only, gone). Nothing of the request was kept, and it may be made again."""
+    """The disk refused (full, read-only, gone). Nothing of the request was kept, and it may be made again.
+
+    Example: `except StorageError as error: log.warning("session not stored, retrying", error=str(error))`. The text names
+    the file, the reason and advice for the operator.
+    """
 
 
 # ------------------------------------------------------------------ addresses
@@ -45,31 +49,47 @@ class StorageError(Exception):
 
 @attrs.frozen
 class Connected:
-    """Note: a client of this address is connected now. The address is known from then on, over restarts too."""
+    """Note: a client of this address is connected now. The address is known from then on, over restarts too.
+
+    Example: `await journal.tell(Connected("web", "c1"))` when a client has said hello.
+    """
 
     type: str
+    """Type of channel, such as "web"."""
     channel_id: str | None
     """None for a bridge or an adapter that serves all addresses of the type. That is not remembered."""
 
 
 @attrs.frozen
 class Disconnected:
-    """Note: the counterpart of `Connected`. Each `Connected` needs exactly one."""
+    """Note: the counterpart of `Connected`. Each `Connected` needs exactly one.
+
+    Example: `await journal.tell(Disconnected("web", "c1"))` in a `finally`, within a shield, when the client has gone.
+    """
 
     type: str
+    """As in the `Connected` that it ends."""
     channel_id: str | None
+    """As in the `Connected` that it ends."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class KnownAddresses:
-    """Query: the addresses that were seen last, newest first, at most 20."""
+    """Query: the addresses that were seen last, newest first, at most 20.
+
+    Example: `await journal.ask(KnownAddresses)` is `(Address("web", "c1"), Address("telegram", "42"))`.
+    """
 
     reply: Reply[tuple[Address, ...]]
+    """Handle for the addresses."""
 
 
 @attrs.frozen
 class Unroutable:
-    """Result of a `Post` that fits no address; see `directory` for the rules."""
+    """Result of a `Post` that fits no address; see `directory` for the rules.
+
+    Example: the answer of `Commit` is `(Unroutable("there is no channel 'x'", known),)`, which the tool `reply` shows the model.
+    """
 
     reason: str
     """Reason, for the model."""
@@ -82,7 +102,10 @@ class Unroutable:
 
 @attrs.frozen
 class Post:
-    """A reply to be put in the outbox, as part of a `Commit`."""
+    """A reply to be put in the outbox, as part of a `Commit`.
+
+    Example: `Post("main/12/call_1", "Done.", "c1", item.message.channel)` answers item 12 on the channel with the id "c1".
+    """
 
     key: str
     """Idempotency key (queue item and tool call id). The same key gets the same reply, however often it is posted."""
@@ -118,6 +141,7 @@ class Commit:
     """
 
     reply: Reply[tuple[PostResult, ...]]
+    """Handle for the results, in the order of `posts`: an OutboundMessage or an Unroutable for each."""
     appends: tuple[tuple[str, bytes], ...] = ()
     """Pairs of a path below data/ and bytes that end in a newline. Each is on disk before the next one is begun."""
     posts: tuple[Post, ...] = ()
@@ -133,19 +157,27 @@ class Posted:
     """Query: the replies that were posted with these keys, None for a key that is not known.
 
     The text of a reply that was acknowledged long ago may be gone; it is "" then.
+
+    Example: `[reply] = await journal.ask(Posted, ("main/12/call_1",))`; None if the crash came before the post.
     """
 
     reply: Reply[tuple[OutboundMessage | None, ...]]
+    """Handle for the replies, in the order of `keys`."""
     keys: tuple[str, ...]
+    """Keys as they were given in `Post.key`."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class QueuedReply:
-    """A reply on its way to an adapter."""
+    """A reply on its way to an adapter.
+
+    Example: `QueuedReply(7, message)`; the next `NextReplies(7)` confirms it.
+    """
 
     position: int
     """Place in the queue of this process, growing by 1 for every reply."""
     message: OutboundMessage
+    """The reply, with its channel and seq."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -154,19 +186,33 @@ class NextReplies:
 
     Replies from before the start of this process, and those that were acknowledged meanwhile, are not among them; see
     `Unacknowledged`. There is one asker: a second query fails the first with StorageError.
+
+    Example::
+
+        position = 0
+        while True:
+            for queued in await journal.ask(NextReplies, position):
+                await deliver(queued.message)
+                position = queued.position
     """
 
     reply: Reply[tuple[QueuedReply, ...]]
+    """Handle for the replies; there is at least one."""
     handed: int = 0
     """The highest position of the answer before, which is confirmed by this. What is not confirmed is given again."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Unacknowledged:
-    """Query: replies that nobody has acknowledged, in the order of `seq` for each address."""
+    """Query: replies that nobody has acknowledged, in the order of `seq` for each address.
+
+    Example: `await journal.ask(Unacknowledged, "web", "c1", (("c1", 12),))` when a client says that it has everything to seq 12.
+    """
 
     reply: Reply[tuple[OutboundMessage, ...]]
+    """Handle for the replies, at most `limit`. More come after an acknowledgement of these."""
     type: str
+    """Type of channel."""
     channel_id: str | None
     """None for all addresses of the type."""
     after: tuple[tuple[str, int], ...] = ()
@@ -182,30 +228,45 @@ class Unacknowledged:
 
 @attrs.frozen(eq=False, repr=False)
 class OpenReply:
-    """A reply that nobody has acknowledged: `OpenReply(Address("web", "c1"), 3, "main/12/call_1")`."""
+    """A reply that nobody has acknowledged: `OpenReply(Address("web", "c1"), 3, "main/12/call_1")`.
+
+    Example: `{reply.key for reply in await journal.ask(OpenReplies, address)}`.
+    """
 
     address: Address
+    """Conversation that it goes to."""
     seq: int
+    """Number of the reply within that conversation, from 1."""
     key: str
     """Key of its post, which names the item that it came of."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class OpenReplies:
-    """Query: the replies that nobody has acknowledged, without their texts, in the order of `seq` for each address."""
+    """Query: the replies that nobody has acknowledged, without their texts, in the order of `seq` for each address.
+
+    Example: `await journal.ask(OpenReplies, Address("http", "c1"), 50)` gives the 50 oldest ones of a conversation.
+    """
 
     reply: Reply[tuple[OpenReply, ...]]
+    """Handle for the replies."""
     address: Address | None = None
     """Only those to this address; None = to all."""
     limit: int = 1000
+    """Replies in the answer at most."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class UnacknowledgedChannels:
-    """Query: the channelIds of a type that have replies which nobody has acknowledged."""
+    """Query: the channelIds of a type that have replies which nobody has acknowledged.
+
+    Example: `await journal.ask(UnacknowledgedChannels, "telegram")` at the start of an adapter: chats that it still owes replies.
+    """
 
     reply: Reply[tuple[str, ...]]
+    """Handle for the ids."""
     type: str
+    """Type of channel."""
 
 
 @attrs.frozen
@@ -213,18 +274,27 @@ class Acknowledge:
     """Note: the client has every reply up to and including `seq`. A seq that was not assigned yet is ignored.
 
     If a crash loses the note, the replies are sent again, and the client recognises them by their seq.
+
+    Example: `await journal.tell(Acknowledge(Address("web", "c1"), 12))`.
     """
 
     address: Address
+    """Conversation of the client."""
     seq: int
+    """Highest seq that it has."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class LastSeq:
-    """Query: the last seq that was assigned to an address, 0 if none."""
+    """Query: the last seq that was assigned to an address, 0 if none.
+
+    Example: `await journal.ask(LastSeq, Address("web", "c1"))` for the frame that welcomes a client.
+    """
 
     reply: Reply[int]
+    """Handle for the seq."""
     address: Address
+    """Conversation that is asked about."""
 
 
 # ------------------------------------------------------------------ leases
@@ -232,15 +302,22 @@ class LastSeq:
 
 @attrs.frozen
 class Lease:
-    """The right to change a file, until somebody else takes it: `Lease("sessions/web%3Ac1.jsonl", 7)`."""
+    """The right to change a file, until somebody else takes it: `Lease("sessions/web%3Ac1.jsonl", 7)`.
+
+    Example: `Commit(reply, appends, lease=lease)` fails with LeaseLost once another agent has taken the lease.
+    """
 
     path: str
+    """File below data/."""
     token: int
     """Fencing token: it grows with each lease of the file, and a change with an older one is refused."""
 
 
 class LeaseLost(Exception):
-    """Somebody else has taken the lease since. Nothing of the request has happened, and it must not be made again."""
+    """Somebody else has taken the lease since. Nothing of the request has happened, and it must not be made again.
+
+    Example: `except LeaseLost: return`, since another incarnation works on this session now.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -249,10 +326,14 @@ class TakeLease:
 
     So a file has one owner at a time, also while an owner that is given up still works. Leases are kept in memory: a restart of the
     journal restarts everybody who holds one.
+
+    Example: `lease = await journal.ask(TakeLease, "main/current.jsonl")` at the start of an agent, before it reads its session.
     """
 
     reply: Reply[Lease]
+    """Handle for the lease."""
     path: str
+    """File below data/. It need not exist."""
 
 
 # ------------------------------------------------------------------ whole files
@@ -260,10 +341,15 @@ class TakeLease:
 
 @attrs.frozen(eq=False, repr=False)
 class ReadFile:
-    """Query: the content of `path` (below data/), with every earlier request in it; b"" if there is no such file."""
+    """Query: the content of `path` (below data/), with every earlier request in it; b"" if there is no such file.
+
+    Example: `content = await journal.ask(ReadFile, "main/current.jsonl")`.
+    """
 
     reply: Reply[bytes]
+    """Handle for the content. StorageError: the file cannot be read."""
     path: str
+    """File below data/."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -271,18 +357,31 @@ class ReadFiles:
     """Query: the contents of several files, or the error for one that cannot be read.
 
     ValueError: one of the paths is not below data/.
+
+    Example::
+
+        for found in await journal.ask(ReadFiles, ("tasks/a.jsonl", "tasks/b.jsonl")):
+            if isinstance(found, StorageError):
+                log.warning("task log unreadable", error=str(found))
     """
 
     reply: Reply[tuple[bytes | StorageError, ...]]
+    """Handle for the contents, in the order of `paths`."""
     paths: tuple[str, ...]
+    """Files below data/."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ReplaceFile:
-    """Request: make `path` (below data/) hold exactly `content`. Whatever happens, it holds that or what it held."""
+    """Request: make `path` (below data/) hold exactly `content`. Whatever happens, it holds that or what it held.
+
+    Example: `await journal.ask(ReplaceFile, "tasks/pending.json", content)`. After StorageError the old content is there.
+    """
 
     reply: Reply[None]
+    """Handle for the end of the write."""
     path: str
+    """File below data/, created if it is missing."""
     content: bytes
     """All that the file holds afterwards."""
     lease: Lease | None = None
@@ -291,13 +390,21 @@ class ReplaceFile:
 
 @attrs.frozen(eq=False, repr=False)
 class RemoveOldFiles:
-    """Request: delete at most `most` files of the folder `path`, written from `since` until `before` (ms). Answer: how many."""
+    """Request: delete at most `most` files of the folder `path`, written from `since` until `before` (ms). Answer: how many.
+
+    Example: `await journal.ask(RemoveOldFiles, "media", 0, now - 30 * 86_400_000, 500)` deletes files older than 30 days.
+    """
 
     reply: Reply[int]
+    """Handle for the number of deleted files."""
     path: str
+    """Folder below data/. Its subfolders are left alone."""
     since: int
+    """Time from which on files count, ms since the epoch."""
     before: int
+    """Time before which files count, ms since the epoch."""
     most: int
+    """Bound on the work of one message, so that other messages need not wait long for it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -308,11 +415,19 @@ class Archive:
     crash there is either the old state or the new one, once the file is read (`ReadFile`).
 
     Earlier notes (`Done`) are made durable first: a session that was archived cannot show any more what is done.
+
+    Example::
+
+        name = await journal.ask(Archive, "main/current.jsonl", summary_line, now)
+        assert name == "2026-02-25-143000.jsonl"
     """
 
     reply: Reply[str]
+    """Handle for the name."""
     path: str
+    """File below data/."""
     content: bytes
+    """What the new file begins with."""
     at: int
     """Wall clock, ms since the epoch. The name shows it in UTC."""
     name: str | None = None
@@ -325,11 +440,20 @@ class Archive:
 
 @attrs.frozen(eq=False, repr=False)
 class ArchiveName:
-    """Query: the answer that an `Archive` of `path` would get at this time (ms since the epoch)."""
+    """Query: the answer that an `Archive` of `path` would get at this time (ms since the epoch).
+
+    Example::
+
+        name = await journal.ask(ArchiveName, path, now)
+        await journal.ask(Archive, path, first_line(name), now, name)
+    """
 
     reply: Reply[str]
+    """Handle for the name, without the prefix."""
     path: str
+    """File below data/ that is to be archived."""
     at: int
+    """Wall clock, ms since the epoch, as the `Archive` will give it."""
     prefix: str = ""
     """As in `Archive`."""
 

@@ -63,9 +63,13 @@ EXCERPT: Final = 80
 
 @attrs.frozen(eq=False, repr=False)
 class ReplyHead:
-    """The parts of a reply that are kept in memory; the text is read back later."""
+    """The parts of a reply that are kept in memory; the text is read back later.
+
+    Example: of `{"type": "reply", "key": "main/12/call_1", "at": ms, "message": {...}}` it is the part "message".
+    """
 
     text: str
+    """The text, read for its size alone and not kept."""
     channel: ChannelInfo
     """The channel that it goes to."""
     seq: int = count_field()
@@ -74,36 +78,55 @@ class ReplyHead:
 
 @attrs.frozen(eq=False, repr=False)
 class ReplyRecord:
-    """A reply that was posted."""
+    """A reply that was posted.
+
+    Example: `{"type": "reply", "key": "main/12/call_1", "at": ms, "message": {...}}`, written by `post`.
+    """
 
     key: str
     """The idempotency key of the post."""
     message: ReplyHead
+    """The reply."""
     at: int = count_field()
+    """Wall clock when it was posted, ms since the epoch."""
     redo: CarriedLines = NOTHING_CARRIED
     """Lines of a session that replies of earlier versions carry; none in the others."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class AckRecord:
-    """The client has everything up to a seq."""
+    """The client has everything up to a seq.
+
+    Example: `{"type": "ack", "channel": {...}, "seq": 13}`. It is a note: a crash may lose it, and the client gets replies twice.
+    """
 
     channel: ChannelInfo
+    """Conversation of the client; only its address counts."""
     seq: int = count_field()
+    """Highest seq that the client has."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class NumberingRecord:
-    """The last seq of an address, and the last one that was acknowledged."""
+    """The last seq of an address, and the last one that was acknowledged.
+
+    Example: `{"type": "address", "channel": {...}, "seq": 13, "acked": 12}`, written by a rewrite, so that no seq is given twice.
+    """
 
     channel: ChannelInfo
+    """Channel of the latest reply to the address."""
     seq: int = count_field()
+    """Last seq that was given."""
     acked: int = count_field()
+    """Last seq that was acknowledged."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class KeysRecord:
-    """Keys of acknowledged replies, each with its seq and the index of its channel."""
+    """Keys of acknowledged replies, each with its seq and the index of its channel.
+
+    Example: `KeysRecord((channel,), (("main/12/call_1", 13, 0),))`. A `Post` with that key gets seq 13 again, and nothing is sent.
+    """
 
     channels: tuple[ChannelInfo, ...]
     """Channels that the entries refer to by index."""
@@ -113,16 +136,25 @@ class KeysRecord:
 
 @attrs.frozen(eq=False, repr=False)
 class SettledRecord:
-    """See `carried_lines`."""
+    """See `carried_lines`.
+
+    Example: `{"type": "settled"}`, which empties the CarriedRuns.
+    """
 
 
 @attrs.define(eq=False, repr=False)
 class StoredReply:
-    """A reply that was posted."""
+    """A reply that was posted.
+
+    Example: `log.find("main/12/call_1").seq` is the number that the reply of this key was given.
+    """
 
     key: str
+    """Idempotency key of its post."""
     channel: ChannelInfo
+    """Channel that it goes to."""
     seq: int
+    """Number of the reply on its address, from 1."""
     at: int
     """Wall clock when it was posted, ms."""
     span: Span
@@ -133,7 +165,10 @@ class StoredReply:
 
 @attrs.define(eq=False, repr=False)
 class Numbering:
-    """The replies to one address."""
+    """The replies to one address.
+
+    Example: with `last=13` and `acked=11`, replies 12 and 13 are in `unacknowledged`, and the next reply gets 14.
+    """
 
     channel: ChannelInfo
     """The channel of the latest reply."""

@@ -59,7 +59,10 @@ Report: TypeAlias = Callable[[str], object]
 
 
 class Located(Protocol):
-    """A value whose text is in the log's file."""
+    """A value whose text is in the log's file.
+
+    Example: `QueuedItem` and `StoredReply` have a span. A rewrite copies those bytes and moves the span.
+    """
 
     span: Span
     """Place of the record. Before it is written, only the length counts."""
@@ -74,7 +77,10 @@ ValueError, TypeError or LookupError for a record that is none."""
 
 
 class Staged(NamedTuple, Generic[V]):
-    """A change that must be written."""
+    """A change that must be written.
+
+    Example: `self.staged[digest] = Staged(item, line)`; `written` makes the item part of the state.
+    """
 
     value: V
     """Value that becomes part of the state when it is."""
@@ -83,7 +89,14 @@ class Staged(NamedTuple, Generic[V]):
 
 
 class Rewrite(NamedTuple, Generic[V]):
-    """New content of a file."""
+    """New content of a file.
+
+    Example::
+
+        plan = log.plan_rewrite()
+        size = await disk.run(Volume.rewrite, log.path, plan.parts)
+        log.rewritten(plan, size)
+    """
 
     parts: list[bytes | Span]
     """New lines, and spans of the old file."""

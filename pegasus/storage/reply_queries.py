@@ -1,4 +1,11 @@
-"""Queries about replies: what was posted and not acknowledged, and handing out what goes to the adapters."""
+"""Queries about replies: what was posted and not acknowledged, and handing out what goes to the adapters.
+
+Replies go two ways. Those that are posted while this process runs are queued here in the order in which they were
+synced, and the switchboard takes them with `NextReplies`. All others are read from the outbox when somebody connects,
+with `Unacknowledged`. So this queue may be lost: a reply that was not delivered is not acknowledged, and is found again.
+
+Texts that are not in memory are read back from the file, many with one call of the disk.
+"""
 
 from __future__ import annotations
 
