@@ -427,7 +427,7 @@ class Archive:
     path: str
     """File below data/."""
     content: bytes
-    """What the new file begins with."""
+    """Beginning of the new file: whole lines, or b""."""
     at: int
     """Wall clock, ms since the epoch. The name shows it in UTC."""
     name: str | None = None
