@@ -14,6 +14,15 @@ An owner is asked in the same way about a file that is part of the prompt and wa
 is an approval without a task: its arguments are the name of the file and the text that would count. It is asked once for each text. A
 new text of the same file takes the place of the question before, so at most one
 question for each file waits, however often a program changes it.
+
+An answer has two steps, and a crash may come between them. The keeper first writes the answer to disk, then it calls
+`ApprovalDesk.changed`, which lets the task go on. The keeper calls it again after a restart for what was not carried
+out; all that it does may be done twice. A message to an owner has an id that is made of the approval's, and a task that
+was resumed already refuses the second time.
+
+All answers, whichever way they come, go through `ApprovalDesk._answer`. So the rules about expiry and about
+a second answer stand in the keeper alone. Each way checks that an owner asks, and has its own form for errors: a
+sentence in a chat, `BadParams` for a program.
 """
 
 from __future__ import annotations
@@ -90,7 +99,14 @@ _log = get_logger("approvals")
 class ApprovalDesk:
     """Shows approvals to owners and carries out their answers.
 
-    Example: `Child("approvals", approvals_keeper, journal, clock, random, InForce(3600.0), desk.changed)`.
+    One desk belongs to a tree. The keeper calls `changed`; commands in a chat, buttons of a service and programs call the
+    methods below it. It has no state of its own.
+
+    Example::
+
+        keeper = partial(approvals_keeper, on_change=desk.changed)
+        text = await desk.answer_command(message)  # of a message "/approve a-7kq2 always"
+        sentence = await desk.decide("a-7kq2", True, False, "telegram:42")  # a button
     """
 
     journal: Ref[JournalMessage]
@@ -119,7 +135,11 @@ class ApprovalDesk:
     # ---------------------------------------------------------------- from the keeper
 
     async def changed(self, approval: Approval) -> None:
-        """Show an approval that is new, or carry out one that is not open any more. Raises ActorError, StorageError."""
+        """Show an approval that is new, or carry out one that is not open any more. Raises ActorError, StorageError.
+
+        The keeper calls it in a task of its own for each change, and again after an error or a crash. So everything here may
+        be done twice for the same state.
+        """
         with suppress(ActorError):  # nobody is connected while the gateway does not run
             self.gateway.tell_nowait(notice_of(approval))
         if not approval.is_open:
@@ -140,7 +160,10 @@ class ApprovalDesk:
         await self._write_to_owner(approval, task_name(task.number, task.task_id))
 
     async def _changed_about_file(self, approval: Approval) -> None:
-        """Show a question about a file of the workspace, or carry out the answer."""
+        """Show a question about a file of the workspace, or carry out the answer.
+
+        Nothing has to be resumed: no task waits for a file. Its text counts from the next prompt on.
+        """
         if approval.is_open:
             await self._write_to_owner(approval)
         elif self.files is not None:
@@ -152,6 +175,8 @@ class ApprovalDesk:
         The answer may come before the suspension of the task is on disk, so a task at work is looked at again.
         """
         await wait_until_running(self.tasks)
+        # The task system publishes the suspension to nobody here, so the state is read again. The pause grows, as a task at
+        # work may be in the middle of a long model call.
         pause = _RECHECK
         while (task := await self._task_of(approval)) is not None and not task.is_over:
             if task.state is TaskState.SUSPENDED and task.waits_for != FOR_APPROVAL:
@@ -164,10 +189,14 @@ class ApprovalDesk:
             pause = min(2 * pause, 1.0)
 
     async def _task_of(self, approval: Approval) -> TaskView | None:
+        """Return the task that made the call; None if nothing is known of it any more."""
         return await self.tasks.ask(GetTask, approval.request.task_id)
 
     async def _write_to_owner(self, approval: Approval, task: str = "") -> None:
-        """Write to the channel where an owner is asked, if its clients do not show approvals anyway. Written once per approval."""
+        """Write to the channel where an owner is asked, if its clients do not show approvals anyway. Written once per approval.
+
+        A channel that does not exist any more is logged and not retried: `pegasus approvals list` shows the call all the same.
+        """
         channel = self._channel_of(approval)
         if channel is None or channel.type in self.shown_on:
             return
@@ -190,7 +219,11 @@ class ApprovalDesk:
             )
 
     def _channel_of(self, approval: Approval) -> ChannelInfo | None:
-        """Return the channel where an owner is asked, None if only those who are connected are."""
+        """Return the channel where an owner is asked, None if only those who are connected are.
+
+        The channel of the work counts only if an owner is there. A guest who asked for the work must not be asked whether it
+        may be done.
+        """
         channel = approval.request.channel
         if channel is not None and approval.request.who is Role.OWNER and is_owner(channel, self.owners.now):
             return channel
@@ -206,7 +239,10 @@ class ApprovalDesk:
     # ---------------------------------------------------------------- chat commands
 
     async def answer_command(self, message: InboundMessage) -> str:
-        """Return the answer to /approve or /deny. Raises StorageError."""
+        """Return the answer to /approve or /deny. Raises StorageError.
+
+        Without an id the answer is the list of what waits. Refusals are answers too, as sentences for the person.
+        """
         if not sender_of(message, self.owners.now).is_owner:
             return "Only my owner may decide about that."
         command, *words = sanitize_for_prompt(message.text).split(None, 2)
@@ -226,7 +262,10 @@ class ApprovalDesk:
             return "The approvals cannot be reached at the moment. Send it again in a few seconds."
 
     async def decide(self, id: str, is_allowed: bool, is_for_ever: bool, by: str) -> str:
-        """Answer an approval for an owner who has clicked; return a sentence for them. Never raises what is expected."""
+        """Answer an approval for an owner who has clicked; return a sentence for them. Never raises what is expected.
+
+        For buttons, whose adapter has checked that an owner has clicked.
+        """
         try:
             return _done_text(await self._answer(id, by, is_allowed=is_allowed, is_for_ever=is_for_ever))
         except ApprovalError as error:
@@ -275,7 +314,10 @@ class ApprovalDesk:
         }
 
     async def list(self, caller: Caller, params: Params) -> Json:
-        """Answer `approvals.list`: all calls that wait, for owners only."""
+        """Answer `approvals.list`: all calls that wait, for owners only.
+
+        Raises NotAllowed for others, and ActorError while the keeper does not run.
+        """
         require_owner(caller, self.owners.now, "may see and decide about approvals")
         waiting = await self.approvals.ask(ListApprovals, timeout=ANSWER_TIMEOUT)
         return {"approvals": [to_wire(notice_of(approval)) for approval in waiting]}
@@ -284,6 +326,8 @@ class ApprovalDesk:
         """Answer `approvals.answer`: allow or deny the call `id`.
 
         A yes has the `scope` "once" or "always", and the `values` of a question's form by name; a no may have a `reason`.
+
+        Raises BadParams for a mistake in the params, and for an id that does not wait any more.
         """
         require_owner(caller, self.owners.now, "may see and decide about approvals")
         decision, scope = params.get("decision"), params.get("scope") or "once"
@@ -297,6 +341,7 @@ class ApprovalDesk:
         id, by = require_text(params, "id"), f"{caller.type}:{caller.channel_id or '*'}"
         with bad_params_for(ApprovalError, key="id"):
             if decision == "allow":
+                # The keeper checks values against the form of the question; a mistake in them is an ApprovalError as well.
                 approval = await self._answer(id, by, is_allowed=True, is_for_ever=scope == "always", values=values)
             else:
                 approval = await self._answer(id, by, is_allowed=False, reason=str(params.get("reason") or ""))
@@ -319,6 +364,7 @@ async def ask_about_files(inbox: Inbox[object], files: WorkspaceFiles, approvals
     inbox.started()
     while True:
         try:
+            # The keeper knows an approval by its key and its arguments: after a restart the same text is not asked about twice.
             for name, text in files.doubted.items():
                 request = ApprovalRequest(
                     f"workspace/{name}", PROMPT_FILE, {"path": name, "content": text}, _WHY, Role.OWNER, None, ""
@@ -330,11 +376,16 @@ async def ask_about_files(inbox: Inbox[object], files: WorkspaceFiles, approvals
             _log.warning("an owner could not be asked about a file of the workspace yet", error=str(error))
             await trio.sleep(RETRY)
         else:
+            # Only after a round without errors: a doubt that could not be asked about is still there, and would not wake this.
             await files.wait_for_doubt()
 
 
 async def accept_text(files: WorkspaceFiles, approval: Approval) -> None:
-    """Bring the text of an approval into force if an owner has said yes."""
+    """Bring the text of an approval into force if an owner has said yes.
+
+    The approval names the text, not only the file: a program may have changed the file again since the owner was asked.
+    Then nothing counts, and the new text has a question of its own.
+    """
     name, text = approval.request.arguments.get("path"), approval.request.arguments.get("content")
     if not approval.is_allowed or not isinstance(name, str) or not isinstance(text, str):
         return
@@ -348,7 +399,10 @@ async def accept_text(files: WorkspaceFiles, approval: Approval) -> None:
 
 
 def notice_of(approval: Approval) -> ApprovalNotice:
-    """Return an approval as the gateway shows it."""
+    """Return an approval as the gateway shows it.
+
+    It is the same object for the terminal, the page, chat services and `approvals.list`, so that all show the same facts.
+    """
     request = approval.request
     return ApprovalNotice(
         id=approval.id,
@@ -366,7 +420,10 @@ def notice_of(approval: Approval) -> ApprovalNotice:
 
 
 def _full_id(id: str) -> str:
-    """Return an id as the keeper knows it; people may leave out its beginning."""
+    """Return an id as the keeper knows it; people may leave out its beginning.
+
+    A person who types on a telephone gives `7kq2` for `a-7kq2`.
+    """
     return id.lower() if id.lower().startswith("a-") else f"a-{id.lower()}"
 
 
@@ -379,7 +436,10 @@ def _subject(approval: Approval) -> str:
 
 
 def _done_text(approval: Approval) -> str:
-    """Return the confirmation of an answer."""
+    """Return the confirmation of an answer.
+
+    It names what will happen, and not only the decision, since several calls may wait and the id says little.
+    """
     tool, question = approval.request.tool, approval.request.question
     if not approval.request.task_id:
         counts = "counts from the next message on" if approval.is_allowed else "does not count"

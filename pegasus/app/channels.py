@@ -1,6 +1,17 @@
 """The servers and adapters below `channels` in the tree: the gateway, the HTTP server, and adapters of chat services.
 
 All of them are made from the settings here. `tree` starts them, and parks an adapter that crashes again and again.
+
+Who may write is not an adapter's matter. All adapters and the gateway share one `Intake`, which decides about each
+message by the settings in force. So a change of `allow_from` or `groups` counts at once, and no adapter is restarted
+for it (ACCESS_KEYS).
+
+An adapter talks to its service with credentials of the settings. When these change, the adapter is made anew and only
+the actor of its type is restarted: connections to other services, and the clients of the gateway, notice nothing. The
+switchboard looks routes up in a mapping that stays the same object, for the same reason.
+
+The sockets of both servers are opened by the daemon before the tree starts. They outlive a restart of the actors that
+accept on them, so a client that connects meanwhile waits instead of being refused.
 """
 
 from __future__ import annotations
@@ -81,6 +92,7 @@ class ServiceChannels:
         self._intake = intake
         self._commands = commands
         self._group: ChannelGroup | None = None
+        # Every adapter is made before the first one runs, so that a webhook that comes at once finds its receiver.
         for type in services.environment.settings.channels:
             self._make(type)
         self._note_owners()
@@ -90,47 +102,68 @@ class ServiceChannels:
         return {type: self._child(type) for type in self.adapters}
 
     def follow(self, group: ChannelGroup) -> None:
-        """Carry out changes of the settings from now on. group: the running channels."""
+        """Carry out changes of the settings from now on. group: the running channels.
+
+        Called once, when the channels run. Before that a reload cannot reach the adapters, as nothing could restart them.
+        """
         self._group = group
         in_force = self._services.environment.in_force
         in_force.when_changed(self._change, "channels.", "http.public_url", "agent.owners")
         in_force.after_replacement(self._take_up_parked)
 
     def _take_up_parked(self) -> None:
-        """Try every parked channel again, with an adapter made from the settings in force."""
+        """Try every parked channel again, with an adapter made from the settings in force.
+
+        A reload is how an operator says that the cause is mended, even where no setting has changed: a token may have been
+        made valid again at the service.
+        """
         for type in [type for type, adapter in self.adapters.items() if adapter.state.state == "parked"]:
             self._renew(type)
 
     def _change(self, changed: frozenset[str]) -> None:
-        """Replace the adapters whose settings have changed, and add and remove some."""
+        """Replace the adapters whose settings have changed, and add and remove some.
+
+        Several keys of one type are one renewal. A new public address concerns all types, since any of them may have
+        a webhook there.
+        """
         for type in SERVICE_SECTIONS:
             if "http.public_url" in changed or any(_is_of_adapter(key, type) for key in changed):
                 self._renew(type)
         self._note_owners()
 
     def _renew(self, type: str) -> None:
-        """Put an adapter made from the settings in force in the place of the one that is there, if any."""
+        """Put an adapter made from the settings in force in the place of the one that is there, if any.
+
+        The old object leaves the mapping first, so no webhook reaches an adapter that is about to stop.
+        """
         there = self.adapters.pop(type, None)
         self._make(type)
         if self._group is not None and (there is not None or type in self.adapters):
             self._group.change(type, self._child(type) if type in self.adapters else None)
 
     def _make(self, type: str) -> None:
+        """Make the adapter of a channel type; none if its section is missing or off, or the type has no adapter of its own."""
         section = self._services.environment.settings.channels.get(type)
         context = service_context(self._services, self._intake, self._commands)
         if section is not None and (made := make_adapter(type, section, context)) is not None:
             self.adapters[type] = made
 
     def _child(self, type: str) -> Child[AdapterMessage]:
+        """Return the actor of an adapter. Its function is a method of the adapter, so a restart goes on with the same object."""
         return Child(ADAPTER, self.adapters[type].run, self._services.journal, backoff=CHILD_BACKOFF)
 
     def _note_owners(self) -> None:
+        """Let the pairing book know where owners can be asked with buttons."""
         environment = self._services.environment
         environment.pairing.owner_channels = owner_channels(environment.owners.now, self.adapters)
 
 
 def owner_channels(owners: Iterable[str], adapters: Mapping[str, ServiceAdapter]) -> list[ChannelInfo]:
-    """Return the direct conversations with owners on services that have buttons."""
+    """Return the direct conversations with owners on services that have buttons.
+
+    An owner is `<type>:<person>` in the settings. Entries for all persons of a type ("*") name nobody who could be written
+    to. The person's id is the id of the conversation too, which holds for direct conversations on these services.
+    """
     places = (entry.partition(":") for entry in owners)
     return [
         ChannelInfo(type, person, person)
@@ -156,7 +189,11 @@ def service_context(services: Services, intake: Intake, commands: Mapping[str, s
 
 
 def make_intake(journal: Ref[JournalMessage], in_force: SettingsInForce, pairing: PairingBook) -> Intake:
-    """Return the way in, which the gateway and all adapters share."""
+    """Return the way in, which the gateway and all adapters share.
+
+    Rules are handles that follow the settings. Made once per tree: it counts messages of guests, and two of them would let
+    in twice as many.
+    """
     return Intake(
         journal,
         in_force.follow(_access_of, "channels."),
@@ -167,16 +204,21 @@ def make_intake(journal: Ref[JournalMessage], in_force: SettingsInForce, pairing
 
 
 def _access_of(settings: Settings) -> Access:
+    """Return who may write on each channel type."""
     sections = settings.channels.items()
     return Access({type: rules_of(type, rules.access, rules.allow_from, rules.groups) for type, rules in sections})
 
 
 def _guest_limits(settings: Settings) -> GuestLimits:
+    """Return how much a guest may send, and how many of their messages may wait."""
     return GuestLimits(settings.limits.guest_messages_per_minute, settings.limits.guest_waiting)
 
 
 def _is_of_adapter(key: str, type: str) -> bool:
-    """Return whether the adapter of a channel type depends on a key."""
+    """Return whether the adapter of a channel type depends on a key.
+
+    Example: `channels.telegram.bot_token` is a key of the adapter, `channels.telegram.allow_from` is not.
+    """
     return key.startswith(f"channels.{type}.") and key.split(".")[2] not in ACCESS_KEYS
 
 
@@ -194,7 +236,11 @@ async def _approve_pairing(book: PairingBook, code: str, by: str) -> str:
 def make_gateway_config(
     token: str, persona: InForce[Persona], tokens: TokenBook, connections: int, settings: Settings
 ) -> GatewayConfig:
-    """Return the gateway's behaviour. token: that of the home. connections: how many it may have open."""
+    """Return the gateway's behaviour. token: that of the home. connections: how many it may have open.
+
+    The gateway reads it for each connection and frame through a handle, so a reload needs no restart and ends no
+    connection. The name of the agent is that of the persona of this run.
+    """
     return GatewayConfig(
         token=token,
         tokens=tokens,
@@ -215,7 +261,12 @@ def gateway_child(
     methods: Methods,
     said: Listeners,
 ) -> Child[GatewayMessage]:
-    """Return the gateway as a child of the channels."""
+    """Return the gateway as a child of the channels.
+
+    Its listeners and methods stay the same over restarts of the actor. said: listeners to replies within this process,
+    which the HTTP API uses for answers to its own messages.
+    """
+    # A client that connects sees tasks and approvals as they are, before the events that change them.
     unfinished = partial(_open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
     open_approvals = tree.services.approvals.open_notices
     run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners_within=said)
@@ -223,7 +274,10 @@ def gateway_child(
 
 
 async def _open_tasks(agent: Ref[AgentMessage], clock: Callable[[], int]) -> Sequence[TaskProgress]:
-    """Return the present state of all unfinished tasks; () while the task system does not run or answer."""
+    """Return the present state of all unfinished tasks; () while the task system does not run or answer.
+
+    The greeting of a client must not wait for recovery, so the list is empty if it is not there in ANSWER_TIMEOUT seconds.
+    """
     with trio.move_on_after(ANSWER_TIMEOUT):
         tasks = await TaskDelegation(agent).unfinished()
         return [task_progress(task, clock()) for task in tasks or ()]
@@ -234,7 +288,10 @@ async def _open_tasks(agent: Ref[AgentMessage], clock: Callable[[], int]) -> Seq
 
 
 def http_config(settings: HttpSettings, listeners: Sequence[trio.SocketListener], connections: int) -> HttpConfig:
-    """Return the server's behaviour by the settings. connections: how many it may have open."""
+    """Return the server's behaviour by the settings. connections: how many it may have open.
+
+    port: the one that was bound, as the setting may be 0. It is part of the addresses that the server accepts in `Host`.
+    """
     return HttpConfig(
         host=settings.host,
         port=listeners[0].socket.getsockname()[1] if listeners else 0,
@@ -258,6 +315,7 @@ def health_of(
     The daemon is not ready before people can connect, nor while a permanent actor does not run. A parked channel makes no difference:
     the rest runs on. main_agent: path of the Main Agent.
     """
+    # One snapshot of all actors. No actor is asked: a probe must answer while actors hang.
     states = {info.path: info.state for info in _walk(root.tree())}
     down = [path for path in (*PERMANENT, main_agent) if states.get(path) != "up"]
     parked = [
@@ -265,11 +323,13 @@ def health_of(
         for path, state in states.items()
         if path.startswith(_CHANNELS) and path.count("/") == 1 and state == "down" and path not in PERMANENT
     ]
+    # An adapter may also park itself, for instance when its service refuses the credentials; its actor is up then.
     parked += [adapter.state.type for adapter in adapters if adapter.state.state == "parked"]
     return {"ready": may_work.is_set() and not down, "down": list(down), "parked": [*sorted(set(parked))]}
 
 
 def _walk(info: ActorInfo) -> list[ActorInfo]:
+    """Return an actor and all below it."""
     return [info, *(below for child in info.children for below in _walk(child))]
 
 
@@ -280,6 +340,9 @@ def withdraw_message(main_agent: Ref[MainAgentMessage], message: InboundMessage)
 
 
 def url_of(scheme: str, host: str, listeners: Sequence[trio.SocketListener]) -> str:
-    """Return the address that clients connect to, with the port that was chosen if the setting is 0."""
+    """Return the address that clients connect to, with the port that was chosen if the setting is 0.
+
+    An IPv6 address stands in brackets. listeners: all of them have the same port.
+    """
     port = listeners[0].socket.getsockname()[1]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

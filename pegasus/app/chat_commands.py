@@ -1,4 +1,16 @@
-"""Chat commands: the answers to those that need more than the Main Agent has."""
+"""Chat commands: the answers to those that need more than the Main Agent has.
+
+The Main Agent knows the conversation and its own work, and answers the commands about these. Other commands need parts
+that stand beside it in the tree: models and their costs, approvals, pairing, the persona, skills. They are answered
+here, in the composition root, so that the Main Agent need not import those packages or be given each of their services.
+
+Every answer is text for a person. A mistake in a command is an answer too: it says what was found and what is allowed,
+and nothing is raised. Only a StorageError gets through, when a decision could not be written; the Main Agent answers
+with its text.
+
+Anybody who may write to the agent may call a command. Those that show are for all; those that change something check
+for an owner first, by the channel and the sender of the message, never by its text.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +55,21 @@ class ChatCommands:
     The Main Agent recognises a command by the first word of a message and lists these names in `/help`; it answers `/stop`,
     `/new`, `/status` and `/help` itself. The services are read at each command, so that it sees what is in force.
 
-    Example: `await ChatCommands(services).answers()["/usage"](message)`.
+    Example::
+
+        answers = ChatCommands(services).answers()
+        text = await answers["/usage"](message)
+        await answers["/model"](message)  # "/model anthropic/claude-opus-4": chooses it, if an owner wrote that
     """
 
     services: Services
     """The services of the tree."""
 
     def answers(self) -> Mapping[str, CommandAnswer]:
-        """Return the function that answers each command, by the name of the command."""
+        """Return the function that answers each command, by the name of the command.
+
+        Called by the tree for the Main Agent and by the daemon for menus. `/tasks` is left out where there is no task system.
+        """
         main_agent, approvals = self.services.main_agent, self.services.approvals
         answers: dict[str, CommandAnswer] = {
             "/usage": self._usage,
@@ -68,10 +87,12 @@ class ChatCommands:
         return answers
 
     async def _usage(self, message: InboundMessage) -> str:
+        """Show tokens and costs. The channel is passed on since a channel may have a budget of its own."""
         return await self.services.environment.models.usage_text(message.channel)
 
     async def _model(self, message: InboundMessage) -> str:
         """Show the model or, for an owner, change it: that of the chat, if each has a conversation of its own."""
+        # How the model speaks is part of the answer, since choosing another model may change it.
         used, switch = await self._model_of(message), self._switch_of(message)
         if switch is None:
             return f"I use {used.name}.\n{self._how_it_speaks(used)}"
@@ -100,7 +121,11 @@ class ChatCommands:
         return ChatModelSwitch(environment.switch, environment.models.chat_choices, message.channel.address)
 
     async def _speech(self, message: InboundMessage) -> str:
-        """Show how the model speaks or, for an owner, choose it."""
+        """Show how the model speaks or, for an owner, choose it.
+
+        The choice belongs to the model and not to the chat: it is about whether this model
+        uses the tool `reply` reliably.
+        """
         used = await self._model_of(message)
         wanted = argument_of(message).strip().lower()
         if not wanted:
@@ -114,18 +139,23 @@ class ChatCommands:
         return f"{used.name}: {self._how_it_speaks(used)}"
 
     def _how_it_speaks(self, model: LanguageModel) -> str:
+        """Return the way of speaking in force, and why: by the setting, by a choice, or by what was observed."""
         environment = self.services.environment
         return describe_speech(environment.settings.agent.speech, environment.models.traits.get(model.name))
 
     async def _persona(self, message: InboundMessage) -> str:
         """Show the persona and its proposals or, for an owner, decide about them."""
         environment = self.services.environment
+        # With no owners listed `persona_answer` refuses in its own words.
         listed = environment.owners.now if self._is_by_owner(message) else ()
         persona = environment.persona.now
         return await persona_answer(self.services.evolution, persona, listed, message.text, message.channel)
 
     async def _pair(self, message: InboundMessage) -> str:
-        """Show who wants to be let in or, by a code, let somebody in."""
+        """Show who wants to be let in or, by a code, let somebody in.
+
+        A code alone approves: that is what the newcomer was told to pass on, and what an owner pastes.
+        """
         if not self._is_by_owner(message):
             return "Only my owner lets people in."
         book, by = self.services.environment.pairing, f"{message.channel.type}:{message.channel.channel_id}"
@@ -133,6 +163,7 @@ class ChatCommands:
             match argument_of(message).split():
                 case [] | ["list"]:
                     return access_text(access_view(*book.view()), "/pair")
+                # The name that the list shows may have blanks in it.
                 case ["revoke", *who] if who:
                     await book.revoke(" ".join(who))
                     return f"{truncate(' '.join(who), 80)} is not let in any more."
@@ -143,14 +174,19 @@ class ChatCommands:
         return "/pair, /pair CODE, or /pair revoke WHO, where WHO is as /pair shows it."
 
     async def _skills(self, message: InboundMessage) -> str:
+        """Show the skills or, for an owner, accept one of the workspace."""
         environment = self.services.environment
         return await skills_answer(environment.skills, environment.owners.now, environment.clock, message)
 
     def _is_by_owner(self, message: InboundMessage) -> bool:
+        """Return whether an owner wrote this, by the setting `agent.owners` in force."""
         return sender_of(message, self.services.environment.owners.now).is_owner
 
 
 def argument_of(message: InboundMessage) -> str:
-    """Return the text behind the command of a message."""
+    """Return the text behind the command of a message.
+
+    Characters that a terminal or a model would misread are removed before, as from every text that a person wrote.
+    """
     _, *argument = sanitize_for_prompt(message.text).split(None, 1)
     return "".join(argument)

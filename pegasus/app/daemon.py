@@ -109,11 +109,14 @@ def run_daemon(home: Home, settings: Settings, probe: SandboxProbe | None = None
 
     It blocks and must be called in the main thread, because it installs signal handlers. Raises nothing that is
     expected; an unexpected exception is a defect and ends the process with its traceback.
+
+    The chat and tests call it as the command does. It returns when the tree has stopped, also after a failure of a part.
     """
     forbid_inspection()  # first, before a secret is read
     try:
         try:
             with own_home(home):
+                # Everything in this block that blocks or may fail on a mistake of the operator comes before `trio.run`.
                 token = ensure_token(home, settings.gateway.token)
                 # The token is needed even if nobody connects: the redaction of logs has to know it.
                 world = look_at_world(home, settings, token, probe)
@@ -149,27 +152,33 @@ async def _daemon(world: RealWorld) -> int:
     that nobody serves any more.
     """
     in_force, settings = world.in_force, world.in_force.now
+    # Nothing is started here yet: models and handles are objects, and a mistake in the settings ends the process.
     made = make_agent_world(world)
     environment, reloader, models = made.environment, made.reloader, made.reloader.models
+    # A newcomer without a model gets something to try out with the stand-in.
     if models.client().name == OFFLINE and make_samples(world.home):
         _log.info("sample files are in the workspace", folder=str(world.home.workspace))
     if world.sandbox.now.warning:
         _log.warning(world.sandbox.now.warning)
     listeners = await _listen("gateway", settings.gateway.host, settings.gateway.port)
     http_listeners = await _listen("http", settings.http.host, settings.http.port) if settings.http.enabled else []
+    # The ports are known from here on, also where the setting is 0.
     ws = url_of("ws", settings.gateway.host, listeners)
     http = url_of("http", settings.http.host, http_listeners) if http_listeners else None
     notifier = Notifier.from_environment()
     with handle_signals(grace=settings.run.shutdown_grace, on_reload=reloader.request) as signals:
+        # Signals are handled before the tree starts: a stop during a long replay of the journal must not kill the process.
         in_force.when_changed(partial(_take_grace, signals, in_force), "run.")
         async with trio.open_nursery() as watch:
             async with (
                 open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY, name="pegasus") as root,
                 trio.open_nursery() as nursery,
             ):
+                # Both begin before the first child: a child that hangs in its start is logged, and does not prevent a stop.
                 watch.start_soon(_kill_when_late, signals, root)
                 nursery.start_soon(log_tree_events, root)
                 tree = await start_tree(root, environment)
+                # A choice of a model can be written from here on; before, nobody can make one.
                 reloader.journal = tree.journal
                 tokens = TokenBook()
                 await tokens.load(tree.journal, wall_clock)
@@ -185,10 +194,12 @@ async def _daemon(world: RealWorld) -> int:
                     "media.max_bytes",
                     "agent.persona",
                 )
+                # Sessions of browsers outlive a restart, so that an owner need not sign in again.
                 sessions = WebSessions(gateway_config)
                 await sessions.load(tree.journal, wall_clock)
                 page = in_force.follow(lambda settings: settings.http.public_url or http or "", "http.public_url")
                 sign_in = SignInMethod(sessions if http else None, page)
+                # One table for both servers: what a program may do does not depend on the way it comes.
                 methods = _methods(world, tree, models, reloader, tokens, commands, adapters, sign_in)
                 said = Listeners()
                 gateway = gateway_child(tree, gateway_config, intake, listeners, methods, said)
@@ -215,14 +226,17 @@ async def _daemon(world: RealWorld) -> int:
                     health=partial(health_of, root, tree.main_agent.path, environment.may_work, adapters.values()),
                 )
                 server = http_child(web, http_listeners) if http else None
+                # Messages may come as soon as this returns, and people may connect: the ready line follows at once.
                 channels.follow(await start_channels(tree, gateway, channels.children(), server))
                 with announced(world.home, notifier, ws=ws, http=http):
                     _log.info("ready", model=reloader.current)
                     nursery.start_soon(made.run)
                     nursery.start_soon(notifier.keep_alive)
+                    # From here on the process only waits. A part that fails for good raises through the nursery or the supervisor.
                     await signals.stop.wait()
                 nursery.cancel_scope.cancel()
             watch.cancel_scope.cancel()
+    # The supervisor's block has ended here, so all files are closed; what was acknowledged is on disk.
     if signals.overran:
         _log.warning("the stop took too long and was cut short", grace=signals.grace)
     return 0
@@ -247,6 +261,7 @@ def _methods(
     nothing also goes into READ_METHODS, else only tokens with the scope "control" may call it.
     """
     services, environment = tree.services, tree.services.environment
+    # Classes get addresses, which are valid before their actors run. So the table is complete before the first call.
     agent: Ref[AgentMessage] = tree.root.ref(TASK_AGENT)
     journal, owners = tree.journal, environment.owners
     tasks = TaskMethods(agent)
@@ -284,7 +299,10 @@ def _methods(
 
 
 def _take_grace(signals: Signals, in_force: SettingsInForce, _: frozenset[str]) -> None:
-    """Let a stop take as long as the settings say."""
+    """Let a stop take as long as the settings say.
+
+    Called after a reload. A stop that is under way already keeps its deadline.
+    """
     signals.grace = in_force.now.run.shutdown_grace
 
 
@@ -306,7 +324,10 @@ async def _kill_when_late(signals: Signals, root: Supervisor) -> None:
 
 
 async def _listen(section: str, host: str, port: int) -> list[trio.SocketListener]:
-    """Open the sockets of a server. Raises OSError whose message names the settings to change."""
+    """Open the sockets of a server. Raises OSError whose message names the settings to change.
+
+    A port that is taken is mostly that of another profile's agent, so the message names both ways out of it.
+    """
     try:
         return await open_listeners(host, port)
     except OSError as error:
@@ -321,7 +342,10 @@ async def _listen(section: str, host: str, port: int) -> list[trio.SocketListene
 
 
 def _cause(error: BaseException) -> str:
-    """Return the message of the cause that a person can act on, behind nurseries and actors that did not start."""
+    """Return the message of the cause that a person can act on, behind nurseries and actors that did not start.
+
+    An actor that did not start names itself, which says little to an operator; the error behind it names a file or a port.
+    """
     while True:
         error = first_cause(error)
         if isinstance(error, ActorDied | GaveUp) and error.__cause__ is not None:
@@ -331,7 +355,10 @@ def _cause(error: BaseException) -> str:
 
 
 def _complain(message: str, code: int) -> int:
-    """Write the message to stderr, each line with the program's name, and return the code."""
+    """Write the message to stderr, each line with the program's name, and return the code.
+
+    The log has been closed by then, so the message is the last thing on the screen.
+    """
     for line in message.splitlines():
         print_error(f"pegasus: {line}")
     return code

@@ -1,6 +1,12 @@
 """The environment that a tree is built from: everything that comes from outside, such as the disk, the models and the clock.
 
 The models are protocols of what `pegasus.models` has, which tests and benches replace.
+
+Every field of `Environment` that has a default is one that most tests do not care about. A field without one has no
+value that would be right for all: a test says which disk, models and clock it uses.
+
+Actors that others send to are found by path. The paths are constants here, below everything that uses them, so that
+the tree and those who send agree on one spelling.
 """
 
 from __future__ import annotations
@@ -52,7 +58,13 @@ ADAPTER: Final = "adapter"
 
 
 class ConversationModels(Protocol):
-    """The models of one conversation, or of all. `pegasus.models.ChatModels` and `ModelService` are the real ones."""
+    """The models of one conversation, or of all. `pegasus.models.ChatModels` and `ModelService` are the real ones.
+
+    Example::
+
+        models: ConversationModels = environment.models.for_chat(message.channel.address)
+        response = await models.client("default", "conversation").generate(request)
+    """
 
     def client(self, role: str = "default", lane: Lane = "work") -> LanguageModel:
         """Return a model that may be kept: it follows reloads and choices. Raises ModelConfigError."""
@@ -65,7 +77,14 @@ class ConversationModels(Protocol):
 
 
 class ModelSource(ConversationModels, Protocol):
-    """Models by role or by `<provider>/<model>`. `pegasus.models.ModelService` is the real one."""
+    """Models by role or by `<provider>/<model>`. `pegasus.models.ModelService` is the real one.
+
+    Example::
+
+        models: ModelSource = environment.models
+        summary = await models.client("compact").generate(request)
+        hears = models.audio("transcribe") is not None
+    """
 
     @property
     def usage(self) -> UsageTracker | None:

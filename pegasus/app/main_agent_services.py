@@ -58,7 +58,13 @@ LONGEST_NAME: Final = 64
 
 @attrs.frozen(eq=False, repr=False)
 class MemoryIndex:
-    """The index of memory for a conversation, as long as the window of its model allows."""
+    """The index of memory for a conversation, as long as the window of its model allows.
+
+    Example::
+
+        index = MemoryIndex(memory, models.client("default", "conversation"), models)
+        text = await index.read()  # part of the request; "" if memory cannot be read
+    """
 
     memory: Memory
     """The memory of the agent."""
@@ -68,7 +74,11 @@ class MemoryIndex:
     """Know its window."""
 
     async def read(self) -> str:
-        """Return the index; "" if memory cannot be read."""
+        """Return the index; "" if memory cannot be read.
+
+        The window is asked for at each call, since a reload or `/model` may have chosen a model with another one. A memory
+        that cannot be read does not keep the agent from answering.
+        """
         window = 0
         with suppress(ModelError, ValueError):  # the model call that follows reports it
             if isinstance(self.model, ModelClient):
@@ -79,7 +89,13 @@ class MemoryIndex:
 
 @attrs.frozen(eq=False, repr=False)
 class ConversationParts:
-    """Parts of the services that each conversation has of its own."""
+    """Parts of the services that each conversation has of its own.
+
+    Example::
+
+        parts = _conversation_parts(shared, environment.models.for_chat(chat), chat)
+        attrs.evolve(services, model=parts.model, compactor=parts.compactor, memory_index=parts.memory_index.read)
+    """
 
     model: LanguageModel
     """The model that the conversation has chosen."""
@@ -96,17 +112,24 @@ def main_agent_services(
 
     Its model is in the lane "conversation", which goes before tasks when a provider limits the rate: a person
     waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
+
+    Raises ModelConfigError if the model of the settings cannot work. The services for one chat are not made here but at
+    its first message, by `for_chat`: an agent with thousands of known chats would otherwise pay for all of them at a start.
     """
     environment, task_agent = shared.environment, shared.task_agent
     in_force, models = environment.in_force, environment.models
     parts = _conversation_parts(shared, models)
 
     def make_toolset(settings: Settings) -> AgentToolset:
+        """Return prompt, tools and skills for these settings. Called at the start and after each change of the keys below."""
+        # Tools that act for an owner: tasks do not get them, as a task may have read text from outside.
         own = (cron, persona_tool(evolution, environment.owners))
         return _toolset(shared, settings, own, _channel_notes(settings, known))
 
     services = AgentServices(
         model=parts.model,
+        # The keys are all that `make_toolset` reads. Others, such as budgets or a rule of the policy, must not be among
+        # them: a new prompt means that providers cannot use their caches for the next call.
         toolset=in_force.follow(make_toolset, "agent.tools", "agent.persona", "tools.", "channels.cli.", *SPEECH_KEYS),
         clock=environment.clock,
         config=in_force.follow(lambda settings: settings.agent, "agent."),
@@ -119,6 +142,7 @@ def main_agent_services(
         context_window=models.context_window,
         traits=models.traits,
         usage_of=models.usage.item_view if models.usage is not None else None,
+        # Shown to owners in the chat's /status, so that who sees no log learns that commands run without walls.
         warnings=in_force.follow(lambda _: tuple(filter(None, [environment.sandbox.now.warning])), *SANDBOX_KEYS),
         files=in_force.follow(
             lambda settings: FileAccess.within(environment.workspace, settings, environment.closed_paths),
@@ -132,7 +156,11 @@ def main_agent_services(
 
 
 def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Address) -> AgentServices:
-    """Return the services for the agent of one chat. services: those that all chats have."""
+    """Return the services for the agent of one chat. services: those that all chats have.
+
+    The objects that are replaced are those that depend on the chat's model or on its tasks. `for_chat` is None in the
+    result, as a chat has no chats below it.
+    """
     models = shared.environment.models.for_chat(chat)
     own = _conversation_parts(shared, models, chat)
     return attrs.evolve(
@@ -150,6 +178,7 @@ def _conversation_parts(
 ) -> ConversationParts:
     """Return the parts of one conversation. chat: the chat that it belongs to; None: all chats have one."""
     model = models.client("default", "conversation")
+    # The compactor writes the index into a new session, with the same cut as the requests have it.
     memory_index = MemoryIndex(shared.memory, model, models)
     compactor = Compactor(
         models.client("compact"),
@@ -164,7 +193,11 @@ def _conversation_parts(
 
 
 def _consolidator(environment: Environment, memory: Memory) -> Consolidator | None:
-    """Return what makes notes of older messages; None where one session has all conversations, or there is no place for notes."""
+    """Return what makes notes of older messages; None where one session has all conversations, or there is no place for notes.
+
+    One session with all conversations keeps its older messages in summaries, which the compactor writes; notes would say
+    the same twice. It has the model of the compactor, which may be a cheaper one.
+    """
     models = environment.models
     if environment.notes_disk is None or environment.settings.agent.scope != "chat":
         return None
@@ -194,6 +227,7 @@ def _toolset(
     invoker = SkillInvoker(environment.skills, task_agent, environment.models.client)
 
     def archives_of(chat: ChannelInfo | None) -> SessionArchives:
+        """Return the archives that a call may search: those of the chat it came from. chat: None: it came from no chat."""
         scope = settings.agent.scope
         if chat is None:
             return environment.archives(NO_CHAT if scope == "chat" else GLOBAL)
@@ -211,6 +245,7 @@ def _toolset(
     )
     is_wanted = partial(_matches, settings.agent.tools)
     executor = shared.executor(settings, [tool for tool in found if is_wanted(tool.name)], is_wanted)
+    # Skills are listed as they are now. The prompt lists one that is added later when the toolset is made anew.
     callable_skills = environment.skills.all()
     prompts = MainPrompts(
         environment.persona.now,
@@ -227,6 +262,7 @@ def _toolset(
 
 def _matches(patterns: Collection[str], name: str) -> bool:
     """Return whether a name matches one of these patterns of shells, such as `memory_*`. No pattern at all means all names."""
+    # `fnmatchcase` and not `fnmatch`, which ignores upper and lower case on some systems.
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

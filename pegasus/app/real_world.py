@@ -2,6 +2,12 @@
 
 The daemon builds it, and so does an agent that runs within another program (`own_world`). That one has no listeners, no signal
 handlers, no log file, and prints nothing on stdout, since the process belongs to the other program.
+
+It is made in two steps. `look_at_world` reads files and probes the sandbox before the event loop runs, because both
+block and their mistakes should end the process with a message. `make_agent_world` adds the objects that belong to the
+loop: models, the reloader, and the environment of all of it.
+
+All handles that read files are followed `in_thread`, so that a reload does not stop the loop while it reads.
 """
 
 from __future__ import annotations
@@ -40,7 +46,15 @@ from pegasus.tools import AddressGuard, Tool, guarded_dial, standard_tools
 
 @attrs.frozen(eq=False, repr=False)
 class RealWorld:
-    """Everything that is read before the event loop starts."""
+    """Everything that is read before the event loop starts.
+
+    Example::
+
+        with own_home(home):
+            world = look_at_world(home, settings, ensure_token(home, settings.gateway.token))
+            environment = make_agent_world(world).environment
+            world.files.close()
+    """
 
     home: Home
     """The home, which this process has locked."""
@@ -68,12 +82,15 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
     in_force = SettingsInForce(settings)
 
     def base_persona(settings: Settings) -> Persona:
+        """Return the persona that these settings name."""
         return persona_of_settings(settings.agent.persona, home.resolve)
 
     def persona(settings: Settings) -> Persona:
+        """Return it with the changes that were accepted up to now."""
         return persona_at_start(base_persona(settings), home.data)
 
     def sandbox(new: Settings) -> Sandbox:
+        """Return the walls for these settings. Builds some, to see whether they stand."""
         begun = probe if new is settings else None  # a reload brings other settings
         found = begun.result() if begun else probe_sandbox(new, home.path, home.workspace)
         return attrs.evolve(found, dial=guarded_dial(AddressGuard(new.sandbox.allowed_hosts)), witness=files)
@@ -94,6 +111,7 @@ def look_at_world(home: Home, settings: Settings, token: str, probe: SandboxProb
 def find_changed_files(world: RealWorld, settings: Settings) -> frozenset[str]:
     """Return the keys that name files with another content than the one in force. Raises PersonaError, OSError."""
     base = persona_of_settings(settings.agent.persona, world.home.resolve)
+    # Contents are compared and not times: an editor that saves an unchanged file must not cost the caches of providers.
     is_same = world.base_persona.now == base and world.persona.now == persona_at_start(base, world.home.data)
     return frozenset() if is_same else frozenset({"agent.persona"})
 
@@ -108,6 +126,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
     settings = in_force.now
 
     def make_tools(memory: Memory) -> Sequence[Tool]:
+        """Return the tools of tasks. The scope of archives is asked for at each search, since it may change at a restart only."""
         archive_prefix_of = partial(archive_prefix, in_force.now.agent.scope)
         return standard_tools(
             in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archive_prefix_of=archive_prefix_of
@@ -129,6 +148,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
         files=world.files,
         notes_disk=notes_disk(str(home.workspace)),
         open_memory=partial(memory_in, home.data, clock=wall_clock, workspace=home.workspace),
+        # The home has the token and the keys. The settings file may lie elsewhere, and may have keys in it, too.
         closed_paths=tuple(filter(None, [home.path, home.token, settings.source.file])),
         sandbox=world.sandbox,
         make_tools=make_tools,
@@ -152,7 +172,11 @@ def _archives_in(home: Home, files: SessionFiles) -> FolderArchives:
 
 
 def _fence_of(token: str) -> str:
-    """Return an id for the fence around the words of MCP servers in prompts: the same at each start, and nobody can guess it."""
+    """Return an id for the fence around the words of MCP servers in prompts: the same at each start, and nobody can guess it.
+
+    It is derived from the token, which only the owner's programs know, and not stored: the prompt, and with it the caches
+    of providers, stays the same over restarts. A server that could guess it could close the fence and speak as ours.
+    """
     return sha256(f"mcp {token}".encode()).hexdigest()[:10]
 
 
@@ -164,7 +188,15 @@ def _make_models(settings: Settings) -> tuple[ModelService, UsageTracker]:
 
 @attrs.frozen(eq=False, repr=False)
 class AgentWorld:
-    """The environment of the real world, and what changes its settings."""
+    """The environment of the real world, and what changes its settings.
+
+    Example::
+
+        made = make_agent_world(world)
+        tree = await start_tree(root, made.environment)
+        made.reloader.journal = tree.journal
+        nursery.start_soon(made.run)
+    """
 
     environment: Environment
     """Everything that the supervision tree is given."""
@@ -183,6 +215,8 @@ class AgentWorld:
         Importing an SDK can take a second. Without `warm_up` the first message would pay for it.
         """
         async with trio.open_nursery() as nursery:
+            # Background work begins before the SDK is imported: it may go on from before the restart, and a message may
+            # not come for hours.
             nursery.start_soon(self.reloader.run)
             self.environment.may_work.set()
             nursery.start_soon(

@@ -84,6 +84,7 @@ def build_services(
     """
     if environment.files is not None:
         environment.files.load()
+    # The order follows from who needs whom: memory and types, then the gate, which both kinds of tools need, then the rest.
     memory = environment.open_memory(journal)
     evolution = Evolution(journal, environment.base_persona, environment.clock)
     types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)

@@ -27,7 +27,15 @@ SPEECH_KEYS: Final = ("models.speech", "models.voice")
 
 @attrs.frozen(eq=False, repr=False)
 class SharedServices:
-    """Services that the Main Agent and the task system are both built from."""
+    """Services that the Main Agent and the task system are both built from.
+
+    `build_services` makes one and hands it to `main_agent_services` and `task_deps`; no actor gets it.
+
+    Example::
+
+        shared = SharedServices(environment, journal, memory, types, task_agent, tool_gate(environment, approvals))
+        executor = shared.executor(environment.settings, [current_time(environment.clock)])
+    """
 
     environment: Environment
     """Everything from outside the tree."""
@@ -48,6 +56,9 @@ class SharedServices:
         """Return the executor of these tools and of those of MCP servers. It removes all secrets from their results.
 
         allows: whether a tool of an MCP server may be used.
+
+        Returns a new executor at each call, for these settings. The caller keeps it behind a handle that calls this again
+        when a setting of the tools has changed.
         """
         return ToolExecutor(
             tools,
@@ -60,7 +71,11 @@ class SharedServices:
         )
 
     def speak_tools(self, settings: Settings) -> tuple[Tool, ...]:
-        """Return the tool that speaks, if the settings name a model for it."""
+        """Return the tool that speaks, if the settings name a model for it.
+
+        It is a tuple of none or one, so that callers can put it between their other tools. A reload that names a model, or
+        takes it away, is noticed by handles that follow SPEECH_KEYS.
+        """
         if not settings.models.speech:
             return ()
         environment = self.environment
@@ -69,7 +84,12 @@ class SharedServices:
 
 
 def tool_gate(environment: Environment, approvals: Ref[ApprovalMessage]) -> Gate:
-    """Return what decides about each tool call. approvals: keeps the calls that wait for an owner."""
+    """Return what decides about each tool call. approvals: keeps the calls that wait for an owner.
+
+    Rules and walls are handles, so the gate need not be made anew at a reload: each call is judged by the settings that
+    are in force at that moment. The walls are part of the judgement because a command without walls needs an approval
+    in more cases.
+    """
     in_force, sandbox = environment.in_force, environment.sandbox
     policy = in_force.follow(lambda settings: _policy_of(settings.policy), "policy.")
     walls = in_force.follow(

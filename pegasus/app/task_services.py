@@ -1,4 +1,13 @@
-"""The services of the task system."""
+"""Services of the task system: tools, limits, and the links to the rest of the tree.
+
+Tasks work with the same memory, models and gate as the Main Agent (`shared_services`), but with tools of their own:
+files and commands are theirs alone, since they take longer than a conversation should wait. All that depends on
+settings is behind a handle, so that a task which is at work notices a reload at its next call.
+
+The task system knows nothing of chats. Three functions link it to them: `observe` shows progress where the task was
+asked for, `awaited` tells it which calls wait for an owner, and `before_resuming` lets a /stop that was accepted before
+a crash come first. They work on addresses and answer with nothing while the actor behind an address does not run.
+"""
 
 from __future__ import annotations
 
@@ -35,25 +44,31 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
     """Return what the task system works with. Its tools are those of the environment and those about tasks themselves.
 
     find: returns the address of an actor by its path in the tree; it need not run yet.
+
+    Registers a listener for the limits at `environment.in_force`, so it is called once per tree.
     """
     environment, journal, task_agent = shared.environment, shared.journal, shared.task_agent
     in_force = environment.in_force
     approvals: Ref[ApprovalMessage] = find(APPROVALS)
 
     def make_toolbox(settings: Settings) -> ToolExecutor:
+        """Return the executor for the tools of tasks under these settings."""
         kept = (save_attachment_tool(journal), *shared.speak_tools(settings))
         tools = (*environment.make_tools(shared.memory), *task_tools(task_agent), *kept)
         return shared.executor(settings, tools)
 
     def make_context(settings: Settings) -> ToolContext:
+        """Return the context in which tools of tasks run: their folders, and the window that results must fit into."""
         window = environment.models.context_window("subagent")
         return base_context(environment.workspace, settings.tools.allowed_paths, window, environment.closed_paths)
 
     def limits_changed(_: frozenset[str]) -> None:
+        """Tell the task system that its limits have changed, so that tasks which were queued may start now."""
         with suppress(ActorError):  # an agent that does not run finds out when it starts
             task_agent.tell_nowait(LimitsChanged())
 
     in_force.when_changed(limits_changed, "tasks.", "limits.", "models.max_concurrent_calls")
+    # The bus is a child of the task system, like the agent. Its address is valid before either runs.
     bus: Ref[BusMessage] = find(BUS)
     return TaskDeps(
         bus=bus,
@@ -71,15 +86,21 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         make_fence=environment.make_fence,
         traits=environment.models.traits,
         memory=shared.memory,
+        # The keys are those that `_task_limits` reads; `limits_changed` above then lets waiting tasks look at them.
         limits=in_force.follow(_task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
         observe=TaskProgressSender(find(SWITCHBOARD), approvals, environment.clock).observe,
+        # Recovery asks for these: a call that waits for an owner has not begun, so it may be made again whatever it does.
         awaited=partial(_awaited_keys, approvals),
         before_resuming=partial(_commands_done, journal),
     )
 
 
 async def _awaited_keys(approvals: Ref[ApprovalMessage]) -> frozenset[str]:
-    """Return the keys of the calls that wait for an owner; none while the keeper does not run."""
+    """Return the keys of the calls that wait for an owner; none while the keeper does not run.
+
+    The keeper may be between two runs after a crash. The calls are then sought again, and the keeper recognises each by its
+    key.
+    """
     with suppress(ActorError):
         return frozenset(approval.request.key for approval in await approvals.ask(ListApprovals))
     return frozenset()
@@ -88,6 +109,7 @@ async def _awaited_keys(approvals: Ref[ApprovalMessage]) -> frozenset[str]:
 async def _commands_done(journal: Ref[JournalMessage]) -> None:
     """Wait until no command waits, for at most COMMANDS_WITHIN seconds: a /stop that was accepted before a crash is among them."""
     with trio.move_on_after(COMMANDS_WITHIN), suppress(ActorError, StorageError):
+        # A task that is resumed first would be cancelled by the /stop a moment later, and might have called a tool meanwhile.
         while await journal.ask(Waiting, None, "control"):  # noqa: ASYNC110  the journal tells nobody that an item is done
             await trio.sleep(0.02)
 
@@ -107,5 +129,8 @@ def _task_limits(settings: Settings) -> TaskLimits:
 
 
 def _guest_active(settings: Settings) -> int:
-    """Return how many tasks of guests may work at once. A slot and a model call are kept for owners, and a call for people."""
+    """Return how many tasks of guests may work at once. A slot and a model call are kept for owners, and a call for people.
+
+    With one slot or very few calls at least one task of a guest may work, or guests would wait for ever.
+    """
     return max(1, min(settings.tasks.max_active - 1, settings.models.max_concurrent_calls - 2))

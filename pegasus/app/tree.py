@@ -101,7 +101,14 @@ _log = get_logger("tree")
 
 @attrs.frozen(eq=False, repr=False)
 class AgentTree:
-    """A running tree, as far as others talk to it."""
+    """A running tree, as far as others talk to it.
+
+    Example::
+
+        tree = await start_tree(root, environment)
+        status = await tree.main_agent.ask(GetStatus, timeout=5.0)
+        tree.root.tree()  # a snapshot of all actors
+    """
 
     root: Supervisor
     """Supervisor of everything."""
@@ -125,6 +132,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     journal = await root.start_child(
         Child("journal", partial(run_journal, clock=environment.clock), environment.disk, mailbox=JOURNAL_MAILBOX)
     )
+    # Books and choices are read here, between the journal that has them and the first actor that asks for them.
     await environment.pairing.load(journal, environment.clock)
     if (usage := environment.models.usage) is not None:
         keeper = Child("keeper", usage_keeper, usage, journal, backoff=CHILD_BACKOFF)
@@ -137,6 +145,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     await root.start_child(
         Child("media", supervisor([Child("sweep", sweep, journal, backoff=CHILD_BACKOFF)], intensity=CHILD_INTENSITY))
     )
+    # The journal knows who wrote before this start. It is asked once: the prompt must not change when somebody new writes.
     services = build_services(environment, journal, root.ref, await journal.ask(KnownAddresses))
     tools = Child(
         "tools",
@@ -149,6 +158,7 @@ async def start_tree(root: Supervisor, environment: Environment) -> AgentTree:
     group = await root.start_child(tools)
 
     def renew(name: str, may_stop: Callable[[], Awaitable[None]]) -> None:
+        """Let the group put another server in the place of the one of this name. Returns at once."""
         with suppress(ActorError):  # a group that is being restarted starts with what is there by then
             group.tell_nowait(ChildChanged(name, may_stop))
 
@@ -203,15 +213,18 @@ def _schedule_child(root: Supervisor, services: Services) -> Child[Any]:
     in_force, files = environment.in_force, environment.files
 
     async def read_heartbeat() -> str:
+        """Return the owner's HEARTBEAT.md as it is on disk now, "" if there is none."""
         if files is None:
             return ""
         await files.refresh()
         return files.text(HEARTBEAT_FILE)
 
     def heartbeat(settings: Settings) -> Heartbeat:
+        """Return how often the heartbeat runs and when, by these settings."""
         return Heartbeat(settings.schedule.heartbeat, settings.schedule.active_hours, read_heartbeat)
 
     def owner_channel(settings: Settings) -> ChannelInfo:
+        """Return the channel that the heartbeat speaks on; the terminal's if the settings name none."""
         owner = Address.parse(settings.policy.owner_channel) or Address("cli", "main")
         return ChannelInfo(owner.type, owner.channel_id)
 
@@ -288,6 +301,7 @@ async def start_channels(
     front = [_parkable("http", http)] if http is not None else []
 
     def children() -> Sequence[Child[Any]]:
+        """Return the children in the order in which they start. The adapters are those of the moment."""
         return [switchboard, *front, gateway, *channels.children()]
 
     await tree.root.start_child(
@@ -297,7 +311,14 @@ async def start_channels(
 
 
 class ChannelGroup:
-    """The adapters of the running channels: `(await start_channels(tree, gateway, {})).change("slack", child)`."""
+    """The adapters of the running channels, and the routes to them for the switchboard.
+
+    Example::
+
+        channels = await start_channels(tree, gateway, {"telegram": child})
+        channels.change("slack", Child(ADAPTER, adapter.run, journal, backoff=CHILD_BACKOFF))
+        channels.change("telegram", None)  # stops it
+    """
 
     def __init__(self, root: Supervisor, adapters: Mapping[str, Child[AdapterMessage]]) -> None:
         self.routes: dict[str, Ref[AdapterMessage]] = {}
@@ -308,7 +329,10 @@ class ChannelGroup:
             self.routes[type] = root.ref(f"channels/{type}/{child.name}")
 
     def children(self) -> list[Child[Any]]:
-        """Return the adapters, each below the supervisor that parks it."""
+        """Return the adapters, each below the supervisor that parks it.
+
+        The supervisor of the channels asks for them at each of its starts, so a restart finds the adapters of now.
+        """
         return [_parkable(type, child) for type, child in self._adapters.items()]
 
     def change(self, type: str, adapter: Child[AdapterMessage] | None) -> None:
@@ -337,9 +361,15 @@ def _parkable(type: str, child: Child[Any]) -> Child[Any]:
 
 @attrs.frozen(eq=False, repr=False)
 class ChildChanged:
-    """To the group: another child has this name now, or none has. The one that runs is stopped first."""
+    """To the group: another child has this name now, or none has. The one that runs is stopped first.
+
+    Example::
+
+        group.tell_nowait(ChildChanged("slack"))  # the group asks `children` which child has the name now
+    """
 
     name: str
+    """Name of the child below the group."""
     may_stop: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint
     """Awaited before that: returns when it may be stopped, in a bounded time."""
 
@@ -359,6 +389,8 @@ async def run_changing_group(
     if may_work is not None:
         inbox.started()
         await may_work.wait()
+    # One lock per name. Trio's locks are fair, so changes of one child keep their order, and a child that stops slowly
+    # does not hold up the others.
     locks: defaultdict[str, trio.Lock] = defaultdict(trio.Lock)
     async with open_supervisor(children(), intensity=intensity) as group, trio.open_nursery() as nursery:
         inbox.started()
@@ -374,6 +406,7 @@ async def _renew(
     name = message.name
     async with lock:
         await message.may_stop()
+        # A cancel between the stop and the start leaves no child of this name. That happens only when the group itself stops.
         with suppress(ActorError):  # there is none
             await group.stop_child(name)
         with suppress(ActorError):  # it was forgotten when it stopped
@@ -383,6 +416,7 @@ async def _renew(
             return
         try:
             await group.start_child(child)
+        # The group goes on without this child: a mistake in one channel's settings must not stop the others.
         except ActorError as error:
             _log.error("cannot be started with the new settings", actor=f"{group.path}/{name}", error=str(error))
 

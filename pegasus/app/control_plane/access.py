@@ -1,6 +1,13 @@
 """The control plane's methods about who may come in: tokens of clients, people who are not known yet, and browsers of the owner.
 
 `pegasus token …`, `pegasus pair …` and `pegasus open` call them while a daemon runs.
+
+The rights of a caller come from its token, which the gateway checks before a method runs: a token needs the scope
+"control", or "read" for the names in READ_METHODS. The methods here are stricter, since each of them gives rights to
+somebody else. Tokens and links need the token of the home itself, so a client cannot give itself more rights than it
+has. Letting people in needs an owner, who may also ask from a chat service.
+
+Every change is on disk before the answer: a client that gets a token can use it after a crash, too.
 """
 
 from __future__ import annotations
@@ -47,7 +54,10 @@ READ_METHODS = frozenset(
 
 
 def address_of(caller: Caller, params: Params) -> Address:
-    """Return the conversation that a call is about: `type` and `channelId`; left out: that of the caller. Raises BadParams."""
+    """Return the conversation that a call is about: `type` and `channelId`; left out: that of the caller. Raises BadParams.
+
+    A client of one conversation need not name it. A bridge serves all conversations of its type and has none of its own.
+    """
     kind = require_text(params, "type") if "type" in params else caller.type
     channel_id = require_text(params, "channelId") if "channelId" in params else caller.channel_id
     if channel_id is None:
@@ -61,8 +71,11 @@ class TokenMethods:
 
     Only the token of the home may call them: a client that could make tokens would give itself more rights than it has.
 
+    Example::
+
         tokens = TokenMethods(book)
-        await tokens.add(caller, {"name": "phone", "type": "web", "scope": "message,read"})
+        answer = await tokens.add(caller, {"name": "phone", "type": "web", "scope": "message,read"})
+        answer["token"]  # shown this once: the book keeps a hash
     """
 
     book: TokenBook
@@ -101,8 +114,10 @@ class PairingMethods:
 
     Only owners let people in.
 
+    Example::
+
         pairing = PairingMethods(book, owners=InForce(("cli:*",)))
-        await pairing.approve(caller, {"code": "7KQ2MX4P"})
+        answer = await pairing.approve(caller, {"code": "7KQ2MX4P"})  # {"who": "telegram:42"}
     """
 
     book: PairingBook
@@ -120,7 +135,11 @@ class PairingMethods:
         return access_view(*self.book.view())
 
     async def approve(self, caller: Caller, params: Params) -> Json:
-        """Let in the person who has `code`; return who that is."""
+        """Let in the person who has `code`; return who that is.
+
+        Raises BadParams for a code that is unknown, used or too old. Cancelled: the person is let in or not; `pair.list` shows
+        which.
+        """
         require_owner(caller, self.owners.now, "lets people in")
         code = require_text(params, "code")
         with bad_params_for(PairingRefused):
@@ -136,7 +155,16 @@ class PairingMethods:
 
 
 class SignInMethod:
-    """The method `http.link`: an address that signs a browser in, once. For `pegasus open`."""
+    """The method `http.link`: an address that signs a browser in, once. For `pegasus open`.
+
+    The code in the link is short-lived and works once, so that a link in the history of a shell is of no use. The session
+    that it begins belongs to the browser.
+
+    Example::
+
+        sign_in = SignInMethod(sessions, InForce("http://127.0.0.1:7718"))
+        link = await sign_in.call(caller, {})  # {"url": "http://127.0.0.1:7718/login?code=…"}
+    """
 
     def __init__(self, sessions: WebSessions | None, url: InForce[str]) -> None:
         """Prepare. sessions: None if there is no HTTP server. url: address of the page."""

@@ -1,4 +1,12 @@
-"""The control plane's methods about what the agent knows and who it is: memory and the persona."""
+"""The control plane's methods about what the agent knows and who it is: memory and the persona.
+
+Both have several writers: the agent itself, tasks, the owner by hand or through a program. So a change is attributed
+to its caller (`_user_of`) and kept with a number, and a writer may name the text that it has read, which must still
+be there. A decision about the persona is recorded with the channel it came from.
+
+Memory checks paths and sizes by itself, and the persona its proposals. The methods only turn a refusal into
+`BadParams`, with the name of the param that is meant.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +49,11 @@ DEFAULT_HITS = 8
 class MemoryMethods:
     """Memory: `memory.list`, `.show`, `.log`, `.write`, `.undo`, `.search`.
 
-    For example:
+    Example::
 
         memory = MemoryMethods(services.memory)
-        await memory.log(caller, {"path": "facts/user.md", "limit": 10})
+        answer = await memory.log(caller, {"path": "facts/user.md", "limit": 10})
+        await memory.undo(caller, {"n": answer["changes"][0]["n"]})
     """
 
     memory: Memory
@@ -88,6 +97,7 @@ class MemoryMethods:
         if not isinstance(content, str):
             raise BadParams(f"content: found {quote(content, 40)}, allowed: a text")
         with bad_params_for(MemoryRefused, key="path"):
+            # Between this check and the write another writer may come; the window is a few milliseconds, and undo mends it.
             if isinstance(was, str) and was != await self._read_or_nothing(path):
                 raise Conflict(f"was: {path} has been changed since it was read; read it again")
             written = await self.memory.write(path, content, _user_of(caller))
@@ -128,8 +138,10 @@ class PersonaMethods:
 
     Only owners may call them (`Caller.is_owner`).
 
+    Example::
+
         persona = PersonaMethods(evolution, InForce(persona), owners=InForce(("telegram:42",)))
-        await persona.accept(caller, {"n": 3})
+        await persona.accept(caller, {"n": 3})  # returns the proposal as it is now
     """
 
     evolution: Evolution
@@ -162,6 +174,10 @@ class PersonaMethods:
         return await self._decide(caller, params, accept=False)
 
     async def _decide(self, caller: Caller, params: Params, *, accept: bool) -> Json:
+        """Decide about the proposal `n`, and return it.
+
+        A number that is a text is refused and not converted: a program that sends one has probably another mistake.
+        """
         require_owner(caller, self.owners.now, "may see and decide about the persona")
         n = params.get("n")
         if not isinstance(n, int) or isinstance(n, bool):

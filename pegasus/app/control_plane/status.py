@@ -37,10 +37,11 @@ SETTLING = 1.0
 class StatusMethods:
     """The daemon: `status`, `usage`, `tree`, `stop`, `mcp.list`, `channels.list`.
 
-    For example:
+    Example::
 
         status = StatusMethods(root=root, journal=journal, main_agent=main_agent, …)
         answer = await status.status(caller, {})
+        answer["model"], answer["waiting"], answer["uptime"]
     """
 
     root: Supervisor
@@ -178,7 +179,10 @@ def actor_json(info: ActorInfo) -> dict[str, Json]:
 
 
 def _with_parked(tree: dict[str, Json], adapters: Iterable[ServiceAdapter]) -> dict[str, Json]:
-    """Return the tree as JSON with the state "parked" and its reason at the adapters that are."""
+    """Return the tree as JSON with the state "parked" and its reason at the adapters that are.
+
+    Their actors are up, since such an adapter goes on reading its mailbox; to a person they do not work.
+    """
     states = [adapter.state for adapter in adapters]
     reasons = {f"channels/{state.type}/{ADAPTER}": state.reason for state in states if state.state == "parked"}
     return _with_reasons(tree, reasons) if reasons else tree

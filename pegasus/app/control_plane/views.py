@@ -68,10 +68,11 @@ _ANSWER_TIMEOUT: Final = 5.0
 class ViewMethods:
     """Methods that only show something.
 
-    For example:
+    Example::
 
         views = ViewMethods(journal, home.data, home.log, catalog, home.skills, reloader.in_force)
-        await views.history(caller, {"limit": 50})
+        answer = await views.history(caller, {"limit": 50})
+        await views.history(caller, {"limit": 50, "before": answer["before"]})  # the page before
     """
 
     journal: Ref[JournalMessage]
@@ -81,6 +82,7 @@ class ViewMethods:
     log_file: Path
     """The log."""
     skills: SkillCatalog
+    """Skills that people and the model can call."""
     home_skills: Path
     """`<home>/skills`."""
     settings: InForce[Settings]
@@ -120,6 +122,8 @@ class ViewMethods:
                     f"before: found {quote(params['before'], 80)}, allowed: what an earlier answer has named"
                 )
         scope = self.settings.now.agent.scope
+        # Abandoned on cancel: a client that leaves must not keep its call until a slow disk has answered. Reading has no
+        # effect, so a thread that goes on harms nothing.
         read = partial(read_history, os.fspath(self.data), scope, address, before, limit)
         return history_json(await trio.to_thread.run_sync(read, abandon_on_cancel=True))
 
@@ -244,6 +248,7 @@ class CompletionMethod:
 
 
 def _shortened(text: str) -> str:
+    """Return a text with at most MAX_TEXT characters, and how many are left out."""
     return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}\n… ({len(text) - MAX_TEXT:,} more characters)"
 
 
@@ -259,6 +264,7 @@ def _session_lines(data: str, place: SessionPlace, offset: int, limit: int) -> t
         for number, raw in enumerate(iter(partial(file.readline, LONGEST), b""), 1):
             if number < offset:
                 continue
+            # Asked before a line is read in, so at least one line is returned and a caller always gets on.
             if len(lines) >= limit or size > MAX_MARKDOWN:
                 return chat, lines, number
             line = _session_line(raw)
@@ -282,6 +288,7 @@ def _session_line(raw: bytes) -> dict[str, Json]:
 
 
 def _cut(arguments: Mapping[str, Json]) -> Json:
+    """Return the arguments of a call with long texts shortened."""
     return {key: _shortened(value) if isinstance(value, str) else value for key, value in arguments.items()}
 
 
@@ -297,6 +304,7 @@ def _tail(path: Path, after: int | None) -> tuple[list[Json], int]:
             data = file.read(size - start)
     except FileNotFoundError:
         return [], 0
+    # The log may be written at this moment. Where it has been rotated, `after` is beyond the end, and reading starts anew.
     whole = data[: data.rfind(b"\n") + 1]
     end = start + len(whole)
     if start not in (0, after):

@@ -1,4 +1,12 @@
-"""The control plane's methods about work: tasks, events as they happen, one conversation, and scheduled jobs."""
+"""The control plane's methods about work: tasks, events as they happen, one conversation, and scheduled jobs.
+
+Tasks belong to the task system, jobs to their keeper, messages to the journal. A method asks the actor that has the
+thing and formats the answer, with the same functions (`task_json`, `job_view`) by which the command line shows files
+while no daemon runs. So a program gets the same object either way.
+
+The task system starts after the daemon has announced that it is ready, and again after a crash of its own. Methods that
+ask it therefore wait for it. The bound of that wait is the gateway's deadline for a call.
+"""
 
 from __future__ import annotations
 
@@ -87,8 +95,11 @@ class TaskMethods:
     The task system starts behind the ready line, so each method waits until it runs (the gateway's deadline for calls
     bounds that wait).
 
+    Example::
+
         tasks = TaskMethods(root.ref(TASK_AGENT))
-        await tasks.cancel(caller, {"taskId": "t-42"})
+        await tasks.show(caller, {"taskId": 42})  # the task as `task_json` has it
+        await tasks.cancel(caller, {"taskId": "42"})
     """
 
     agent: Ref[AgentMessage]
@@ -139,7 +150,11 @@ class TaskMethods:
         return task
 
     async def replay(self, caller: Caller, params: Params) -> Json:
-        """Return the whole conversation of the task `taskId`."""
+        """Return the whole conversation of the task `taskId`.
+
+        The conversation is what the model of the task has seen: its messages, calls and results. Raises NotFound if there is
+        no such task.
+        """
         task_id = _task_id(params)
         context = await self._ask(GetContext, task_id)
         if context is None:
@@ -180,6 +195,10 @@ class TaskMethods:
 
 
 def _task_id(params: Params) -> str:
+    """Return the param `taskId` as a text. Raises BadParams if it is missing or of another type.
+
+    A bool is no number, though Python counts it as one.
+    """
     value = params.get("taskId")
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -193,8 +212,11 @@ def _task_id(params: Params) -> str:
 class EventMethods:
     """Events as they happen: `events.subscribe`.
 
-    events = EventMethods(recent, tasks)
-    stream = await events.subscribe(caller, {"taskId": 3, "types": ["TASK_COMPLETED"]})
+    Example::
+
+        events = EventMethods(recent, tasks)
+        stream = await events.subscribe(caller, {"taskId": 3, "types": ["TASK_COMPLETED"]})
+        await stream.run(push)  # until cancelled; `push` sends a number and an event
     """
 
     recent: RecentEvents
@@ -216,6 +238,7 @@ class EventMethods:
         after = read_number(params, "after", self.recent.newest)
 
         async def run(push: PushEvent) -> None:
+            """Push events until cancelled. A client that reads slowly holds up this stream alone; what it misses becomes a gap."""
             seen = after
             while True:
                 events, is_gap = self.recent.after(seen)
@@ -225,6 +248,7 @@ class EventMethods:
                     is_of_task = task_id is None or each.event.get("taskId") == task_id
                     if is_of_task and (types is None or each.event["type"] in types):
                         await push(each.n, each.event)
+                # Filtered events count as seen too, so that they are not looked at again.
                 seen = events[-1].n if events else self.recent.newest
                 await self.recent.wait_beyond(seen)
 
@@ -248,8 +272,14 @@ def _event_types(params: Params) -> frozenset[str] | None:
 class ConversationMethod:
     """The work that is under way for one conversation: `conversation`.
 
-    The order of the questions matters: a task's end becomes an item of the queue, and an item becomes replies. Whoever asks in this
-    order misses nothing that moves on meanwhile.
+    The order of the questions matters: a task's end becomes an item of the queue, and an item becomes replies. Whoever asks
+    in this order misses nothing that moves on meanwhile.
+
+    Example::
+
+        method = ConversationMethod(root.ref(TASK_AGENT), journal, wall_clock)
+        work = await method.call(caller, {"type": "cli", "channelId": "send"})
+        is_done = not work["tasks"] and not work["waiting"]  # and the reply `work["seq"]` has arrived
     """
 
     agent: Ref[AgentMessage]
@@ -285,10 +315,16 @@ class ConversationMethod:
 
 @attrs.frozen(eq=False, repr=False)
 class CronMethods:
-    """The jobs, for owners.
+    """Scheduled jobs: `cron.list`, `cron.add`, `cron.remove`, `cron.pause`, `cron.resume`, `cron.run`.
 
-    cron = CronMethods(keeper, wall_clock, owners=InForce(("cli:*",)))
-    await cron.add(caller, {"schedule": {"cron": "0 9 * * 1-5"}, "prompt": "What is new?", "channel": "cli:main"})
+    Everybody with a token for it may list jobs; only owners change them.
+
+    Example::
+
+        cron = CronMethods(keeper, wall_clock, owners=InForce(("cli:*",)))
+        schedule = {"cron": "0 9 * * 1-5"}
+        job = await cron.add(caller, {"schedule": schedule, "prompt": "What is new?", "channel": "cli:main"})
+        await cron.pause(caller, {"id": job["id"]})
     """
 
     keeper: Ref[ScheduleMessage]
@@ -317,6 +353,7 @@ class CronMethods:
         """Make a job and return it. The params are a job as in `draft_job`; the caller's own channel counts if none is named."""
         require_owner(caller, self.owners.now, "schedules jobs")
         origin = ChannelInfo(caller.type, caller.channel_id, caller.user_id) if caller.channel_id else None
+        # The job runs later with the rights of an owner, who was checked a line above.
         principal = Principal(Role.OWNER, origin or ChannelInfo(caller.type, ""))
         with bad_params_for(ScheduleError):
             draft = draft_job(params, self.clock(), principal, origin)
