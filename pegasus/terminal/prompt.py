@@ -232,14 +232,14 @@ class _MenuControl(CompletionsMenuControl):
 
     def create_content(self, width: int, height: int) -> UIContent:
         """Return the lines of the menu."""
-        content = super().create_content(width, height)
+        menu = super().create_content(width, height)
         if not is_utf8(get_app().output.encoding()):
-            return content
-        get_line = content.get_line
-        content.get_line = lambda n: [
-            (fragment[0], "…  " if fragment[1] == "..." else fragment[1]) for fragment in get_line(n)
-        ]
-        return content
+            return menu
+
+        def shortened(number: int) -> StyleAndTextTuples:
+            return [(part[0], "…  " if part[1] == "..." else part[1]) for part in menu.get_line(number)]
+
+        return UIContent(shortened, menu.line_count, menu.cursor_position, menu.menu_position, menu.show_cursor)
 
 
 def chat_layout(
