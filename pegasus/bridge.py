@@ -79,6 +79,12 @@ class BridgeRefused(Exception):
     """The gateway says no: to one message (`send`), or to the bridge itself (`send` and the loop). str() is for a person.
 
     Decide by the code: "bad_frame" (a field is wrong, or this person may not write), "too_large", "unauthorized" …
+
+    Example::
+
+        except BridgeRefused as error:
+            if error.code == "too_large":
+                await tell_sender(str(error))  # anything else of the bridge goes on
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -95,8 +101,11 @@ class BridgeDraft:
     """A message on its way to the agent's disk."""
 
     frame: MessageFrame
+    """The message as it is sent, and sent again over each new connection."""
     answered: anyio.Event = attrs.field(factory=anyio.Event)
+    """Set when the gateway has accepted or refused it, or refuses the bridge itself."""
     error: ErrorFrame | None = None
+    """The refusal; None if it was accepted."""
 
 
 def reply_id(reply: OutboundMessage) -> str:
@@ -153,6 +162,7 @@ class Bridge:
 
     @asynccontextmanager
     async def _running(self) -> AsyncIterator[None]:
+        """Run the connection beside the caller's block; it is cancelled when the block is left."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._stay_connected)
             try:
@@ -276,6 +286,7 @@ class Bridge:
                 self._socket = None
 
     async def _greeted(self, frame: ServerFrame | None) -> None:
+        """Look at the first frame. Raises BridgeRefused for a refusal that another attempt would meet as well."""
         if isinstance(frame, ErrorFrame) and frame.code in ("unauthorized", "bad_frame"):
             raise BridgeRefused(frame.code, frame.message)
         if not isinstance(frame, WelcomeFrame):

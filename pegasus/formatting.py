@@ -1,4 +1,8 @@
-"""Texts for people: amounts, durations, times, long texts, errors, and ids to type."""
+"""Texts for people: amounts, durations, times, long texts, errors, and ids to type.
+
+One wording for each kind of value, so that logs, command line and replies name the same thing alike. The functions are
+pure: the present time and random numbers are arguments. What they return is for people; nothing parses it.
+"""
 
 from __future__ import annotations
 

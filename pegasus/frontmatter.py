@@ -33,7 +33,10 @@ _NO_TEXTS: Final = frozenset({"yes", "no", "true", "false", "on", "off", "null"}
 
 
 class FrontMatterError(ValueError):
-    """The front matter cannot be read. The message says what is wrong, and in which line."""
+    """The front matter cannot be read. The message says what is wrong, and in which line.
+
+    Example: `split(text)` raises it with "line 3: …". A skill whose file has such a front matter is left out, with a warning.
+    """
 
 
 def split(text: str) -> tuple[Metadata, str]:

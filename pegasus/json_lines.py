@@ -23,7 +23,10 @@ from typing import Any, NamedTuple
 
 
 class Line(NamedTuple):
-    """A good line of a file."""
+    """A good line of a file.
+
+    Example: `Line(1, 0, 12, {"n": 1})` for the first line of a file.
+    """
 
     number: int
     """Number of the line, from 1."""
@@ -36,7 +39,14 @@ class Line(NamedTuple):
 
 
 class BadLine(NamedTuple):
-    """Bytes of a file that are not a record."""
+    """Bytes of a file that are not a record.
+
+    Example::
+
+        for line in scan_lines(content):
+            if isinstance(line, BadLine):
+                report(f"{path}, {line}")  # "line 7: no JSON object"
+    """
 
     number: int
     """Number of the line, from 1."""

@@ -1,6 +1,13 @@
 """Messages between people and the agent, and the addresses that they come from and go to.
 
 These values are shared by all packages. `pegasus.wire` converts them to JSON and back; they know nothing of it.
+
+The values stand at the bottom of the imports, so that gateway, journal, agent and adapters can hand the same object on
+without knowing of each other. All of them are frozen: several actors hold one at the same time, and none may change it.
+A field that is added later needs a default, because files and clients of earlier versions lack it.
+
+A message has an id that its sender chose, by which a repetition is recognised. A reply has a `seq` that the journal gives
+it, by which its reader knows what it has missed. Both count within one Address.
 """
 
 from __future__ import annotations
@@ -74,10 +81,15 @@ class ChannelInfo:
 
 @attrs.frozen(order=True)
 class Address:
-    """A conversation. Replies are numbered for each address."""
+    """A conversation. Replies are numbered for each address.
+
+    Example: `str(Address("slack", "#general"))` is "slack:#general", as settings and log lines name a conversation.
+    """
 
     type: str
+    """Kind of channel."""
     channel_id: str
+    """Conversation within the type."""
 
     def __str__(self) -> str:
         return f"{self.type}:{self.channel_id}"
@@ -104,10 +116,15 @@ class Address:
 
 @attrs.frozen
 class Media:
-    """A file that travels with a message."""
+    """A file that travels with a message.
+
+    Example: `Media("cat.png", "image/png", base64.b64encode(content).decode())`.
+    """
 
     name: str
+    """File name, to be shown; it is no path."""
     mime: str
+    """MIME type that the sender claims."""
     data: str
     """The content, in base64."""
     voice: bool = False
@@ -116,10 +133,15 @@ class Media:
 
 @attrs.frozen
 class StoredFile:
-    """A file of a reply as the outbox keeps it: its content is a file of its own, below data/."""
+    """A file of a reply as the outbox keeps it: its content is a file of its own, below data/.
+
+    Example: `StoredFile("report.pdf", "application/pdf", await keep_file(journal, content, "pdf"), len(content))`.
+    """
 
     name: str
+    """File name for the reader of the reply."""
     mime: str
+    """MIME type."""
     file: str
     """Path below data/, made of the SHA-256 of the content."""
     size: int
@@ -128,14 +150,21 @@ class StoredFile:
 
 @attrs.frozen
 class InboundMessage:
-    """A message from a person to the agent."""
+    """A message from a person to the agent.
+
+    Example: `await intake.submit(InboundMessage("hello", ChannelInfo("web", "me"), "m-1"))`.
+    """
 
     text: str
+    """Text as it was written."""
     channel: ChannelInfo
+    """Conversation, person and thread that it comes from."""
     id: str
     """The sender's own id. The same id from the same address is the same message, however often it is sent."""
     metadata: Metadata = attrs.field(factory=dict)
+    """Facts that the channel adds, such as {"group": True}, and those that the program keeps with the item."""
     media: tuple[Media, ...] = ()
+    """Files that came with it."""
 
     @cached_property
     def is_internal(self) -> bool:
@@ -145,13 +174,19 @@ class InboundMessage:
 
 @attrs.frozen
 class OutboundMessage:
-    """A reply of the agent."""
+    """A reply of the agent.
+
+    Example: `OutboundMessage("Done.", ChannelInfo("web", "me"), seq=13)`, made by the journal of a `Post`.
+    """
 
     text: str
+    """Text for the reader; "" if there are only files."""
     channel: ChannelInfo
+    """Conversation and thread that it goes to."""
     seq: int
     """1 for the first reply to an address, growing by 1 and never reused. A client recognises by it what it has missed."""
     metadata: Metadata = attrs.field(factory=dict)
+    """Facts for the client, such as {"approval": "a-7f3k"} of a question to an owner."""
     media: tuple[Media, ...] = ()
     """Its files with their content, as a client gets them. Empty until they are loaded for delivery (`load_files`)."""
     files: tuple[StoredFile, ...] = ()
@@ -168,10 +203,15 @@ class OutboundMessage:
 
 @attrs.frozen
 class Typing:
-    """A signal that the agent works on a message of this channel, or has ended. It is not stored and may be lost."""
+    """A signal that the agent works on a message of this channel, or has ended. It is not stored and may be lost.
+
+    Example: `Typing(channel, True)` at the begin of a turn, `Typing(channel, False, after=13)` at its end.
+    """
 
     channel: ChannelInfo
+    """Conversation that the message came from."""
     active: bool
+    """True while the agent works on it."""
     after: int = 0
     """The seq of the last reply to this address that came of it, 0 if none did. The end is signalled after that reply."""
 
@@ -182,9 +222,12 @@ class Progress:
 
     A conversation has one draft. The next one replaces it; a reply to the conversation, and the end of typing there, end it. The
     reply holds the final text, which may differ.
+
+    Example: `Progress(channel, "The flight is")`, then `Progress(channel, "The flight is booked.")`, then the reply.
     """
 
     channel: ChannelInfo
+    """Conversation that the draft belongs to."""
     text: str
     """The whole text so far, not only what is new. "" withdraws the draft."""
     reasoning: str = ""
@@ -200,16 +243,23 @@ class Progress:
 
 @attrs.frozen
 class FormChoice:
-    """A value that a field of a form may have."""
+    """A value that a field of a form may have.
+
+    Example: `FormChoice("dbl", "Double room")`.
+    """
 
     value: str
+    """Value that the asker gets."""
     title: str = ""
     """Words for people; "" = the value itself."""
 
 
 @attrs.frozen
 class FormField:
-    """A field of a form: `FormField("guests", "integer", "How many come", is_required=True, least=1)`."""
+    """A field of a form: `FormField("guests", "integer", "How many come", is_required=True, least=1)`.
+
+    Example: the field above is shown with its description, and an answer of "0" is refused as smaller than 1.
+    """
 
     name: str
     """Letters, digits, `_`, `.` and `-`."""
@@ -218,9 +268,11 @@ class FormField:
     description: str = ""
     """Description of the field, on one line."""
     is_required: bool = False
+    """True if an answer without it is refused."""
     default: str | None = None
     """Value of an answer that has none, as a person would type it."""
     choices: tuple[FormChoice, ...] = ()
+    """Values to choose from; () for the kinds that are no choice."""
     least: float | None = None
     """Smallest number, fewest characters of a text, fewest choices."""
     most: float | None = None
@@ -237,6 +289,7 @@ class OwnerQuestion:
     source: str
     """Source of the question, such as "MCP server hotel"."""
     text: str
+    """Words of the question."""
     fields: tuple[FormField, ...] = ()
     """Fields to fill in; () for a question that needs a yes or no only."""
     url: str = ""
@@ -245,11 +298,16 @@ class OwnerQuestion:
 
 @attrs.frozen(eq=False, repr=False)
 class ApprovalNotice:
-    """A tool call that waits for an owner's yes or no, or has waited. It goes to owners only."""
+    """A tool call that waits for an owner's yes or no, or has waited. It goes to owners only.
+
+    Example: an owner's client that gets one with the state "open" shows two buttons, and sends `/approve a-7f3k` for the first.
+    The next notice with the same id, in another state, removes them.
+    """
 
     id: str
     """Short name by which it is answered, such as "a-7f3k"."""
     tool: str
+    """Name of the tool."""
     arguments: Metadata
     """Exactly what will be run."""
     why: str
@@ -275,11 +333,14 @@ class TaskProgress:
     """State of a background task, for the people of the conversation that asked for it. It is not stored and may be lost.
 
     Each one is the whole present state, so the newest of a task replaces those before it.
+
+    Example: `TaskProgress(channel, "1d3a…", 7, "book the flight", "ACTING", "web_search", 3, 12_400)`.
     """
 
     channel: ChannelInfo
     """The channel that the work was asked for on."""
     task_id: str
+    """Id of the task, the same for all its states."""
     number: int
     """Number by which people name the task; 0 if it has none."""
     description: str

@@ -23,7 +23,10 @@ OUTSIDE: Final = "outside"
 
 
 class Outside(StrEnum):
-    """A kind of source that the owner does not control. Stored with entries, so the values must not change."""
+    """A kind of source that the owner does not control. Stored with entries, so the values must not change.
+
+    Example: `outside_metadata([Outside.WEB])` goes into the entry of a search's result; `parse_outside` reads it back.
+    """
 
     WEB = "web"
     """A page, an answer of a server, the results of a search."""

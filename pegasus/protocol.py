@@ -68,7 +68,17 @@ TRY_LATER: Final = 1013
 
 
 class BadFrame(Exception):
-    """A text that is not a frame of this protocol, or not one that is allowed at this point."""
+    """A text that is not a frame of this protocol, or not one that is allowed at this point.
+
+    Example::
+
+        try:
+            frame = decode_client_frame(text)
+        except BadFrame as error:
+            return encode_frame(ErrorFrame(error.code, error.message, error.id))
+
+    The gateway answers in this way and keeps the connection; only a bad hello ends it.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -87,13 +97,19 @@ class BadFrame(Exception):
 
 @attrs.frozen
 class ClientChannel:
-    """The channel that a client names in its hello: an address, or only a type."""
+    """The channel that a client names in its hello: an address, or only a type.
+
+    Example: `str(ClientChannel("web", "me"))` is "web:me", and `str(ClientChannel("matrix"))` is "matrix bridge".
+    """
 
     type: str
+    """Kind of channel, such as "web". It may not have a colon."""
     channel_id: str | None = None
     """None for a bridge, which serves all conversations of its type."""
     user_id: str | None = None
+    """Person who writes, where that is not the conversation itself."""
     reply_to: str | None = None
+    """Thread within the conversation."""
 
     @cached_property
     def info(self) -> ChannelInfo | None:
@@ -108,9 +124,16 @@ class ClientChannel:
 
 @attrs.frozen
 class HelloFrame:
-    """The first frame of a client: who it is, and which replies it has."""
+    """The first frame of a client: who it is, and which replies it has.
+
+    Example::
+
+        await socket.send_message(encode_frame(HelloFrame(ClientChannel("web", "me"), token, last_seq=12)))
+        welcome = decode_server_frame(await socket.get_message())  # WelcomeFrame, or ErrorFrame and the end
+    """
 
     channel: ClientChannel
+    """Conversation or channel type that the client speaks for as long as it is connected."""
     token: str | None = attrs.field(default=None, repr=False)
     """None where the handshake carried `Authorization: Bearer …`."""
     last_seq: int | None = None
@@ -125,33 +148,50 @@ class HelloFrame:
 
 @attrs.frozen(eq=False, repr=False)
 class MessageFrame:
-    """A message for the agent. The answer is AcceptedFrame or ErrorFrame with the same id."""
+    """A message for the agent. The answer is AcceptedFrame or ErrorFrame with the same id.
+
+    Example: `MessageFrame("m-1", "hello")` from a client, `MessageFrame("e-7", "hello", ChannelInfo("matrix", "!room", "@anna"))`
+    from a bridge. A client that saw no answer sends it again with the same id.
+    """
 
     id: str
     """Chosen by the client. The same id on the same address is one message, however often it is sent."""
     text: str
+    """Text as it was written; it may be empty if there are files."""
     channel: ChannelInfo | None = None
     """Required from a bridge. Any other client may name a user or a thread of its own address here."""
     metadata: Metadata = attrs.field(factory=dict)
+    """Free-form facts about the message, such as {"group": true}."""
     media: tuple[Media, ...] = ()
+    """Files that go with it, in base64."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class AckFrame:
-    """Acknowledgement of all replies up to and including `seq`. It has no answer."""
+    """Acknowledgement of all replies up to and including `seq`. It has no answer.
+
+    Example: `AckFrame(12)` when replies 10 to 12 have been shown. Replies that are not acknowledged come again.
+    """
 
     seq: int
+    """Highest number that the client has."""
     channel: Address | None = None
     """The address whose replies are acknowledged; required from a bridge."""
 
 
 @attrs.frozen
 class CallFrame:
-    """A call of the control plane. The answer is ResultFrame or ErrorFrame with the same id."""
+    """A call of the control plane. The answer is ResultFrame or ErrorFrame with the same id.
+
+    Example: `CallFrame("7", "tasks.list", {"limit": 20})`.
+    """
 
     id: str
+    """Chosen by the client, by which it finds the result among other frames."""
     method: str
+    """Name of the method, such as "status"."""
     params: Mapping[str, Json] = attrs.field(factory=dict)
+    """Arguments by name. Each method says which ones it takes."""
 
 
 # ------------------------------------------------------------------ from the gateway
@@ -159,9 +199,13 @@ class CallFrame:
 
 @attrs.frozen(eq=False, repr=False)
 class WelcomeFrame:
-    """The answer to a good hello. Replies follow it, never precede it."""
+    """The answer to a good hello. Replies follow it, never precede it.
+
+    Example: a client that has reply 12 knows from `WelcomeFrame(1, "Pegasus", channel, seq=15)` that three replies follow.
+    """
 
     protocol: int
+    """Number of the protocol, PROTOCOL."""
     agent: str
     """The agent's name, for the screen."""
     channel: ClientChannel
@@ -172,28 +216,41 @@ class WelcomeFrame:
 
 @attrs.frozen(eq=False, repr=False)
 class AcceptedFrame:
-    """The message with this id is on disk."""
+    """The message with this id is on disk.
+
+    Example: `AcceptedFrame("m-1")` is the answer to `MessageFrame("m-1", "hello")`. From here on the daemon may crash.
+    """
 
     id: str
+    """Id that the client has chosen."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ResultFrame:
-    """The result of a call."""
+    """The result of a call.
+
+    Example: `ResultFrame("7", {"pong": "cli"})` is the answer to `CallFrame("7", "ping")`.
+    """
 
     id: str
+    """Id of the call."""
     result: Mapping[str, Json]
+    """Result of the method, a JSON object."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class EventFrame:
-    """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call."""
+    """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call.
+
+    Example: `EventFrame("7", 4711, {"type": "TASK_COMPLETED", …})`.
+    """
 
     id: str
     """The id of the call."""
     n: int
     """Number of the event; a client that comes back names the last one that it has seen."""
     event: Mapping[str, Json]
+    """The event as `pegasus.events.event_json` gives it."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -202,10 +259,14 @@ class ErrorFrame:
 
     code: `bad_frame`, `unauthorized`, `unknown_type`, `unknown_method`, `too_large`, `overloaded` or `internal`. Programs
     decide by the code; the message is for people and does not repeat it.
+
+    Example: `ErrorFrame("overloaded", "not accepted, 1000 messages are waiting already; send it again later", "m-1")`.
     """
 
     code: str
+    """One of the codes above."""
     message: str
+    """Sentence with what was found and what is allowed."""
     id: str | None = None
     """The id of the frame that was refused, where it could be read."""
 

@@ -76,7 +76,10 @@ class Redactor:
 
 
 class SecretStore(Protocol):
-    """Secrets that are kept in files, as those of MCP servers are (`pegasus.mcp.StoredSecrets`)."""
+    """Secrets that are kept in files, as those of MCP servers are (`pegasus.mcp.StoredSecrets`).
+
+    Example: `KnownSecrets([token], store)` asks the store each time, so a secret that was saved a moment ago is removed too.
+    """
 
     def read(self) -> tuple[str, ...]:
         """Return the secrets that are there now."""

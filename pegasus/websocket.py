@@ -55,7 +55,11 @@ class _Socket(WebSocketConnection):
 
 
 class SocketHandler(Protocol):
-    """The receiver of what a client does. The client is not read while one of these methods runs."""
+    """The receiver of what a client does. The client is not read while one of these methods runs.
+
+    Example: `ServerSocket(stream, handler, subprotocol="pegasus.v1", max_bytes=65_536)` calls these methods; the gateway's
+    `Connection` is such a handler.
+    """
 
     async def on_open(self, headers: Headers) -> None:
         """Handle the end of the WebSocket handshake."""
@@ -77,6 +81,13 @@ class ServerSocket(_Socket):
     """One accepted connection. `run` reads it; the other methods may be called once `on_open` was.
 
     Reading and writing are independent: `write` may be called while a handler runs. Only one task may write.
+
+    Example::
+
+        socket = ServerSocket(stream, handler, subprotocol="pegasus.v1", max_bytes=65_536)
+        nursery.start_soon(socket.run)  # calls the handler
+        await socket.write(['{"type":"welcome", …}'])
+        await socket.finish(1001, "the gateway is stopping")
     """
 
     def __init__(self, stream: trio.abc.Stream, handler: SocketHandler, *, subprotocol: str, max_bytes: int) -> None:

@@ -69,6 +69,8 @@ class WireError(ValueError):
         message = from_wire(value, InboundMessage)
     except WireError as error:
         print(error.path, error.problem)   # channel.channelId: missing; this field is required
+
+    Example: `from_wire({"type": "web"}, ChannelInfo)` raises it with the path "channelId".
     """
 
     def __init__(self, path: str, problem: str) -> None:

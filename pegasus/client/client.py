@@ -68,11 +68,22 @@ class ClientError(Exception):
     """The base class of this package's errors. str() is one line for a person, which a command may print as it is.
 
     What can go wrong with a connection is one of its two kinds: the daemon is not there, or it is and says no.
+
+    Example: `except ClientError as error: print_error(f"pegasus: {error}")` around all that a command does with the daemon.
     """
 
 
 class NotConnected(ClientError):
-    """The daemon cannot be reached, or the connection ended before the answer."""
+    """The daemon cannot be reached, or the connection ended before the answer.
+
+    Example::
+
+        try:
+            async with open_client(url, token, channel) as client:
+                status = await client.call("status")
+        except NotConnected as error:
+            print(f"no agent: {error}")
+    """
 
 
 class Refused(ClientError):
@@ -97,7 +108,15 @@ class Refused(ClientError):
 
 @attrs.frozen
 class MessageAccepted:
-    """The message with this id is on the daemon's disk. It will be handled, whatever happens to the connection."""
+    """The message with this id is on the daemon's disk. It will be handled, whatever happens to the connection.
+
+    Example::
+
+        await client.post("hello", id="m-1")
+        async for event in client:
+            if event == MessageAccepted("m-1"):
+                break  # safe to forget the text
+    """
 
     id: str
     """The id that the message was sent with."""

@@ -43,7 +43,10 @@ RETRY_DELAY = 1.0
 
 @attrs.frozen
 class Endpoint:
-    """The address of a gateway and the token that it wants."""
+    """The address of a gateway and the token that it wants.
+
+    Example: `Endpoint("ws://127.0.0.1:7717", token)`.
+    """
 
     url: str
     """`ws://host:port`, or `wss://` where a TLS proxy stands before the gateway."""
@@ -57,7 +60,10 @@ FindEndpoint: TypeAlias = Callable[[], Endpoint]
 
 @attrs.frozen
 class Online:
-    """A connection is up."""
+    """A connection is up.
+
+    Example: `Online("Pegasus", unaccepted=2, seq=13)`: two messages are on their way again, and reply 13 is the newest.
+    """
 
     agent: str
     """The agent's name."""
@@ -69,7 +75,10 @@ class Online:
 
 @attrs.frozen
 class Offline:
-    """No connection is up. It comes after each lost connection, and after each attempt that failed."""
+    """No connection is up. It comes after each lost connection, and after each attempt that failed.
+
+    Example: `Offline("the agent is not running", retry_in=1.8)`. With `retry_in=None` the conversation ends after it.
+    """
 
     reason: str
     """Reason, in one line for a person."""
@@ -79,7 +88,10 @@ class Offline:
 
 @attrs.frozen
 class MessageRejected:
-    """A message that the gateway will never take; it is not sent again."""
+    """A message that the gateway will never take; it is not sent again.
+
+    Example: `MessageRejected("m-1", "too_large", "message.media: found 30,000,000 bytes, allowed: …")`.
+    """
 
     id: str
     """The id that `Conversation.send` returned."""
@@ -98,6 +110,14 @@ class Conversation:
 
     Iterate over it for events: OutboundMessage (a reply, each seq once and in order), Typing, Progress, MessageAccepted,
     MessageRejected, Online, Offline. It ends after an Offline without retry. Everything may be called while offline.
+
+    Example::
+
+        async with open_conversation(find_endpoint, ChannelInfo("web", "me"), random=Random()) as conversation:
+            await conversation.send("hello")
+            async for event in conversation:
+                if isinstance(event, OutboundMessage):
+                    print(event.text)
     """
 
     def __init__(self, find: FindEndpoint, channel: ChannelInfo, last_seq: int | None, random: Random) -> None:

@@ -71,7 +71,15 @@ class Entry:
 
 
 class BadEntry(ValueError):
-    """JSON that is no entry. The text says what is wrong, for the log line about the damaged line."""
+    """JSON that is no entry. The text says what is wrong, for the log line about the damaged line.
+
+    Example::
+
+        try:
+            entry = decode(line.value)
+        except BadEntry as error:
+            log.warning("damaged line in the session", line=line.number, problem=str(error))
+    """
 
 
 def encode(entry: Entry) -> bytes:

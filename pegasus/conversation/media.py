@@ -116,18 +116,24 @@ class _Attachment:
     """An attachment that is kept: its file below data/, and the picture that it is, if models can see it."""
 
     name: str
+    """File name for the model, on one line; "unnamed" if there is none."""
     mime: str
+    """Type that the content has, where it is recognised; else the one that the sender claims."""
     data: bytes
+    """Content, decoded from base64."""
     file: str
     """Path below data/, made of the hash of the data."""
     image: Image | None = None
+    """The picture for the model; None if it is none, or one that the model cannot be shown."""
 
     @property
     def ref(self) -> Json:
+        """Return what the entry's metadata keeps of it. `refs_of` reads this after a restart."""
         return {"name": self.name, "mime": self.mime, "file": self.file, "bytes": len(self.data)}
 
     @property
     def label(self) -> str:
+        """Return the line of the message by which the model names the file, for example to attach it to a reply."""
         return f"[{'Image' if self.mime in EXTENSIONS else 'File'}: {self.file}]"
 
 

@@ -65,6 +65,7 @@ class _PairedCall:
     """A call with the result that belongs to it."""
 
     open: OpenCall
+    """The call, with the item that it was made for."""
     result: Entry | None = None
     """Its result; None while none was found, and then the call is open."""
 

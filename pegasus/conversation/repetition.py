@@ -120,6 +120,7 @@ class Circle:
     """
 
     tool: str
+    """Name of the tool that was called again and again."""
     reason: str
     """Rest of a sentence about the tool."""
     failed: bool = False
@@ -200,6 +201,7 @@ class _CallRow:
     """Calls in a row that are the same."""
 
     signature: str = ""
+    """Tool and arguments of the calls in the row, as `call_signature` returns them; "" before the first call."""
     length: int = 0
     """Number of calls whose result is the same, and of those not carried out."""
     last: Entry | None = None

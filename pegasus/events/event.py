@@ -23,7 +23,10 @@ from pegasus.messages import Json
 
 
 class EventType(IntEnum):
-    """Type of an event. The number is also the priority of an event that names none: smaller is more urgent."""
+    """Type of an event. The number is also the priority of an event that names none: smaller is more urgent.
+
+    Example: `EventType.TASK_CREATED` (200) goes before `EventType.TASK_COMPLETED` (220) on the bus.
+    """
 
     SYSTEM_STARTED = 0
     SYSTEM_SHUTTING_DOWN = 1
@@ -61,6 +64,7 @@ class Event:
     id: str
     """16 hexadecimal characters; of an event that was read from a log, the number of its line."""
     type: EventType
+    """Kind of event, by which subscribers choose."""
     timestamp: int
     """Wall clock, ms since the epoch."""
     source: str

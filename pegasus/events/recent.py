@@ -67,7 +67,10 @@ class _Cutter:
 
 @attrs.frozen(eq=False, repr=False)
 class NumberedEvent:
-    """An event that is kept."""
+    """An event that is kept.
+
+    Example: `NumberedEvent(n, event_json(event))`; a program that comes back names the last `n` that it has seen.
+    """
 
     n: int
     """Number of the event."""

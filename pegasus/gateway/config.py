@@ -127,19 +127,32 @@ class Caller(ClientChannel):
 
 
 class BadParams(Exception):
-    """Raised by a method for parameters that it does not take. str() says what was found and what is allowed."""
+    """Raised by a method for parameters that it does not take. str() says what was found and what is allowed.
+
+    Example: `raise BadParams(f"limit: found {quote(limit)}, allowed: a number from 1 to 100")`. The caller gets the error
+    `bad_frame` with this text.
+    """
 
 
 class NotFound(BadParams):
-    """Raised by a method for the name of a thing that does not exist. HTTP answers it with 404."""
+    """Raised by a method for the name of a thing that does not exist. HTTP answers it with 404.
+
+    Example: `raise NotFound(f"there is no task {number}")`.
+    """
 
 
 class Conflict(BadParams):
-    """Raised by a method where the thing has changed since the caller looked at it. HTTP answers it with 409."""
+    """Raised by a method where the thing has changed since the caller looked at it. HTTP answers it with 409.
+
+    Example: `raise Conflict("the file was changed since it was read; read it again")`.
+    """
 
 
 class NotAllowed(BadParams):
-    """Raised by a method that the caller may not call, whatever the parameters. HTTP answers it with 403."""
+    """Raised by a method that the caller may not call, whatever the parameters. HTTP answers it with 403.
+
+    Example: `raise NotAllowed("only an owner may approve calls")`; `require_owner` raises it in this way.
+    """
 
 
 PushEvent: TypeAlias = Callable[[int, Params], Awaitable[None]]
@@ -151,6 +164,15 @@ class EventStream:
     """A method's result that is followed by `event` frames, over the same connection and for as long as that lasts.
 
     A stream counts as a running call, so one connection has at most as many of both as it may have calls.
+
+    Example::
+
+        async def run(push: PushEvent) -> None:
+            while True:
+                await recent.wait_beyond(seen)
+                ...  # await push(n, event) for each
+
+        return EventStream({"n": recent.newest}, run)
     """
 
     result: Json

@@ -83,7 +83,10 @@ class RefusalLog:
 
 @attrs.frozen(eq=False, repr=False)
 class GatewayServices:
-    """The objects that all connections of one run of the gateway share."""
+    """The objects that all connections of one run of the gateway share.
+
+    Example: `GatewayServices(config, intake, Hub(intake.journal), {"status": status})`, made once by `run_gateway`.
+    """
 
     config: InForce[GatewayConfig]
     """Bounds, token, and the agent's name."""
@@ -98,7 +101,13 @@ class GatewayServices:
 
 
 class NewcomerPlace:
-    """One of the places for connections that have not greeted. It is free again after `leave`."""
+    """One of the places for connections that have not greeted. It is free again after `leave`.
+
+    Example::
+
+        place = await server.take_place()
+        await server.serve(stream, place)  # it leaves the place when the client has greeted or gone
+    """
 
     def __init__(self, places: trio.Semaphore) -> None:
         self._places = places
@@ -113,7 +122,10 @@ class NewcomerPlace:
 
 @attrs.frozen(eq=False, repr=False)
 class HttpVisitor:
-    """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all."""
+    """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all.
+
+    Example: `HttpVisitor(grant)` of a browser that has logged in; its hello needs no token.
+    """
 
     grant: TokenGrant | None = None
     """Rights of its cookie, which count where the hello has no token; None: it has none."""
@@ -124,6 +136,13 @@ class Connection:
 
     place: left when the client has greeted. refusal: why the client is refused once its handshake is done, "" if it is welcome.
     visitor: what the HTTP server knows about the client; None: it has connected to the gateway's own port.
+
+    Example::
+
+        connection = Connection(services, stream, place)
+        nursery.start_soon(connection.run)
+        ...
+        connection.close(GOING_AWAY, STOPPING)  # `run` returns when the close frame is sent
     """
 
     def __init__(

@@ -45,18 +45,26 @@ itself within a bounded time, and may not raise."""
 
 @attrs.frozen(eq=False, repr=False)
 class QueuedFrame:
-    """A frame that waits in a queue."""
+    """A frame that waits in a queue.
+
+    Example: `QueuedFrame('{"type":"typing", …}', 90)`.
+    """
 
     frame: Entry
+    """Text of the frame, or a function that waits for it."""
     size: int = 0
     """Bytes that count for the bound, or a little more. Drafts, and answers that are not known yet, count as nothing; they are few."""
     is_answer: bool = False
+    """True if it answers a frame of the client. While too many of these wait, the client is not read."""
     draft_of: str | None = None
     """ChannelId of the conversation that it is the draft of; None if it is none."""
 
 
 class FrameSocket(Protocol):
-    """The part of a `ServerSocket` that the writer needs."""
+    """The part of a `ServerSocket` that the writer needs.
+
+    Example: a test gives `SendQueue.write_to` an object that only collects the frames.
+    """
 
     async def write(self, frames: list[str]) -> None:
         """Send text messages in one write. Raises ConnectionClosed."""

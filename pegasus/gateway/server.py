@@ -52,9 +52,12 @@ class ServeConnection:
     """Question: serve a client that has connected to the HTTP server; answered when it has gone.
 
     The gateway owns the stream from now on. If the asker leaves, the connection is cut.
+
+    Example: `await gateway.ask(ServeConnection, stream, grant)` in the HTTP server, when a request wants to become a WebSocket.
     """
 
     reply: Reply[None]
+    """Handle for the end of the connection; its value is always None."""
     stream: trio.abc.Stream
     """The connection, whose first bytes are the request of a WebSocket handshake. The page that it comes from was checked."""
     grant: TokenGrant | None = None
@@ -125,6 +128,8 @@ class Server:
     """The connections of one run of the gateway, in their three stages (see the top of this file).
 
     A test may leave out the first stage and the listener: `serve(stream, await take_place())`.
+
+    Example: `connections.start_soon(server.admit, stream)` for each stream that a listener has accepted.
     """
 
     def __init__(self, services: GatewayServices) -> None:

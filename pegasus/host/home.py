@@ -46,7 +46,16 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_N
 
 
 class HomeError(Exception):
-    """A home that cannot be used. str() is one line that names the path and what to do."""
+    """A home that cannot be used. str() is one line that names the path and what to do.
+
+    Example::
+
+        try:
+            home = resolve_home(profile="work")
+        except HomeError as error:
+            print_error(f"pegasus: {error}")
+            raise SystemExit(error.exit_code) from None
+    """
 
     exit_code: int
     """78 for a home that is wrong, 2 for wrong usage, 75 for one that is in use."""
@@ -57,7 +66,10 @@ class HomeError(Exception):
 
 
 class HomeBusy(HomeError):
-    """A home that another daemon owns."""
+    """A home that another daemon owns.
+
+    Example: `raise HomeBusy(home, 4711)` in a second `pegasus run` of the same home, which ends with exit code 75.
+    """
 
     pid: int | None
     """Process of that daemon, where it is known."""

@@ -53,6 +53,8 @@ class Priority(IntEnum):
     A person who waits for an answer goes before work that comes back by itself, because what people write may change what
     is to be done with that work. The number is stored with the item and survives restarts. `pegasus.storage` orders its
     queue by it, and lets items age so that none waits for ever.
+
+    Example: `priority_of(ChannelInfo("web", "me"), ["web:me"])` is `Priority.OWNER`.
     """
 
     OWNER = 0
@@ -64,15 +66,29 @@ class Priority(IntEnum):
 
 
 class Denied(Exception):
-    """The sender may not write. str() is one line for the program that has sent the message."""
+    """The sender may not write. str() is one line for the program that has sent the message.
+
+    Example::
+
+        try:
+            access.check(channel)
+        except Denied as error:
+            return error_frame("bad_frame", f"not accepted: {error}")
+    """
 
 
 class Unlisted(Denied):
-    """The settings do not name the sender, who may write only if the owner has let them in (`pairing`)."""
+    """The settings do not name the sender, who may write only if the owner has let them in (`pairing`).
+
+    Example: `Intake` catches it and lets the message in all the same if `PairingBook.knows` its person.
+    """
 
 
 class Unknown(Unlisted):
-    """The sender may ask the owner to be let in."""
+    """The sender may ask the owner to be let in.
+
+    Example: `Intake.send` catches it, has `PairingBook.request` send the person a code for the owner, and raises it again.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -174,12 +190,18 @@ def priority_of(channel: ChannelInfo, owners: Iterable[str]) -> Priority:
 
 
 class TooManyMessages(Exception):
-    """A sender has sent too many messages. str() is one line that says when to go on."""
+    """A sender has sent too many messages. str() is one line that says when to go on.
+
+    Example: the gateway answers it with an error frame of the code `overloaded`. The message was not counted.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class GuestLimits:
-    """Limits for each guest; 0 = no limit."""
+    """Limits for each guest; 0 = no limit.
+
+    Example: `GuestLimits(per_minute=30, waiting=10)`.
+    """
 
     per_minute: int = 0
     """Messages a minute."""
@@ -192,6 +214,7 @@ class _Bucket:
     """Messages that a sender may send at once."""
 
     left: float
+    """Messages, with fractions; it grows by the messages a minute that are allowed, up to that number."""
     at: float
     """Time on Trio's clock for which `left` was true."""
 

@@ -54,12 +54,18 @@ _log = get_logger("access")
 
 
 class PairingRefused(ValueError):
-    """A code or a person is not known. str() says what to do."""
+    """A code or a person is not known. str() says what to do.
+
+    Example: `/pair ABCD2345` of an owner is answered with its text if no such code is open.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class Person:
-    """A person whom the owner has let in."""
+    """A person whom the owner has let in.
+
+    Example: `Person("telegram", "4711", since=1_772_029_800_000, by="cli:main").who` is "telegram:4711".
+    """
 
     type: str
     """Channel type."""
@@ -78,9 +84,13 @@ class Person:
 
 @attrs.frozen(eq=False, repr=False)
 class OpenCode:
-    """A code that waits for the owner."""
+    """A code that waits for the owner.
+
+    Example: `OpenCode("ABCD2345", ChannelInfo("telegram", "4711"), made=1_772_029_800_000)`.
+    """
 
     code: str
+    """Text of CODE_LENGTH characters of ALPHABET, which the person passes on to the owner."""
     channel: ChannelInfo
     """The channel that the person has written on."""
     made: int

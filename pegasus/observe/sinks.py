@@ -31,6 +31,8 @@ class Sink:
     """Place for lines. A subclass has `_put`; this class counts what was lost and ends lines that were torn.
 
     The first line that gets through after losses is preceded by one that says how many were lost.
+
+    Example: `Stream(2).write(b"a line" + newline)`; if the place takes nothing, the line counts as lost and nobody waits.
     """
 
     lost: int
@@ -82,6 +84,7 @@ class RotatingFile(Sink):
         """Bytes in the file as far as this process knows; another one may append to it, too."""
 
     def close(self) -> None:
+        """Close the file. The next line opens it anew, so a file that somebody has moved away is made again."""
         if self._descriptor >= 0:
             with suppress(OSError):
                 os.close(self._descriptor)
@@ -120,7 +123,10 @@ class RotatingFile(Sink):
 
 
 class Stream(Sink):
-    """Open descriptor, as stderr. A pipe that nobody reads loses lines; a closed one is not tried again."""
+    """Open descriptor, as stderr. A pipe that nobody reads loses lines; a closed one is not tried again.
+
+    Example: `Stream(sys.stderr.fileno())`.
+    """
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(descriptor)
