@@ -98,6 +98,21 @@ class Number(click.types.FloatParamType):
         return number
 
 
+class OneOf(click.Choice[str]):
+    """Type of a parameter with a few allowed values: `OneOf(["once", "skip"])`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value. Raises BadParameter, which says what is allowed in the words of all other messages."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"found {quote(value)}; allowed: {', '.join(self.choices)}", param, ctx)
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """Return the sentence behind "Missing option …": the allowed values, on the same line."""
+        return f"Allowed: {', '.join(self.choices)}"
+
+
 _HELP: Final = {"help_option_names": ["-h", "--help"]}
 """click's context settings of every command: `-h` beside `--help`."""
 _MEANT: Final = {"model": "init", "models": "init", "setup": "init", "settings": "config", "start": "run"}
@@ -247,7 +262,7 @@ def _option(*names: str, **attributes: Any) -> click.Option:
 
 def _global_options(*, hidden: bool) -> list[click.Option]:
     """Return the options. hidden: not in the help, since those of the main command show them."""
-    levels = click.Choice(["debug", "info", "warning", "error"])
+    levels = OneOf(["debug", "info", "warning", "error"])
     options = [
         _option("--home", "home_name", metavar="DIR", help="Home directory [$PEGASUS_HOME or ~/.pegasus]."),
         _option("--profile", metavar="NAME", help="Short for --home ~/.pegasus-NAME."),

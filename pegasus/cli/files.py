@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from pegasus.cli.commands import JSON, pegasus, program_name
+from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, fit_terminal, print_text, query, report_failure
 from pegasus.formatting import format_time, plural, quote
 from pegasus.host import Home, wall_clock
@@ -73,8 +73,8 @@ def sessions_text(answer: Answer) -> str:
     SESSIONS,
     "list",
     click.Option(["--chat"], default="", metavar="TEXT", help="Only chats whose name (TYPE:ID) contains TEXT."),
-    click.Option(["--limit"], default=PAGE_ROWS, type=click.IntRange(1, MOST_ROWS), help="Sessions at most."),
-    click.Option(["--offset"], default=0, type=click.IntRange(0), help="Newer sessions that are left out."),
+    click.Option(["--limit"], default=PAGE_ROWS, type=WholeNumber(1, MOST_ROWS), metavar="N", help="Sessions at most."),
+    click.Option(["--offset"], default=0, type=WholeNumber(0), metavar="N", help="Newer sessions that are left out."),
     JSON,
     method=None,
     text=sessions_text,

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import click
 
-from pegasus.cli.commands import JSON, pegasus
+from pegasus.cli.commands import JSON, OneOf, pegasus
 from pegasus.cli.control import change_files, json_line, print_text
 from pegasus.host import Home, print_error, wall_clock
 from pegasus.importing import (
@@ -35,7 +35,7 @@ _WORDS: Final = {
 @pegasus.declare(
     "import",
     click.Argument(["folder"], type=click.Path(path_type=Path)),
-    click.Option(["--from", "source"], type=click.Choice(list(HOMES)), required=True, help="Kind of the other home."),
+    click.Option(["--from", "source"], type=OneOf(list(HOMES)), required=True, help="Kind of the other home."),
     click.Option(["--dry-run"], is_flag=True, help="Say what would be done, and change nothing."),
     click.Option(["--as-mine"], is_flag=True, help="You have read it all: it counts as your own words."),
     JSON,

@@ -21,7 +21,7 @@ import click
 import trio
 
 from actors import Ref
-from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
+from pegasus.cli.commands import JSON, OneOf, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, change_files, fit_terminal, query
 from pegasus.formatting import format_time
 from pegasus.host import Home, wall_clock
@@ -203,7 +203,7 @@ def run_undo(home: Home, settings: Settings, *, n: int) -> Answer:
     "search",
     click.Argument(["query"]),
     click.Option(["--limit"], default=8, type=WholeNumber(1, 30), metavar="N", show_default=True),
-    click.Option(["--in", "in_"], type=click.Choice(["facts", "episodes", "sessions"]), help="Only there."),
+    click.Option(["--in", "in_"], type=OneOf(["facts", "episodes", "sessions"]), help="Only there."),
     JSON,
     method="memory.search",
     text=found_text,

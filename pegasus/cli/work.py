@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from pegasus.cli.commands import JSON, Number, pegasus, program_name
+from pegasus.cli.commands import JSON, Number, OneOf, pegasus, program_name
 from pegasus.cli.control import Answer, find_daemon, fit_terminal, json_line, query, show
 from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
@@ -280,9 +280,9 @@ def run_cron_list(home: Home, settings: Settings) -> Answer:
     click.Option(["--tz"], metavar="ZONE", help="Time zone, as Europe/Berlin [that of this machine]."),
     click.Option(["--prompt"], required=True, metavar="TEXT", help="What is to be done."),
     click.Option(["--channel"], required=True, metavar="TYPE:ID", help="Where the result goes."),
-    click.Option(["--kind"], type=click.Choice(["message", "task"]), help="What a run is [message]."),
+    click.Option(["--kind"], type=OneOf(["message", "task"]), help="What a run is [message]."),
     click.Option(["--name"], metavar="NAME", help="A few words."),
-    click.Option(["--missed"], type=click.Choice(["once", "skip"]), help="Runs missed while it was down [once]."),
+    click.Option(["--missed"], type=OneOf(["once", "skip"]), help="Runs missed while it was down [once]."),
     JSON,
     is_client=True,
 )
