@@ -273,7 +273,7 @@ class ErrorFrame:
 
 ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
 AgentEvent: TypeAlias = OutboundMessage | Typing | Progress | TaskProgress | ApprovalNotice
-"""Frames that the agent sends to the clients of a conversation: replies, and what it is doing."""
+"""Values that the agent sends to the clients of a conversation: replies, and the state of its work."""
 
 ServerFrame: TypeAlias = WelcomeFrame | AcceptedFrame | AgentEvent | ResultFrame | EventFrame | ErrorFrame
 """Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress is
