@@ -296,7 +296,7 @@ class OwnerQuestion:
     """Page that a person is asked to open in a browser; "" if there is none."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class ApprovalNotice:
     """A tool call that waits for an owner's yes or no, or has waited. It goes to owners only.
 

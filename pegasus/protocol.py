@@ -146,7 +146,7 @@ class HelloFrame:
     """Replies above `last_seq` are sent also if another client of the address has acknowledged them, as far as they are kept."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class MessageFrame:
     """A message for the agent. The answer is AcceptedFrame or ErrorFrame with the same id.
 
@@ -166,7 +166,7 @@ class MessageFrame:
     """Files that go with it, in base64."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class AckFrame:
     """Acknowledgement of all replies up to and including `seq`. It has no answer.
 
@@ -197,7 +197,7 @@ class CallFrame:
 # ------------------------------------------------------------------ from the gateway
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class WelcomeFrame:
     """The answer to a good hello. Replies follow it, never precede it.
 
@@ -214,7 +214,7 @@ class WelcomeFrame:
     """The last reply ever made for this address, 0 if there is none; always 0 for a bridge."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class AcceptedFrame:
     """The message with this id is on disk.
 
@@ -225,7 +225,7 @@ class AcceptedFrame:
     """Id that the client has chosen."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class ResultFrame:
     """The result of a call.
 
@@ -238,7 +238,7 @@ class ResultFrame:
     """Result of the method, a JSON object."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class EventFrame:
     """An event that a call has asked for (`events.subscribe`). Such frames follow the result of the call.
 
@@ -253,7 +253,7 @@ class EventFrame:
     """The event as `pegasus.events.event_json` gives it."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class ErrorFrame:
     """A refusal.
 

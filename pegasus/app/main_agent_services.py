@@ -56,7 +56,7 @@ LONGEST_NAME: Final = 64
 """Characters of a channel's name that the system prompt may contain. Ids of real services are far shorter."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class MemoryIndex:
     """The index of memory for a conversation, as long as the window of its model allows.
 
@@ -87,7 +87,7 @@ class MemoryIndex:
         return await read_or_nothing(partial(self.memory.index_message, window))
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class ConversationParts:
     """Parts of the services that each conversation has of its own.
 

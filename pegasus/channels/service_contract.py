@@ -31,7 +31,7 @@ APPROVAL: Final = "approval"
 """Key of a reply's metadata: id of the approval that it asks for. It is shown with buttons where a service has them."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class ChannelState:
     """State of a service's adapter, for people: `ChannelState("telegram", "parked", "the bot token was refused")`."""
 
@@ -134,7 +134,7 @@ class WebhookRequest:
     """The whole address as it was requested, with scheme, host and query. Twilio signs it."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class WebhookAnswer:
     """The answer to a request: `WebhookAnswer(200)`, `WebhookAnswer(401, b"wrong signature")`."""
 

@@ -65,7 +65,7 @@ class _Cutter:
         return value
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class NumberedEvent:
     """An event that is kept.
 

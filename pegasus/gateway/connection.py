@@ -120,7 +120,7 @@ class NewcomerPlace:
             self._places.release()
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class HttpVisitor:
     """A client whose handshake the HTTP server has looked at: it comes from an allowed page, or from no page at all.
 

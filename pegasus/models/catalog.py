@@ -30,7 +30,7 @@ _AS_INPUT: Final = -1.0
 """Price of cached input of a provider that does not charge it apart."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class TokenPrice:
     """Price of a model in dollars per million tokens.
 

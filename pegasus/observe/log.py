@@ -317,7 +317,7 @@ class _LoggingBridge(logging.Handler):
 # ------------------------------------------------------------------ rendering
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class LogEntry:
     """One event of the log.
 

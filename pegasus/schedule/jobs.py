@@ -118,7 +118,7 @@ class Job:
         return principal.is_owner or (self.role is Role.GUEST and bool(principal.guest) and self.by == principal.guest)
 
 
-@attrs.frozen(kw_only=True, eq=False, repr=False)
+@attrs.frozen(kw_only=True)
 class JobDraft:
     """A job that somebody asks for, checked (`draft_job`).
 

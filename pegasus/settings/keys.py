@@ -309,7 +309,7 @@ def _key(key: Key, default: T) -> T:
 # ------------------------------------------------------------------ mistakes
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class SettingsProblem:
     """One mistake; str() is one printable line: `FILE: gateway.port: found "x"; allowed: a whole number from 0 to 65535`.
 

@@ -157,7 +157,7 @@ def _fill_credentials(tree: Tree, environ: Mapping[str, str], origins: dict[str,
 # ------------------------------------------------------------------ reading
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class _LayerReader:
     """Walk of a layer along the settings classes, from the table of one source to a tree of good values.
 

@@ -85,7 +85,7 @@ class Raw(str):
     __slots__ = ()
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class Layer:
     """Table of one source.
 

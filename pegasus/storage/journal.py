@@ -131,7 +131,7 @@ async def run_journal(
             await journal.flush()
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define
 class _Round:
     """Messages that were taken from the mailbox. Queries for items and replies may have to wait for some."""
 

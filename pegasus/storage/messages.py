@@ -167,7 +167,7 @@ class Posted:
     """Keys as they were given in `Post.key`."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class QueuedReply:
     """A reply on its way to an adapter.
 
@@ -226,7 +226,7 @@ class Unacknowledged:
     """Of one address: also the replies above `after` that somebody has acknowledged, as far as their texts are kept."""
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class OpenReply:
     """A reply that nobody has acknowledged: `OpenReply(Address("web", "c1"), 3, "main/12/call_1")`.
 

@@ -49,7 +49,7 @@ MOST_CODES: Final = 100
 _log = get_logger("web")
 
 
-@attrs.frozen(eq=False, repr=False)
+@attrs.frozen
 class StoredSession:
     """A session as it stands in the file.
 
