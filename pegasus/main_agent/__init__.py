@@ -28,6 +28,14 @@ in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
+
+Example::
+
+    services = AgentServices(model=client, toolset=InForce(toolset), clock=wall_clock, work=TaskDelegation(task_agent))
+    run = partial(main_agent, journal=journal, services=services, announce=switchboard)
+    child = Child("agent", run)         # below a supervisor, which starts it again after a crash
+    status = await agent.ask(GetStatus)
+    status.thinking_about               # "Book a table for …", or None
 """
 
 from pegasus.main_agent.actor import main_agent

@@ -106,6 +106,7 @@ async def main_agent(
     find_results = partial(recorded_results, journal, services.work, inbox.started)
     session = await load_session(journal, services.clock, files, find_results, services.make_fence)
     async with trio.open_nursery() as nursery:
+        # Everything below starts from the session as it was loaded. The nursery makes a crash of one task that of the actor.
         keeper = None
         if chat is not None and services.consolidator is not None:
             keeper = WindowKeeper(services.consolidator, session, chat, services.compactor)
@@ -135,13 +136,19 @@ class _MainAgent:
     """
 
     _session: Session
+    """The conversation. Only the main lane writes to it, and the keeper of the window between two turns."""
     _chat: Address | None
     """The chat whose items it takes; None: those of all."""
     _journal: Ref[JournalMessage]
+    """Hands out the items, and takes answers of commands into the outbox."""
     _services: AgentServices
+    """Everything that the composition root has handed in."""
     _announce: Ref[Typing | Progress] | None
+    """Takes typing signs and drafts; None: nobody shows them."""
     _publish: PublishMessage | None
+    """Makes a finished message known to observers; None: nobody observes."""
     _answers: CommandAnswers
+    """Functions that answer the commands which this actor does not answer itself."""
     _note_work: Callable[[bool], None]
     """Is told when work on an item or a command begins and ends."""
     stopper: WorkStopper
@@ -149,6 +156,7 @@ class _MainAgent:
     _keeper: WindowKeeper | None = None
     """Consolidates the session between two turns; None: nobody does."""
     _loop: ThinkLoop = attrs.field(init=False)
+    """Works on the items that need the model."""
     _started: float = attrs.field(init=False, factory=trio.current_time)
     """Trio's clock (seconds) at the start, for the uptime in /status."""
     _turns: int = attrs.field(init=False, default=0)
@@ -227,6 +235,7 @@ class _MainAgent:
         progress = self._session.progress(item.n, item.message.id)
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
             await apologise(item, self._session, self._services.clock(), set_aside(item, MAX_ATTEMPTS))
+            # Files that were gathered before the crash are sent all the same: the calls have told the model so.
             await self._loop.send_gathered(item)
         elif not ("/" in item.message.text and await self._obey(item, progress)):
             await self._loop.run(turn, progress)

@@ -91,6 +91,7 @@ class _Thought:
     """Facts of one thought, gathered once."""
 
     turn: AgentTurn
+    """The turn that the thought belongs to."""
     model: LanguageModel
     """Model that is asked."""
     name: str
@@ -120,10 +121,15 @@ class ModelAsker:
     """
 
     _session: Session
+    """Gives the turns of the request, and is compacted if they are too long."""
     _services: AgentServices
+    """Gives the models, their traits and windows, and the compactor."""
     _config: AgentSettings
+    """The settings of this thought. The think loop makes an asker for each thought, so that one sees one version of them."""
     _toolset: AgentToolset
+    """Prompt and tools of this thought, in a variant for each kind of model."""
     _journal: Ref[JournalMessage]
+    """Asked for newer messages, and for the conversations that drafts may be shown in."""
     _board: DraftBoard
     """Drafts that people see now."""
 
@@ -142,6 +148,7 @@ class ModelAsker:
         notices: list[str] = []
         while True:
             thought.known = known = traits.get(thought.name)
+            # A fallback may have refused tools, so the call is repeated without them though the model itself may take them.
             known = attrs.evolve(known, refuses_tools=known.refuses_tools or thought.refused_tools)
             manner = manner_of(self._config.speech, known)
             if not manner.has_tools and not manner.is_direct:
@@ -151,8 +158,10 @@ class ModelAsker:
             except ModelError as error:
                 if error.kind == "tools" and manner.has_tools:
                     await traits.learn(error.model or thought.name, refuses_tools=True)
+                    # The nudge belongs to the manner with tools; without them the answer is asked for anew.
                     first, thought.refused_tools = None, True
                     continue
+                # What a person could be told already is not lost with the error of a later call.
                 if (answer := _rest(error, first, manner)) is None:
                     raise
                 return attrs.evolve(answer, notice="\n\n".join(notices))
@@ -162,8 +171,10 @@ class ModelAsker:
                 response = attrs.evolve(response, text=_said_in(response.text))
             if response.notice:
                 notices.append(response.notice)
+            # The answer may be that of a fallback, or of another model by a rule.
             name = response.model or thought.name
             manner = await self._judge(response, name, manner, thought)
+            # Most answers end here. What follows is for a model that has not shown yet how it speaks.
             if response.calls or response.stop_reason == "refusal" or not manner.is_watched:
                 answer = _plain(response, manner)
             elif first is None and _must_nudge(response, manner, thought.item):
@@ -183,6 +194,7 @@ class ModelAsker:
         """
         traits = self._services.traits
         known = thought.known if name == thought.name else traits.get(name)
+        # Only a call of a tool that was offered proves that a model calls tools: some write calls of tools that they remember.
         is_new = not asked.is_direct and not known.calls_tools
         if is_new and any(call.name in thought.offered and call.error is None for call in response.calls):
             known = await traits.learn(name, calls_tools=True)
@@ -223,8 +235,11 @@ class ModelAsker:
             except ModelError as error:
                 if error.kind != "overflow":
                     raise
+                # The window that a refusal names is remembered, so the next request is measured against it.
                 if error.context_window:
                     await self._services.traits.learn(error.model or thought.name, context_window=error.context_window)
+                # Three remedies, the cheapest first: a shorter prompt, a shorter session, and at last the shorter prompt for a
+                # window that nobody knows. Each is tried once or makes the session smaller, so the loop ends.
                 if not is_lean and self._has_small_window(thought.model, error):
                     is_lean = True
                 elif compactor is None or await compactor.compact(self._session, numbers, forced=True) is None:
@@ -251,6 +266,7 @@ class ModelAsker:
         item, prompt = turn.item, shared if turn.prompt is None else turn.prompt.after(shared, lean=is_lean)
         turns = tuple(self._session.projection.turns)
         if not manner.has_tools:
+            # Calls and results of earlier turns would be refused by the server as well.
             turns = without_calls(turns)
         if first is not None:
             turns = with_nudge(turns, first, manner)
@@ -287,6 +303,7 @@ class ModelAsker:
         failure: Exception | None = None
         async with trio.open_nursery() as nursery:
             writer = DraftWriter(self._board, rules, partial(self._journal.ask, KnownAddresses), nursery)
+            # A turn that has as many messages as it may have is not interrupted any more, so it comes to an end.
             if config.when_busy == "interrupt" and len(turn.earlier) < config.steer_cap:
                 nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)
             try:

@@ -97,9 +97,18 @@ class EndedWork:
 
 @attrs.frozen(eq=False, repr=False)
 class Stop:
-    """End the running thought and all tasks. Answered with what was ended, when nothing of it runs any more."""
+    """End the running thought and all tasks. Answered with what was ended, when nothing of it runs any more.
+
+    The control plane sends it for its call `stop`. What people write as /stop comes through the journal.
+
+    Example::
+
+        ended = await main_agent_ref.ask(Stop, "a control call", timeout=10)
+        [work.what for work in ended]  # ["Book a table for …", "find papers"]
+    """
 
     reply: Reply[tuple[EndedWork, ...]]
+    """Gets what was ended: the thought first, then tasks."""
     by: str
     """Author of the request, as it will stand in the session."""
 
@@ -110,16 +119,26 @@ class Withdraw:
 
     The turn that works for this message ends as by /stop, but its tasks go on. If the message still waits, its turn ends when it
     begins. A turn that works for other messages, too, goes on until all of them are withdrawn.
+
+    It has no answer, and may come for a message that is unknown or done: then nothing happens.
+
+    Example: `main_agent_ref.tell_nowait(Withdraw(Address("api", "c1"), message.id))` when an HTTP client has hung up.
     """
 
     address: Address
     """Conversation of the message."""
     message_id: str
+    """Id that the sender gave the message."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class AgentStatus:
-    """Answer to GetStatus."""
+    """Answer to GetStatus.
+
+    It is made from memory alone, so that it can be had while the model or the disk hangs.
+
+    Example: `(await main_agent_ref.ask(GetStatus)).model` is "anthropic/claude-sonnet-4-5".
+    """
 
     model: str
     """Name of the model that thinks."""
@@ -143,9 +162,13 @@ class AgentStatus:
 
 @attrs.frozen(eq=False, repr=False)
 class GetStatus:
-    """Ask for the status of the Main Agent."""
+    """Ask for the status of the Main Agent.
+
+    Example: `status = await main_agent_ref.ask(GetStatus)`; it is answered at once, also during a thought.
+    """
 
     reply: Reply[AgentStatus]
+    """Gets the status at this moment."""
 
 
 MainAgentMessage: TypeAlias = Stop | Withdraw | GetStatus

@@ -48,9 +48,15 @@ _HIDDEN: Final = "(Notes with words from outside are not shown here; a task can 
 
 @attrs.frozen(eq=False, repr=False)
 class ChatPrompt:
-    """End of the prompt during the work on a message: `ChatPrompt("## Where You Run …", "My name is Ada.", "- Likes tea")`."""
+    """End of the prompt during the work on a message: `ChatPrompt("## Where You Run …", "My name is Ada.", "- Likes tea")`.
+
+    It is made once for a turn and put behind the shared prompt at each of its model calls.
+
+    Example: `ChatPrompt(chat="## This Conversation …").after(shared, lean=False)` is the whole prompt.
+    """
 
     place: str = ""
+    """Section about machine and workspace; left out of a lean prompt."""
     owner: str = ""
     """USER.md."""
     notes: str = ""
@@ -58,6 +64,7 @@ class ChatPrompt:
     has_hidden: bool = False
     """True if there is more in the file."""
     chat: str = ""
+    """Section about this chat; the last one, since no other chat has the same."""
 
     def after(self, prompt: str, *, lean: bool) -> str:
         """Return the whole prompt. lean: whether the model's window is small."""
@@ -91,6 +98,7 @@ class ChatPrompts:
         if entries:
             lines.append(f"- What you see of it began on {format_time(entries[0].ts, '%Y-%m-%d')} (UTC).")
         this_chat = "\n".join(lines)
+        # Whoever may have written in this chat must not be able to ask for what the files say.
         if not is_owner or Outside.GUEST in outside:
             return ChatPrompt(f"## Where You Run\n\n{runtime}", chat=this_chat)
         place = f"## Where You Run\n\n{runtime}\n- Workspace, where tasks work: {self.workspace}\n{_HISTORY}"

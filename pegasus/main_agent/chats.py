@@ -10,6 +10,10 @@ work then, too.
 
 A chat that crashes is started again when it has something to do, with growing pauses, and no other chat notices it. An item that
 crashes it again and again is set aside by the agent itself. Two agents never write one session: each takes its lease when it loads it.
+
+A chat is in one of four states, which `_Chats._chats` shows: it is not in there (nothing to do, or nobody has looked yet); its
+agent is being started (`ref` is None); its agent runs; its agent ends or has crashed, and the chat stays in there until it may
+be started again. One task for each chat (`_see_through`) goes through these states from the first to the last.
 """
 
 from __future__ import annotations
@@ -112,10 +116,13 @@ class _Chats:
     """The state of the actor. All tasks run in one Trio thread, and code without an `await` sees no change by others."""
 
     _journal: Ref[JournalMessage]
+    """Asked for the next chat that has something to do."""
     _services: AgentServices
+    """Services of all chats; `for_one_chat` makes those of one."""
     _run_agent: Callable[..., Awaitable[None]]
     """`main_agent`, with what is the same for all chats."""
     _pool: Supervisor
+    """Supervises the agents, which it does not restart: whether a chat is started again depends on its items."""
     _nursery: trio.Nursery
     """Runs a task for each chat, which starts its agent and sees it end."""
     _chats: dict[Address, _ChatAgent] = attrs.field(init=False, factory=dict)
@@ -140,10 +147,13 @@ class _Chats:
     async def _next(self) -> Address | None:
         """Return a chat that an agent may be started for now; None if that has to be asked again."""
         most, running = self._services.config.now.max_active_chats, frozenset(self._chats)
+        # Each wait below depends on which chats are in memory. `_asking` is cancelled when that has changed, and the caller asks
+        # again.
         with trio.CancelScope() as self._asking:
             if len(running) < most:
                 return await self._journal.ask(NextChat, running)
             if self._longest_idle() is not None:
+                # The answer is not used: it only says that a chat wants a place. Which one is asked again when there is one.
                 await self._journal.ask(NextChat, running)
                 if (idle := self._longest_idle()) is not None:
                     self._end(idle)
@@ -177,6 +187,7 @@ class _Chats:
         child: Child[MainAgentMessage] = Child(chat_key(address), run, restart=Restart.TEMPORARY, shutdown=SHUTDOWN)
         try:
             chat.ref = await self._pool.start_child(child)
+            # Senders may have withdrawn messages while the chat had no agent.
             for message in [known for known in self._withdrawn if known.address == address]:
                 self.hand_on(address, message)
             async with trio.open_nursery() as nursery:
@@ -187,11 +198,13 @@ class _Chats:
             has_crashed = True
         chat.ref = None
         if has_crashed:
+            # An agent that ran for a while has not crashed at once, so the pauses begin anew.
             is_in_a_row = trio.current_time() - started < BACKOFF.reset_after
             self._crashes[address] = self._crashes.get(address, 0) + 1 if is_in_a_row else 1
             await trio.sleep(BACKOFF.nominal(self._crashes[address]))
         else:
             self._crashes.pop(address, None)
+        # From here on the journal is asked about this chat again.
         del self._chats[address]
         self._asking.cancel()
 
@@ -200,11 +213,13 @@ class _Chats:
         chat.working += 1 if is_working else -1
         if not chat.working:
             chat.idle_since = trio.current_time()
+            # Somebody may wait for the place of a chat that is idle now.
             if len(self._chats) >= self._services.config.now.max_active_chats:
                 self._asking.cancel()
 
     async def _end_when_idle(self, address: Address, chat: _ChatAgent) -> None:
         """Stop the agent of a chat when it has had nothing to do for KEEP_IDLE seconds."""
+        # Work may begin and end during the sleep, so the time is computed anew after it.
         while not chat.is_ending:
             since = trio.current_time() if chat.working else chat.idle_since
             if trio.current_time() < since + KEEP_IDLE:
@@ -233,11 +248,13 @@ class _Chats:
         """End the thoughts of all chats and all tasks, and answer when nothing of it runs any more."""
         ended = await self._ask_all(partial(Stop, by=message.by))
         work = self._services.work
+        # After the thoughts, which could begin new tasks until they have ended. Tasks of chats without an agent are among them.
         tasks = await work.stop(message.by, None) if work is not None else ()
         message.reply.send(tuple(dict.fromkeys([*chain.from_iterable(ended), *tasks])))
 
     def hand_on(self, address: Address, message: Withdraw) -> None:
         """Hand a message on to the agent of a chat, or keep it for the one that will be started."""
+        # It comes a second time when the agent of the chat has started.
         if message not in self._withdrawn:
             self._withdrawn.append(message)
         chat = self._chats.get(address)
@@ -250,6 +267,7 @@ class _Chats:
         answers: list[T] = []
 
         async def ask(agent: Ref[MainAgentMessage]) -> None:
+            """Put the question to one agent, and keep its answer."""
             with suppress(ActorError):
                 answers.append(await agent.ask(question))
 

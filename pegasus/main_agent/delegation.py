@@ -112,6 +112,7 @@ def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tupl
 
 
 def _text_parameter(description: str) -> Metadata:
+    """Return the JSON Schema of a parameter that is a text."""
     return {"type": "string", "description": description}
 
 
@@ -195,6 +196,7 @@ async def submit_task(
         await wait_until_running(agent)
         try:
             return await agent.ask(request)
+        # A refusal is an answer: asking again would get the same one.
         except (TaskError, StorageError) as error:
             raise ToolError(str(error)) from error
         except ActorError as error:

@@ -52,13 +52,19 @@ KnownAddresses: TypeAlias = Callable[[], Awaitable[Collection[Address]]]
 
 @attrs.frozen
 class PartialReply:
-    """The arguments of a call of `reply`, as far as they have arrived. An argument is None while it is unknown or cut off."""
+    """The arguments of a call of `reply`, as far as they have arrived. An argument is None while it is unknown or cut off.
+
+    Example: `parse_partial_reply('{"text": "Hel')` is `PartialReply(text="Hel")`.
+    """
 
     text: str = ""
     """The text so far; a prefix of the whole one."""
     channel_id: str | None = None
+    """Id of the conversation that the reply goes to."""
     channel_type: str | None = None
+    """Type of its channel."""
     reply_to: str | None = None
+    """Thread that the reply belongs to."""
     is_whole: bool = False
     """The arguments are complete."""
 
@@ -166,7 +172,10 @@ class DraftBoard:
 
 @attrs.frozen(eq=False, repr=False)
 class DraftRules:
-    """Limits of what is shown of an answer."""
+    """Limits of what is shown of an answer.
+
+    Example: `DraftRules(message.channel, is_direct=True)` for a model whose text is the reply.
+    """
 
     source: ChannelInfo
     """Channel of the message that is being answered."""
@@ -191,12 +200,15 @@ class DraftWriter:
     """
 
     _board: DraftBoard
+    """Shows the drafts, and withdraws them."""
     _rules: DraftRules
+    """Limits of what is shown."""
     _ask_known: KnownAddresses
     """Asked only when a reply names another conversation than the source."""
     _nursery: trio.Nursery
     """The drafts are shown in there, until it is cancelled."""
     _is_running: bool = attrs.field(default=False, init=False)
+    """True when the task that shows drafts has been started, which the first piece does."""
     _known: Collection[Address] | None = attrs.field(default=None, init=False)
     """The answer of `_ask_known`, once it was asked."""
     _news: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -206,6 +218,7 @@ class DraftWriter:
     _reasoning: str = attrs.field(default="", init=False)
     """Newest part of the reasoning, if it is shown."""
     _has_calls: bool = attrs.field(default=False, init=False)
+    """True if the answer calls a tool, so that its text is not the reply."""
     _replies: dict[int, _StreamedReply] = attrs.field(factory=dict, init=False)
     """Calls of `reply` by their number, as many as may be carried out."""
 
@@ -283,9 +296,11 @@ class _StreamedReply:
     """A call of `reply` whose arguments are arriving."""
 
     _pieces: list[str] = attrs.field(factory=list)
+    """The JSON of the arguments so far, in pieces that are joined when they are read."""
     _read: PartialReply = attrs.field(factory=PartialReply)
     """The arguments as they were read last."""
     _has_news: bool = False
+    """True if a piece has come since the arguments were read."""
 
     def add(self, json: str) -> None:
         """Take a piece of the arguments."""

@@ -67,6 +67,7 @@ async def apologise(item: Item, session: Session, now: int, text: str, *before: 
     if session.progress(item.n, item.message.id).next is NextStep.RECORD:
         before = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}),)
     is_repeated = _failed_before(item, session)
+    # A job that runs every minute must not write to its owner every minute.
     content = f"(The scheduled job has failed again. Nobody was told: {text})" if is_repeated else note_of(text)
     note = Entry(now, "assistant", content, metadata={"type": APOLOGY, "ends": True})
     await session.commit((*before, note), () if is_repeated else (reply_to_sender(item, text, APOLOGY),))
@@ -102,11 +103,13 @@ async def repeat_replies(item: Item, session: Session) -> None:
     posts: list[Post | None] = []
     thoughts = 0
     for entry in session.of_item(item.n):
+        # The entries of a later item follow, which has taken this one along.
         if entry.item not in (None, item.n):
             break
         thoughts += entry.role == "assistant"
         files = files_sent_by(entry)
         if entry.metadata.get("spoken") is True:
+            # The number of the thought is part of the key, as it was when the text was posted first.
             posts.append(direct_reply(entry.content, item, thoughts, files))
         elif entry.metadata.get("type") == SENT and files:
             posts.append(files_alone(files, item, thoughts))
@@ -137,6 +140,7 @@ async def close_stopped_item(
     closing: list[Entry] = []
     for entry in reversed(session.of_item(item.n)):
         if entry.role == "tool":
+            # Read backwards, a result comes before its call. What has no result when its call is met was never answered.
             answered.add(entry.call_id or "")
         for call in entry.calls:
             reply = session.replies.get(reply_key(item.n, call.id))
@@ -164,10 +168,12 @@ async def begin_session(item: Item, session: Session, now: int) -> None:
     answer = "This is a fresh conversation."
     if len(item.message.text.split(None, 1)) > 1:
         answer = f"{answer} {NEW_TAKES_NO_WORDS}"
+    # There is nothing to archive; the first entry still says that this item was the /new.
     if not session.entries:
         await session.commit((opening_entry(now, item, ""),), (reply_to_sender(item, answer, "new"),))
         return
     if not is_begun_by(session.entries, item.n, item.message.id):
+        # One step archives the old session and begins the new one. A crash behind it is recognised by the first entry.
         archive = await session.restart(lambda archive: (opening_entry(now, item, archive),), now)
         answer += f" The one before is kept in {session.files.file(archive)}."
     await session.commit((), (reply_to_sender(item, answer, "new"),))
@@ -191,6 +197,7 @@ async def end_if_stuck(
         _log.warning("too many thoughts about one message", item=item.n, thoughts=thoughts)
         error = _last_error(entries)
         reason = f"; the last one failed with: {error}" if error else " without coming to an end."
+        # A person who has had a reply is told no more; the model reads the note.
         was_heard, note = bool(progress.replies), f"({thoughts} thoughts about one message: stopped here.)"
         text = f"I gave up after {thoughts} attempts{reason}"
     else:

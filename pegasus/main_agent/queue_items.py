@@ -84,6 +84,7 @@ async def forward_notifications(inbox: Inbox[Notify], journal: Ref[JournalMessag
     """
     async for message in inbox:
         items = [notification_item(report) for report in message.notifications if not is_quiet(report)]
+        # All are offered before any answer is waited for.
         answers = [await journal.request(Accept, item, "main", Priority.TASK, _is_owners(item)) for item in items]
         for item, answer in zip(items, answers, strict=True):
             while not await _is_accepted(answer):
@@ -121,6 +122,7 @@ def notification_item(notification: Notification) -> InboundMessage:
         "taskId": notification.task_id,
         "notification": notification.type,
         OUTSIDE: [str(label) for label in notification.outside],
+        # A task of an older version has no role: with a channel somebody on it has asked, else nobody knows who.
         ROLE: notification.metadata.get(ROLE, Role.OWNER if "channel" in notification.metadata else Role.GUEST),
     }
     text = notification.text if notification.result is None else encode_json(notification.result)
@@ -160,6 +162,7 @@ def user_entry(
     if skill:
         metadata["skill"] = skill
     content = user_content(text, message.channel, media.labels, name_user=name_user)
+    # What is fenced begins behind the metadata line for a guest, and behind the own words for an owner.
     if is_guest or media.labels:
         labels = ((Outside.GUEST,) if is_guest else ()) + ((Outside.FILE,) if media.labels else ())
         own = metadata_line(message.channel, name_user=name_user)  # stands before the fence, as an owner's own words do

@@ -91,7 +91,13 @@ def item_of_key(key: str) -> int:
 
 @attrs.frozen(eq=False, repr=False)
 class WantedReply:
-    """A reply as a call wants it: `WantedReply(post, ("chart.png",))`, or `WantedReply(refusal="text is empty")`."""
+    """A reply as a call wants it: `WantedReply(post, ("chart.png",))`, or `WantedReply(refusal="text is empty")`.
+
+    Example::
+
+        wanted = parse_replies(item, response.calls, room=3)
+        wanted["call_1"].post  # the post, or None if `refusal` says why not
+    """
 
     post: Post | None = None
     """The post, None if it is refused."""

@@ -38,6 +38,7 @@ LONGEST_NAME: Final = 120
 """Characters of a file's name as people see it."""
 
 _READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "string"}}, "path"))
+"""Stands in for the tool `read_file`, under whose name rules of the owner may decide about reading."""
 
 
 _LEAVES: Final = sending("reply", "media")
@@ -52,7 +53,9 @@ class FileSender:
     """
 
     _services: AgentServices
+    """Gives the folders and bounds of files (`files`), and the executor that asks the policy."""
     _journal: Ref[JournalMessage]
+    """Keeps the files, below data/media."""
 
     async def keep(
         self,
@@ -81,7 +84,9 @@ class FileSender:
             access.context, key=reply.key, principal=principal, origin=item.message.channel, outside=outside
         )
         if not principal.is_owner:
+            # The owner may have opened other folders to tasks; work for a guest sends nothing from there.
             context = attrs.evolve(context, allowed_paths=(context.workspace,))
+        # Before anything is read: a refusal must not depend on the file.
         await self._check_receiver(item, reply, context)
         files: list[StoredFile] = []
         room = max(0, access.max_bytes - sum(file.size for file in before))
@@ -98,10 +103,12 @@ class FileSender:
         target = Address(reply.channel_type or here.type, reply.channel_id)
         is_here = target.escaped == here.escaped
         receiver = message.channel if is_here else ChannelInfo(target.type, target.channel_id)
+        # In a group others read along, so that a file for an owner there leaves as well.
         if is_owner(receiver, owners) and message.metadata.get(GROUP) is not True:
             return
         sources = context.outside
         if is_here and not context.principal.is_owner:
+            # A guest who gets an answer in the own conversation has asked for it.
             sources = tuple(label for label in sources if label is not Outside.GUEST)
         executor = self._services.toolset.now.executor
         if refusal := await executor.refusal(_LEAVES, attrs.evolve(context, outside=sources)):
@@ -112,9 +119,11 @@ class FileSender:
         contents: list[bytes] = []
 
         async def read(arguments: Metadata, context: ToolContext) -> Json:
+            """Read the file in a thread, and hand it over past the result, since results are text. Raises ToolError."""
             contents.append(await trio.to_thread.run_sync(read_content, context, path, room, abandon_on_cancel=True))
             return None
 
+        # Run like a tool of the model: with the checks of the policy, the deadline, and errors in words.
         tool = Tool(_READ_SPEC, read, "file", Effect.PURE, reach=Reach.INSIDE)
         outcome = await self._services.toolset.now.executor.run(tool, {"path": path}, context)
         if outcome.failed:
@@ -122,6 +131,10 @@ class FileSender:
         return contents[0]
 
     async def _keep(self, path: str, content: bytes) -> StoredFile:
+        """Keep a file; return its name, type, place and size. The type is told by the content, not by the name.
+
+        While the disk refuses to write, waits.
+        """
         name = sanitize_name(path.replace("\\", "/").rstrip("/").rpartition("/")[2])[-LONGEST_NAME:] or "file"
         mime = detect_type(content, name)
         file = await until_written(partial(keep_file, self._journal, content, extension_of(mime)), "media")

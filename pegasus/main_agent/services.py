@@ -45,7 +45,13 @@ PublishMessage: TypeAlias = Callable[[InboundMessage, Iterable[Entry]], None]
 
 @attrs.frozen(eq=False, repr=False)
 class FileAccess:
-    """Files that replies may send: `FileAccess(base_context(workspace, (), 0), 20 << 20)`."""
+    """Files that replies may send: `FileAccess(base_context(workspace, (), 0), 20 << 20)`.
+
+    Example::
+
+        files = FileAccess.within(workspace, settings, closed_paths=(home.root,))
+        files.max_bytes  # 20 MiB, by the setting
+    """
 
     context: ToolContext
     """Folders that they may be in."""
@@ -68,6 +74,7 @@ class AgentServices:
     model: LanguageModel
     """Model that thinks."""
     toolset: InForce[AgentToolset]
+    """Prompt, tools and skills; a reload replaces it where they depend on settings."""
     clock: Callable[[], int]
     """Returns the wall-clock time in ms."""
     config: InForce[AgentSettings] = attrs.field(factory=lambda: InForce(AgentSettings()))
@@ -106,6 +113,7 @@ class AgentServices:
     def result_limit(self) -> int:
         """Return the characters that a tool's result may have: LONGEST_RESULT, or about a quarter of the window if that is less."""
         window = self.context_window("default")
+        # A quarter of the window leaves room for prompt, conversation and answer.
         return (
             min(LONGEST_RESULT, max(SHORTEST_RESULT, window * CHARACTERS_PER_TOKEN // 4)) if window else LONGEST_RESULT
         )
@@ -131,6 +139,7 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Ra
     events = EventMaker(clock, random)
 
     def publish(message: InboundMessage, entries: Iterable[Entry]) -> None:
+        """Emit the events of a message and its calls. It does nothing while the bus does not run."""
         if not bus.alive:
             return
         received = None

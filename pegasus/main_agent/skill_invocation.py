@@ -66,6 +66,7 @@ _SPEC: Final = ToolSpec(
         "skill",
     ),
 )
+"""The tool as the model is shown it."""
 
 
 def parse_skill_call(text: str) -> tuple[str, str] | None:
@@ -139,6 +140,7 @@ class ActiveSkills:
         return None
 
     def _reads_own_file(self, call: ToolCall) -> bool:
+        """Return whether a call reads a file of a skill that is in force, which is part of its instructions."""
         names = [skill.name for skill in self.skills]
         return call.name == USE_SKILL and bool(call.arguments.get("file")) and call.arguments.get("skill") in names
 
@@ -255,6 +257,7 @@ class SkillInvoker:
         return Tool(_SPEC, self._use, "custom", Effect.IDEMPOTENT, reach=Reach.INSIDE)
 
     async def _use(self, arguments: Metadata, context: ToolContext) -> Json:
+        """Carry out a call of use_skill, as `tool` describes its results. Raises ToolError."""
         await self.catalog.refresh()
         name = str(arguments["skill"]).removeprefix("/")
         skill = self.catalog.get(name)

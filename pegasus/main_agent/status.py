@@ -28,11 +28,19 @@ LISTED_TASKS: Final = 10
 
 
 _OTHERS: Final = "something of another conversation"
+"""Description of work that a person may know of, and not what it is about."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class StatusFacts:
-    """Facts about what the agent is doing."""
+    """Facts about what the agent is doing.
+
+    Example::
+
+        facts = await gather_status(status, not_done=3, work=work, now=clock(), timeout=2.0)
+        agent_status_text(facts, uptime=60.0)  # I am thinking about “…” for 12 s. …
+        status_json(facts)["waiting"]          # 3
+    """
 
     agent: AgentStatus
     """The Main Agent: its thought, its model, its session."""
@@ -71,6 +79,7 @@ async def gather_status(
     """Return the facts. not_done: messages that are not done. now: wall clock, ms. timeout: seconds for the task system."""
     tasks: Sequence[TaskProgress] | None = () if work is None else None
     if work is not None:
+        # A task system that hangs makes `tasks` None, and the status says so instead of waiting.
         with trio.move_on_after(timeout):
             views = await work.unfinished()
             tasks = None if views is None else [task_progress(view, now) for view in views]
@@ -90,6 +99,7 @@ def seen_by(
     if person.is_owner:
         return facts
     agent, here = facts.agent, None if person.channel is None else person.channel.address
+    # That the agent is busy, and with how many tasks, is for everybody; with what is not.
     if agent.thinking_about and thinking_for is not None and thinking_for.address != here:
         agent = attrs.evolve(agent, thinking_about=_OTHERS)
     tasks = tuple(
@@ -109,6 +119,7 @@ def status_json(facts: StatusFacts) -> dict[str, Json]:
         "speech": agent.speech,
         "window": agent.window,
         "thinking": thinking,
+        # Programs get all messages that are not done, and beside it how many of them are in hand.
         "waiting": facts.waiting + agent.in_hand,
         "inHand": agent.in_hand,
         "tasks": facts.counts(),

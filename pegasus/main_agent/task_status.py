@@ -63,7 +63,9 @@ _WORDS: Final = {
 }
 """By state of a task, the words for people."""
 _USAGE: Final = f"{TASKS}, {TASKS} show N, or {TASKS} cancel N, where N is the number of a task."
+"""Answer to a /tasks that says something else."""
 _NO_ANSWER: Final = "The task system does not answer at the moment. Send it again in a few seconds."
+"""Answer while the task system does not run, or takes longer than PATIENCE."""
 
 
 def task_progress(task: TaskView, now: int) -> TaskProgress:
@@ -118,6 +120,7 @@ class TaskProgressSender:
         if is_over and last is None:
             return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
         progress = task_progress(task, self._clock())
+        # The time goes on by itself, and viewers count it; it is no change.
         present = attrs.evolve(progress, elapsed_ms=0) if progress.elapsed_ms else progress
         if last == present:
             return
@@ -147,6 +150,7 @@ def task_line(task: TaskProgress) -> str:
 def tasks_text(tasks: Sequence[TaskView], now: int) -> str:
     """Return the answer to /tasks. tasks: unfinished ones, and those that ended lately. now: wall clock, ms."""
     unfinished = [task_line(task_progress(task, now)) for task in tasks if not task.is_over]
+    # Ended tasks are listed the newest first, since people ask about what has just ended.
     ended = [_ended_line(task, now) for task in reversed(tasks) if task.is_over]
     lines = ["At work or waiting:" if unfinished else "No task is at work.", *unfinished]
     if ended:
@@ -209,6 +213,7 @@ class TaskCommand:
                 match message.text.split()[1:]:
                     case [] | ["list"]:
                         return tasks_text(await self._list(person), self.clock())
+                    # "/tasks 3" is short for "/tasks show 3".
                     case ["show", name] | [name] if name != "cancel":
                         return task_text(await self._find(name, person), self.clock())
                     case ["cancel" | "stop", name]:
@@ -240,14 +245,17 @@ class TaskCommand:
     async def _cancel(self, name: str, person: Principal, channel: ChannelInfo) -> str:
         """End a task, and say what was ended when nothing of it runs any more, or that it is still ending."""
         task = await self._find(name, person)
+        # A guest may see a task in the shared conversation that an owner has asked for there.
         if not person.is_owner and task.metadata.get(ROLE) != Role.GUEST:
             raise TaskError(f"task {truncate(name, 40)} works for my owner, who alone can end it")
         title = f"task {task_name(task.number, task.task_id)} ({truncate(task.description or task.input_text, 60)})"
         if task.is_over:
             return f"{title[0].upper()}{title[1:]} has {task.state.value} already."
+        # The task system goes on with a cancel that nobody waits for any more.
         with trio.move_on_after(PATIENCE - 1):  # the rest is for the answer
             try:
                 stopped = await self.agent.ask(Cancel, task.task_id, f"the user ({channel.type})")
+            # It has ended between the look and the request.
             except TaskError:
                 return f"{title[0].upper()}{title[1:]} has ended already, or is being ended."
             doing = f"; it was at {stopped.doing}" if stopped.doing not in ("", "waiting") else ""

@@ -99,8 +99,11 @@ class ThinkLoop:
     """
 
     _session: Session
+    """Everything that is known about the items, and the one place where it is written down."""
     _services: AgentServices
+    """Everything that the composition root has handed in."""
     _journal: Ref[JournalMessage]
+    """Asked for newer items; keeps media."""
     _show_draft: Callable[[Progress], None]
     """Shows a draft of a reply that is being written; never waits, never fails."""
     _board: DraftBoard = attrs.field(init=False)
@@ -110,7 +113,9 @@ class ThinkLoop:
     _toolset: AgentToolset = attrs.field(init=False)
     """Its prompt and tools."""
     _sender: FileSender = attrs.field(init=False)
+    """Keeps the files that replies send."""
     _calls: CallRunner = attrs.field(init=False)
+    """Carries out the calls of answers."""
 
     def __attrs_post_init__(self) -> None:
         self._board = DraftBoard(self._show_draft)
@@ -147,6 +152,7 @@ class ThinkLoop:
         if progress.next is NextStep.NOTHING:
             await self.send_gathered(item)
             return
+        # Once for each message: the owner may have edited a file of the prompt.
         await self._toolset.refresh()
         message, skills, invocation = item.message, self._toolset.skills, None
         if skills is not None and not progress.thoughts and "/" in message.text and not message.is_internal:
@@ -162,12 +168,14 @@ class ThinkLoop:
                     return
                 await self._take_along(turn, NOTICES_TOGETHER, is_same_task)
             await self._take_along(turn, self._config.burst_cap, may_join)
+        # After the messages have joined, since labels of their texts decide what the prompt may say.
         if (prompts := self._services.chat_prompts) is not None:
             is_owner = turn.principal.is_owner
             turn.prompt = prompts.of(message.channel.address, session.entries, session.outside, is_owner=is_owner)
         try:
             await self._think_until_done(turn)
         except ModelError as error:
+            # The newest item of the turn: a message may have joined during a thought.
             await apologise(turn.item, session, clock(), model_failure(error))
         await self.send_gathered(turn.item)
 
@@ -242,17 +250,20 @@ class ThinkLoop:
         while progress.next is NextStep.THINK:
             config, item = self._config, turn.item
             asker = ModelAsker(session, self._services, config, self._toolset, self._journal, self._board)
+            # Looked at before each further thought, and so also right after a restart.
             if progress.thoughts and await end_if_stuck(
                 item, session, progress, config.max_thoughts, self._services.clock
             ):
                 return
             active = active_skills(progress.entries, self._toolset.skills)
             model = active.model if active is not None else ""
+            # None if a newer message has ended the call: it joins below, and the model is asked again.
             answer = await asker.ask(turn, model, config.max_replies - progress.replies)
             if answer is not None:
                 await self._act_on(answer, turn, progress, active)
                 progress = session.progress(item.n)
             if progress.next is NextStep.THINK:
+                # Between two thoughts a reload may have come, or somebody may be no owner any more.
                 self._take_settings(turn)
                 config = self._config
                 steers = config.when_busy != "followup"
@@ -281,9 +292,11 @@ class ThinkLoop:
         if response.stop_reason == "refusal" and not response.calls and not before.replies:
             await apologise(item, session, now, MODEL_DECLINED, _thought_entry(response, now))
             return
+        # Ids are made unique first: keys of posts and tasks are made of them.
         calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
         surplus = first_surplus(before.entries, calls)
         wanted = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
+        # Files are kept and the policy is asked before the thought is written: a reply that is refused has no post.
         replies = {id: await self._prepare_reply(reply, turn) for id, reply in wanted.items()}
         posts = [reply.post for reply in replies.values() if reply.post is not None]
         thought = _thought_entry(response, now, calls)
@@ -299,8 +312,10 @@ class ThinkLoop:
             usage: Metadata = {"usage": self._services.usage_of(item.n)}
             posts = [attrs.evolve(post, metadata={**post.metadata, **usage}) for post in posts]
         notes = () if answer.is_final else _notes(item, response, now)
+        # Thought and replies in one durable step. What comes before it has changed nothing that a restart would see.
         results = await session.commit((thought, *notes), tuple(posts))
         posted = {post.key: result for post, result in zip(posts, results, strict=True)}
+        # Drafts of replies that were refused are withdrawn; the others end with the reply itself.
         self._board.settle({result.channel.address for result in results if isinstance(result, OutboundMessage)})
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
         is_told_all = config.scope == "global" or principal.is_owner
@@ -360,6 +375,7 @@ class ThinkLoop:
             newer = await find_newer(self._journal, turn, wait=False)
             if newer is None or not may_join(newer, turn, self._config.owners):
                 break
+            # None: a /stop all has discarded it between the two requests.
             taken = await self._journal.ask(Take, newer.n)
             if taken is None:
                 break

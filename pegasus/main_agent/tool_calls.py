@@ -45,8 +45,11 @@ class CallRunner:
     """
 
     _session: Session
+    """Gets the result of each call."""
     _services: AgentServices
+    """Gives the bound of results, the clock, and the access to files."""
     _journal: Ref[JournalMessage]
+    """Keeps pictures that tools return."""
     _sender: FileSender
     """Keeps the files that calls gather."""
 
@@ -72,7 +75,10 @@ class CallRunner:
         session, item, has_ended = self._session, turn.item, False
         for number, call in enumerate(calls):
             facts: dict[str, Json] = {}
+            # A circle is found in the results so far, so that the rest of an answer is not run either.
             has_ended = has_ended or (number > 0 and find_circle(session.of_item(item.n)) is not None)
+            # The order of the cases: a circle ends everything; a skill in force refuses before anything happens; a reply has
+            # happened already.
             if number >= surplus or has_ended:
                 outcome = ToolOutcome.failure(_REPEATED)
             elif active is not None and (refusal := active.refusal(call)) is not None:
@@ -83,13 +89,17 @@ class CallRunner:
                 outcome, facts = await self._gather(call, item)
             else:
                 outcome = await self._run_call(call, turn, toolset)
+                # A tool may take long; results of calls that were not run have the time of the thought.
                 now = self._services.clock()
             metadata: dict[str, Json] = {"error": True} if outcome.failed else facts
             if outcome.outside:
+                # Text from outside gets its labels, which the next request and the policy read from the entry.
                 metadata |= fenced_metadata(outcome.outside, session.fence)
             if outcome.pictures:
+                # Pictures are on disk before the entry names them.
                 keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
                 metadata["media"] = list((await until_written(keep, "media")).refs)
+            # A fact, not a decision: the tool has had its effect, so a cancel does not take the result away.
             await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
             if call.name == USE_SKILL:
                 # this call may have brought a skill into force

@@ -68,6 +68,7 @@ class AgentToolset:
         await files.refresh()
         if files.version != self._files_version:
             self._files_version = files.version
+            # All variants are made anew, though not all of them may have changed: it happens seldom.
             self._profiles.clear()
 
     def profile(self, is_direct: bool = False, is_lean: bool = False, has_tools: bool = True) -> AgentProfile:

@@ -191,6 +191,7 @@ class WorkStopper:
     """
 
     _services: AgentServices
+    """Gives the task system, whose tasks a /stop ends as well."""
     _nursery: trio.Nursery
     """Runs the tasks that wait for stopped work, which may outlast the answer to their /stop."""
     _stopped_before: Mapping[int, EndedWork]
@@ -274,6 +275,7 @@ class WorkStopper:
         all_ended = trio.Event()
 
         async def run(name: str) -> None:
+            """Wait for one piece of work to end, and keep what it was. The last one sets the event."""
             ended.extend(await waits[name]())
             still_ending.remove(name)
             if not still_ending:

@@ -2,6 +2,13 @@
 
 `Compactor` is what the think loop uses. Planning, transcript, checks and open items are pure functions below it, each in its file;
 consolidation uses them, too.
+
+The think loop calls `fit` before each model call::
+
+    compactor = Compactor(models.client("compact"), models.context_window, clock, models.measure)
+    nursery.start_soon(compactor.run)   # writes summaries in the background
+    if await compactor.fit(session, request, [item.n]):
+        request = make_request_again()  # the session has become shorter
 """
 
 from pegasus.main_agent.compaction.compactor import Compactor

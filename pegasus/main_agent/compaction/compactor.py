@@ -271,6 +271,7 @@ class Compactor:
         items, memory = await self.carry_over(session.entries, plan.kept, now)
 
         def begin(archive: str) -> Sequence[Entry]:
+            """Return the entries of the new session. archive: name under which the old one is kept."""
             return (summary_entry(now, archive, summary, items, outside), *memory, *plan.kept)
 
         archive = await session.restart(begin, now)

@@ -66,6 +66,7 @@ class OpenQuestion:
     address: Address
     """Conversation that it was asked in."""
     text: str
+    """The sentence that asks, as it was written."""
     ours: bool
     """True if the agent has asked, False if it was asked."""
 
@@ -93,7 +94,10 @@ class OpenTask:
 
 @attrs.frozen
 class OpenItems:
-    """Everything that is carried over, oldest first."""
+    """Everything that is carried over, oldest first.
+
+    Example: `OpenItems(questions=(question,), tasks=(OpenTask("1d3a…", "book the flight", address, "general", "running"),))`.
+    """
 
     questions: tuple[OpenQuestion, ...] = ()
     """Questions in both directions: of the agent, and to it."""

@@ -69,7 +69,12 @@ Begin no line with "[channel:" or "[Task". Plain text, no preamble."""
 
 
 class NoSummary(Exception):
-    """The model gave no summary that passes the checks. The text names the problems of the last one, for the log."""
+    """The model gave no summary that passes the checks. The text names the problems of the last one, for the log.
+
+    Raised by `summarise_by_model` after ATTEMPTS answers. The compactor logs it, and takes `summarise_by_code` instead.
+
+    Example: `raise NoSummary("the heading ## Open is missing")`.
+    """
 
 
 async def summarise_by_model(

@@ -155,6 +155,10 @@ class Consolidator:
         wanted = notes.wanted or ""
 
         def change(now: str) -> str | None:
+            """Return the new text of MEMORY.md, given the one that it has now; None if both cannot be brought together.
+
+            A text that is wanted already was written before a crash, and is left as it is.
+            """
             if now == wanted:
                 return now
             merged = merged_notes(notes.seen, wanted, now)
@@ -190,7 +194,9 @@ class WindowKeeper:
     """
 
     _shared: Consolidator
+    """Model, disk and lock that all chats share."""
     _session: Session
+    """The session of the chat."""
     _chat: Address
     """The chat that the session belongs to."""
     _compactor: Compactor | None
@@ -198,6 +204,7 @@ class WindowKeeper:
     turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     """To be held by whoever writes to the session."""
     _wakeup: trio.Event = attrs.field(factory=trio.Event, init=False)
+    """Set when there may be something to do; replaced by each look."""
     _plan: CompactionPlan | None = attrs.field(default=None, init=False)
     """The part that a model is asked about now."""
     _asking: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -215,6 +222,7 @@ class WindowKeeper:
             with trio.move_on_after(RETRY if pending_notes(self._session.entries) else math.inf):
                 await self._wakeup.wait()
             self._wakeup = trio.Event()
+            # Notes that were left pending come first: their part of the session is gone, and only they still have it.
             if not await self._write_pending(again=True):
                 continue
             plan = self._plan_now()
@@ -225,6 +233,7 @@ class WindowKeeper:
     # ------------------------------------------------------------------ what leaves the window
 
     def _plan_now(self) -> CompactionPlan | None:
+        """Return the part that is to leave the window, None if the session is short enough. Entries of unfinished items stay."""
         session, window = self._session, self._shared.settings.now.memory_window
         if not window or len(session.entries) <= window:
             return None
@@ -241,8 +250,10 @@ class WindowKeeper:
     async def _consolidate(self, plan: CompactionPlan) -> None:
         """Do all steps for one part of the session."""
         session, shared = self._session, self._shared
+        # The text that the model is shown is kept: an update is a change of exactly this text.
         seen = await shared.notes()
         outside = join_outside(*(entry.outside for entry in plan.summarised))
+        # What a guest has said must not get into the notes that all of the owner's chats read.
         may_change = shared.files is not None and Outside.GUEST not in outside and may_rewrite(seen)
         self._plan = plan
         try:
@@ -250,6 +261,7 @@ class WindowKeeper:
                 answer = await self._ask(plan, seen if may_change else None)
         finally:
             self._plan = None
+        # `look` has found that the part is gone.
         if self._asking.cancelled_caught:
             return
         text = shared.clean(answer.history)
@@ -257,6 +269,7 @@ class WindowKeeper:
         if may_change and answer.memory is not None:
             wanted = rewritten_notes(seen, shared.clean(answer.memory), outside)
         async with self.turn:
+            # Looked at again under the lock, since a turn, a /new or a compaction may have come during the call.
             fitting = self._fitting(plan)
             if fitting is None or pending_notes(session.entries) is not None:
                 return
@@ -276,6 +289,7 @@ class WindowKeeper:
         label = Label("compact", ChannelInfo(self._chat.type, self._chat.channel_id), guest=guest)
         problem = "it took too long"
         with trio.move_on_after(shared.settings.now.consolidation_timeout):
+            # The size of the transcript is an estimate. One that the model refuses as too long is shortened once.
             for divisor in (1, 4):
                 try:
                     return await ask_for_notes(shared.model, plan.summarised, notes, room // divisor, label)
@@ -295,7 +309,9 @@ class WindowKeeper:
             items, memory = await self._compactor.carry_over(session.entries, plan.kept, now)
 
         def begin(archive: str) -> Sequence[Entry]:
+            """Return the entries of the new session. archive: name of the old one, of which the id of the notes is made."""
             opening = summary_entry(now, archive, SessionSummary(recap, by_code=False), items, outside)
+            # The id is made of the archive's name, so that a second attempt after a crash is recognised in the history.
             id = sha256(f"{session.files.path}\0{archive}".encode()).hexdigest()[:12]
             metadata = {**opening.metadata, **pending_metadata(attrs.evolve(notes, id=id))}
             return (attrs.evolve(opening, metadata=metadata), *memory, *plan.kept)
@@ -346,6 +362,7 @@ def plan_window(entries: Sequence[Entry], unfinished: Collection[int], window: i
     starts = [index for index, entry in enumerate(entries) if entry.item is not None and index <= limit]
     for start, end in zip(reversed(starts), [len(entries), *reversed(starts)], strict=False):
         kept += count_messages(entries[start:end])
+        # The newest item stays in any case, however long it is.
         if cut and kept > max(1, window // 2):
             break
         cut = start

@@ -2,6 +2,11 @@
 
 It answers with a JSON object: `{"historyEntry": "…", "memoryUpdate": "…"}`, the second one only if MEMORY.md should change. An answer
 that cannot be used is asked for once more, with what is wrong. The caller bounds all of it by a timeout.
+
+One call makes both texts, since both need the same reading of the conversation, and a chat may be consolidated often. The
+history must have its entry in any case: if only the new notes are wrong after the second answer, the entry is taken without
+them. The program checks lengths and form, and that an update keeps what the notes say (`pegasus.memory.problem_of_update`).
+Whether a sentence is true it cannot check, so the whole conversation stays in the archive.
 """
 
 from __future__ import annotations
@@ -45,12 +50,24 @@ _ONLY_HISTORY: Final = "\n\nHere only historyEntry is wanted: leave memoryUpdate
 
 
 class NoNotes(Exception):
-    """The model gave no answer that can be used. The text says why, for the log."""
+    """The model gave no answer that can be used. The text says why, for the log.
+
+    Raised by `ask_for_notes` after ATTEMPTS answers. The keeper logs it, and takes an excerpt of the messages instead.
+
+    Example: `raise NoNotes("the model declined")`.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class ModelNotes:
-    """Answer of the model: `ModelNotes("Ann decided …")`."""
+    """Answer of the model: `ModelNotes("Ann decided …")`.
+
+    Example::
+
+        answer = await ask_for_notes(model, entries, notes, room=8_000, label=label)
+        answer.history  # "Ann decided to move the meeting to Friday."
+        answer.memory   # the new MEMORY.md, or None
+    """
 
     history: str
     """Entry of the history."""
@@ -81,6 +98,7 @@ async def ask_for_notes(
     prompt = "\n".join(part for part in parts if part)
     system = SYSTEM_PROMPT + (_ONLY_HISTORY if notes is None else "")
     turns: tuple[Turn, ...] = (UserTurn(text=prompt),)
+    # Of two answers the last usable entry of the history counts.
     problem, kept = "", ""
     for _ in range(ATTEMPTS):
         response = await model.generate(ModelRequest(system, turns, max_tokens=min(MAX_TOKENS, room), label=label))
@@ -93,6 +111,7 @@ async def ask_for_notes(
         kept = history or kept
         text = response.text.strip()
         again = f"This cannot be used: {problem}. Write the whole JSON object again."
+        # A turn without text is refused by providers, so the correction is then added to the prompt.
         turns = (
             (turns[0], AssistantTurn(text), UserTurn(text=again)) if text else (UserTurn(text=f"{prompt}\n\n{again}"),)
         )
@@ -108,6 +127,7 @@ def _parse(response: ModelResponse, notes: str | None) -> ModelNotes | tuple[str
     if response.stop_reason != "end":
         return f"it did not come to its end ({response.stop_reason})", ""
     text = response.text
+    # Models put words or a code fence around the object.
     first, last = text.find("{"), text.rfind("}")
     try:
         found: dict[str, Json] = decode_object(text[first : last + 1])

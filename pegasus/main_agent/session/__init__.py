@@ -10,6 +10,14 @@
     history         what was said with one address, for a chat window
 
 Only the first two write, through the journal. The last three read files from disk, and ask nothing of a running agent.
+
+What `main_agent` does with it::
+
+    session = await load_session(journal, clock, chat_files(Address("web", "c1")))
+    await session.add(user_entry)                     # a fact: it stays even if the write is cancelled
+    [reply] = await session.commit((thought,), (post,))  # a decision: both are on disk, or neither
+    session.progress(item.n).next                     # NextStep.THINK, or NextStep.NOTHING when the item is done
+    archive = await session.restart(begin, clock())   # /new, compaction, consolidation
 """
 
 from pegasus.main_agent.session.archives import (

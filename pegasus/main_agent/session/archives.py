@@ -76,7 +76,14 @@ class ArchivePage(NamedTuple):
 
 
 class SessionArchives(Protocol):
-    """The archives of one session. Tests replace it by one in memory."""
+    """The archives of one session. Tests replace it by one in memory.
+
+    Example::
+
+        archives: SessionArchives = FolderArchives(home.data / "main")
+        page = await archives.read("2026-02-25-143000.jsonl", offset=1, skip=0, lines=50, limit=20_000)
+        page.next  # (51, 0), where the next page begins
+    """
 
     async def names(self) -> tuple[str, ...]:
         """Return their names, oldest first."""
@@ -111,6 +118,7 @@ class FolderArchives:
         """Return a page, as `SessionArchives.read` does. Cancelled: the reading thread ends by itself."""
 
         def read() -> ArchivePage:  # in a thread, which closes the file itself even if nobody waits for it any more
+            """Read the page. Blocks."""
             with open_archive(self._folder, name, self._files) as file:
                 return page_of(file, offset, skip, lines, limit)
 

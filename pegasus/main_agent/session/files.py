@@ -32,7 +32,10 @@ SESSIONS: Final = "sessions"
 
 @attrs.frozen(eq=False, repr=False)
 class SessionFiles:
-    """Place of a session: `SessionFiles("sessions", "web%3Ac1.jsonl", "web%3Ac1.", "web:c1")`."""
+    """Place of a session: `SessionFiles("sessions", "web%3Ac1.jsonl", "web%3Ac1.", "web:c1")`.
+
+    Example: `chat_files(Address("web", "c1")).path` is "sessions/web%3Ac1.jsonl".
+    """
 
     folder: str
     """Folder of all its files, below data/."""

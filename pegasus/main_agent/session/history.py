@@ -42,6 +42,7 @@ MAX_READ: Final = 16 << 20
 MAX_FILES: Final = 20
 """Files of one message that are named."""
 _BLOCK: Final = 1 << 16
+"""Bytes that are read at a time."""
 _LABEL: Final = re.compile(r"^\(attached(?: picture)?: (.{1,256}?), [\w.+-]+/[\w.+-]+, ", re.MULTILINE)
 """Beginning of the label of a file, as `conversation.media` writes it."""
 
@@ -54,6 +55,7 @@ class Place:
     """
 
     file: str
+    """CURRENT, or the name of an archive."""
     end: int
     """Bytes from the beginning of the file; -1 for its end."""
 
@@ -70,11 +72,15 @@ class Place:
 
 @attrs.frozen(eq=False, repr=False)
 class PastMessage:
-    """Something that was said."""
+    """Something that was said.
+
+    Example: `PastMessage("user", "What is on today?", 1_772_020_800_000, id="m-17")`.
+    """
 
     sender: str
     """"user" or "agent"."""
     text: str
+    """Text as it was written or sent; "" for files alone."""
     ts: int
     """Wall clock, ms."""
     id: str = ""
@@ -87,7 +93,13 @@ class PastMessage:
 
 @attrs.frozen(eq=False, repr=False)
 class HistoryPage:
-    """A part of a conversation."""
+    """A part of a conversation.
+
+    Example::
+
+        page = read_history(data, "global", Address("web", "c1"), None, 50)
+        older = read_history(data, "global", Address("web", "c1"), page.before, 50)
+    """
 
     messages: Sequence[PastMessage]
     """Oldest first."""
@@ -113,6 +125,7 @@ def read_history(data: str, scope: str, address: Address, before: Place | None, 
         if not older:
             return HistoryPage(reader.oldest_first(), None)
         place = Place(older[-1], -1)
+        # The page ends exactly between two files; the next one begins at the end of the older file.
         if reader.is_full:
             size = os.stat(os.path.join(folder, files.file(place.file)), follow_symlinks=False).st_size
             return HistoryPage(reader.oldest_first(), Place(place.file, size))
@@ -127,6 +140,7 @@ class _HistoryReader:
         self._address = address
         self._limit = limit
         self._found: list[PastMessage] = []
+        """Messages of the page, newest first."""
         self._replies: list[PastMessage] = []
         """Replies to the message that is met next, newest first; those of direct speech and notes only count if it is from here."""
         self._results: dict[str, Entry] = {}
@@ -159,6 +173,7 @@ class _HistoryReader:
         return 0
 
     def _take(self, entry: Entry) -> None:
+        """Take the next older entry. Results and replies are kept until the call or the message before them is met."""
         if entry.role == "tool":
             self._results[entry.call_id or ""] = entry
         elif entry.role == "assistant":
@@ -169,6 +184,10 @@ class _HistoryReader:
             self._replies.append(PastMessage("agent", "", entry.ts, media=tuple(file.name for file in files)))
 
     def _take_thought(self, entry: Entry) -> None:
+        """Take what a thought has told people, the last call first.
+
+        The results that were kept belong to the calls of this thought, so they are forgotten behind it.
+        """
         content = entry.content
         if entry.metadata.get("spoken") is True and content.strip():
             names = tuple(file.name for file in files_sent_by(entry))
@@ -204,6 +223,7 @@ class _HistoryReader:
         is_here = address == self._address
         is_message = is_here and "type" not in entry.metadata and "messageId" in entry.metadata
         id = str(entry.metadata.get("messageId") or "") if is_message else ""
+        # Replies with a number were addressed by their call. The others went to the writer of this message.
         for reply in self._replies:
             if is_here or reply.seq:
                 self._add(attrs.evolve(reply, id=id))
@@ -212,6 +232,7 @@ class _HistoryReader:
             self._add(PastMessage("user", _written_text(entry), entry.ts, id, media=_media_names(entry)))
 
     def _add(self, message: PastMessage) -> None:
+        """Put a message on the page."""
         self._found.append(message)
         self._characters += len(message.text)
 
@@ -223,6 +244,7 @@ def _written_text(entry: Entry) -> str:
         return f"/{skill}"
     begin = entry.content.find("\n") + 1
     text = entry.content[begin : _labels_start(entry)].rstrip("\n") if begin else ""
+    # The program has put a backslash before lines that imitate a metadata line.
     return "\n".join(line[1:] if line.startswith("\\[") else line for line in text.split("\n"))
 
 
@@ -257,6 +279,7 @@ def _lines_backwards(file: BinaryIO, end: int) -> Iterator[tuple[int, bytes]]:
         size = min(_BLOCK, start)
         start -= size
         file.seek(start)
+        # Of a line that is too long only the mark of its end is kept, so that memory stays bounded.
         buffer = file.read(size) + (buffer if len(buffer) <= LONGEST else b"\n")
 
 

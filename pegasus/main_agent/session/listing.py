@@ -37,9 +37,13 @@ _KEY: Final = re.compile(rf"[A-Za-z0-9_%-]+%3A[A-Za-z0-9_%{CUT}-]+")
 
 @attrs.frozen(eq=False, repr=False)
 class SessionPlace:
-    """A session or an archive: `SessionPlace(chat_files(Address("web", "c1")), CURRENT)`."""
+    """A session or an archive: `SessionPlace(chat_files(Address("web", "c1")), CURRENT)`.
+
+    Example: `find_session("web:c1").file` is "web%3Ac1.jsonl".
+    """
 
     files: SessionFiles
+    """Names of the files of the session that it belongs to."""
     name: str
     """CURRENT, or the name of an archive."""
 
@@ -51,14 +55,22 @@ class SessionPlace:
 
 @attrs.frozen(eq=False, repr=False)
 class ListedSession:
-    """A session in a list."""
+    """A session in a list.
+
+    Example::
+
+        for session in list_sessions(data, find="telegram").rows:
+            print(session.file, session.lines)
+    """
 
     file: str
     """File name, by which `find_session` finds it."""
     chat: str
     """The chat that it belongs to, `<type>:<channelId>`; "" for the conversation of all channels."""
     is_archive: bool
+    """False for a session that goes on."""
     bytes: int
+    """Size of the file."""
     changed: int
     """Wall clock of the last change, ms."""
     lines: int | None
@@ -66,6 +78,7 @@ class ListedSession:
     began: int | None
     """Time of the first line in ms, None if it has none; `ended` likewise of the last one."""
     ended: int | None
+    """Time of the last line in ms; None if it has none, or is longer than what is read of the end."""
     previous: str | None
     """File name of the archive that it continues."""
     is_summary: bool
@@ -74,9 +87,13 @@ class ListedSession:
 
 @attrs.frozen(eq=False, repr=False)
 class SessionPage:
-    """A part of the list, newest first."""
+    """A part of the list, newest first.
+
+    Example: `list_sessions(data, offset=page.next or 0)` is the page behind this one.
+    """
 
     rows: tuple[ListedSession, ...]
+    """The sessions of this page."""
     total: int
     """Sessions of the whole list."""
     next: int | None
@@ -101,10 +118,13 @@ def list_sessions(data: str, find: str = "", offset: int = 0, limit: int = PAGE_
     folder cannot be read; a file that is gone meanwhile is left out.
     """
     found = list(_files_in(data, find.casefold()))
+    # By time; of one time the running session stands before its archives, and names decide the rest, so that pages do not
+    # overlap.
     found.sort(key=lambda each: (-each[0], each[1].name != CURRENT, each[1].file))
     offset, limit = max(0, offset), max(1, min(limit, MOST_ROWS))
     rows: list[ListedSession] = []
     for changed, place in found[offset : offset + limit]:
+        # A file may have been archived or deleted since the folder was looked at.
         with suppress(OSError):
             rows.append(_summarise(data, place, changed))
     end = offset + limit
@@ -121,6 +141,7 @@ def _files_in(data: str, wanted: str) -> Iterator[tuple[int, SessionPlace]]:
         with entries:
             for entry in entries:
                 place = find_session(entry.name)
+                # Other files lie in the folders as well: damaged lines that were set aside, files that are being written.
                 if place is None or place.files.folder != folder or place.file != entry.name:
                     continue
                 if wanted and wanted not in chat_of(data, place).casefold():
@@ -131,6 +152,7 @@ def _files_in(data: str, wanted: str) -> Iterator[tuple[int, SessionPlace]]:
 
 
 def _is_key(text: str) -> bool:
+    """Return whether a part of a file name is the key of a chat."""
     return len(text) <= LONGEST_KEY and _KEY.fullmatch(text) is not None
 
 
@@ -147,6 +169,7 @@ def chat_of(data: str, place: SessionPlace) -> str:
 
 
 def _first_line(data: str, place: SessionPlace) -> dict[str, Any]:
+    """Return the first line of a session as an object, {} if it is none. Blocks. Raises OSError."""
     with open_archive(os.path.join(data, place.files.folder), place.name, place.files) as file:
         return _object(file.readline(_ENDS))
 
@@ -196,6 +219,7 @@ def session_json(session: ListedSession) -> dict[str, Json]:
 
 
 def _metadata(line: dict[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a line, {} if it has none."""
     metadata = line.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
 
@@ -208,5 +232,6 @@ def _object(raw: bytes) -> dict[str, Any]:
 
 
 def _time(line: dict[str, Any]) -> int | None:
+    """Return the time of a line in ms, None if it has none."""
     ts = line.get("ts")
     return ts if isinstance(ts, int) else None

@@ -61,10 +61,12 @@ async def load_session(
     Raises StorageError if the file cannot be read. Cancelled: the file is as it was, or repaired.
     """
     path = files.path
+    # First the lease: from here on an agent that still runs with this session can write nothing, so what is read stays as it is.
     lease = await journal.ask(TakeLease, path)
     content = await journal.ask(ReadFile, path)
     with collector_paused():
         entries, bad_lines = _decode_lines(content)
+    # The usual case costs no write and asks nobody for results.
     if bad_lines or not is_well_formed(entries):
         results = {} if find_results is None else await find_results(entries)
         repaired = repair_log(entries, lambda made: results.get((made.item, made.call.id)), clock())

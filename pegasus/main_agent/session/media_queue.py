@@ -42,7 +42,9 @@ SENT: Final = "files_sent"
 """`metadata.type` of the note about files that went out without a text, and part of the key of their post. Stored."""
 
 _GATHERED: Final = "gathered"
+"""Key in the metadata of a result: the file that the call has gathered."""
 _SENDS: Final = "sends"
+"""Key in the metadata of an entry: the files that go out with it."""
 
 
 class MediaQueue:
@@ -68,6 +70,7 @@ class MediaQueue:
             file, to = _read_file(fact), fact.get("to") if isinstance(fact, Mapping) else None
             if file is not None and isinstance(to, str):
                 files = self._files.setdefault(to, [])
+                # A file that is gathered twice goes out once, in its last place.
                 files[:] = [*(other for other in files if other != file), file]
         elif _SENDS in metadata or metadata.get("type") == "stopped":
             self._files.clear()
@@ -102,10 +105,12 @@ def files_sent_by(entry: Entry) -> tuple[StoredFile, ...]:
 
 
 def _fields(file: StoredFile) -> dict[str, Json]:
+    """Return a file as it stands in metadata."""
     return dict(to_wire(file))
 
 
 def _read_file(fact: Json) -> StoredFile | None:
+    """Return the file that metadata describes, None if they describe none: an edited session must not fail."""
     if not isinstance(fact, dict):
         return None
     try:

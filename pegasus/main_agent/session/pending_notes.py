@@ -28,7 +28,15 @@ CONSOLIDATED: Final = "consolidated"
 
 @attrs.frozen(eq=False, repr=False)
 class PendingNotes:
-    """Notes that are to be written: `PendingNotes("5f1c0a9d2b7e", now, "Ann decided …")`."""
+    """Notes that are to be written: `PendingNotes("5f1c0a9d2b7e", now, "Ann decided …")`.
+
+    Example::
+
+        notes = PendingNotes("5f1c0a9d2b7e", now, "Ann decided …")
+        first = attrs.evolve(first, metadata={**first.metadata, **pending_metadata(notes)})
+        pending_notes((first,))                          # the notes
+        pending_notes((first, done_entry(notes, now)))   # None
+    """
 
     id: str
     """Identifies the consolidation."""
@@ -94,4 +102,5 @@ def carried_over(entries: Sequence[Entry], first: Entry) -> Entry:
 
 
 def _is_done(entry: Entry, id: str) -> bool:
+    """Return whether an entry says that the notes with this id are written."""
     return entry.metadata.get("type") == CONSOLIDATED and entry.metadata.get(CONSOLIDATION) == id

@@ -94,7 +94,10 @@ async def until_written(write: Callable[[], Awaitable[_T]], what: str) -> _T:
 
 
 class NextStep(Enum):
-    """Step that an item needs next."""
+    """Step that an item needs next.
+
+    Example: `session.progress(item.n).next is NextStep.THINK`. The values are words for logs and tests.
+    """
 
     RECORD = "its message is not in the session yet"
     THINK = "a thought"
@@ -109,6 +112,7 @@ class ItemProgress:
     """
 
     next: NextStep
+    """Step that is due; NOTHING if the item needs only its `Done`."""
     thoughts: int = 0
     """Model calls made about it."""
     replies: int = 0
@@ -234,6 +238,7 @@ class Session:
         path = self.files.path
 
         async def write() -> tuple[PostResult, ...]:
+            """Write everything at once. Facts count as written only when the journal has answered."""
             lines = b"".join(map(encode, (*self._unwritten, *entries)))
             results = await self._journal.ask(Commit, ((path, lines),) if lines else (), posts, self._lease)
             self._unwritten = ()
@@ -252,6 +257,7 @@ class Session:
         path, prefix = self.files.path, self.files.prefix
 
         async def write() -> str:
+            """Archive the file and write the new one. Raises StorageError, also if the name of the archive was taken meanwhile."""
             name = await self._journal.ask(ArchiveName, path, at, prefix)
             if self._unwritten or (self.entries and not name):
                 await self._journal.ask(ReplaceFile, path, b"".join(map(encode, self.entries)), self._lease)
