@@ -4,6 +4,14 @@
 large and for small models, and `workspace_files` adds what the owner wrote into the workspace.
 `evolution` lets the agent propose changes, which take effect only when an owner has accepted them, and only at the next start, so that
 the prompt stays the same within a run; it also shows persona and proposals. `proposals` is the pure state behind that.
+
+Example::
+
+    prompts = MainPrompts(persona_of_settings(settings.agent.persona, home.resolve), files=workspace_files)
+    prompts.text(direct=False, lean=False, tools=("reply", "spawn_subagent"))   # the system prompt
+
+    proposal = await evolution.propose("style", "warm and short", "People thank me for it")
+    await evolution.decide(proposal.number, accept=True, by="cli:main")         # takes effect at the next start
 """
 
 from pegasus.identity.evolution import (

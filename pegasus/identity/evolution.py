@@ -68,7 +68,10 @@ _DECISION_WORDS: Final = {
 
 @attrs.frozen(eq=False, repr=False)
 class PersonaState:
-    """The persona with its history of proposals."""
+    """The persona with its history of proposals.
+
+    Example: `(await evolution.read_state()).persona.style` is the style from the next start on.
+    """
 
     base: Persona
     """The persona of the settings."""
@@ -104,6 +107,8 @@ def _state(base: Persona, changes: Mapping[str, FieldValue], log: ProposalLog) -
 
 class Evolution:
     """Proposes and decides changes of the persona, with the journal as the only writer of the files.
+
+    Example::
 
         proposal = await evolution.propose("style", "warm and short", "People thank me for it", on="cli:main")
         await evolution.decide(proposal.number, accept=True, by="cli:main")

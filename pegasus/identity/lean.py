@@ -43,6 +43,7 @@ def lean_main_prompt(
     """
     speaking = _SPEAKING if direct else _THINKING
     answered = "answer in plain text" if direct else "call reply"
+    # The rules are those of tools that exist. A small model calls what it has read of, whether it is offered or not.
     lines = [line.format(answer=answered) for name, line in _WORK.items() if name in tools]
     if skills and "use_skill" in tools:
         lines.append(f"- Work that fits one of your skills: use_skill(skill). {_skill_names(skills)}")
@@ -51,6 +52,7 @@ def lean_main_prompt(
         LEAN_SAFETY,
         speaking if tools else ALONE,
         "\n".join(["## What to do", *lines]) if lines else "",
+        # The rule about text from outside stands last, see its own note.
         f"{_MESSAGES}\n{LEAN_OUTSIDE}",
     ]
     return "\n\n".join(part for part in parts if part)
@@ -58,6 +60,7 @@ def lean_main_prompt(
 
 def lean_task_prompt(persona: Persona, body: str) -> str:
     """Return the lean prompt of a task: identity, safety, and the body of its SUBAGENT.md, bounded."""
+    # A task reads pages and files all the time, so the rule about them stands among the first ones here.
     parts = (lean_identity(persona), f"{LEAN_SAFETY}\n- {LEAN_OUTSIDE}", cut_text(body, MAX_BODY))
     return "\n\n".join(part for part in parts if part)
 

@@ -38,7 +38,12 @@ _FORBIDDEN: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class PersonaError(Exception):
-    """A persona file that cannot be used. The text has one mistake a line, with file, key, found and allowed."""
+    """A persona file that cannot be used. The text has one mistake a line, with file, key, found and allowed.
+
+    Raised when a persona is loaded. A start ends with the text; `/persona` shows it to the owner.
+
+    Example: `load_persona(Path("ada.json"))` raises it for a file without "name".
+    """
 
 
 @attrs.frozen

@@ -41,7 +41,10 @@ it."""
 
 @attrs.frozen(eq=False, repr=False)
 class ChannelNote:
-    """A configured channel, as the prompt names it: `ChannelNote("telegram", "12345")`."""
+    """A configured channel, as the prompt names it: `ChannelNote("telegram", "12345")`.
+
+    Example: `main_prompt(persona, tools=["reply"], channels=(ChannelNote("cli", "main"),))` lists the terminal.
+    """
 
     type: str
     """The kind of channel: cli, telegram, slack, …"""
@@ -57,6 +60,7 @@ class MainPrompts:
     """
 
     persona: Persona
+    """The persona that the process was started with. It stays the same until the next start."""
     channels: tuple[ChannelNote, ...] = ()
     """The configured channels."""
     subagents: Mapping[str, str] = attrs.field(factory=dict)
@@ -87,6 +91,7 @@ class MainPrompts:
                 skills=self.skills,
                 direct=direct,
             )
+        # The owner's files come last: they are the only part that may change during a run.
         notes = self.files.section(self.file_names, lean=lean) if self.files is not None else ""
         return f"{text}\n\n{notes}" if notes else text
 
@@ -110,6 +115,7 @@ def main_prompt(
 
         prompt = main_prompt(persona, tools=["reply", "current_time"], direct=True)
     """
+    # A model that is offered nothing must not read of any tool, not even of `reply`.
     if not tools:
         channel_rules = f"## Channels\n\n{_METADATA_LINE}\n\n{_CHANNEL_STYLES}"
         return "\n\n".join(
@@ -128,6 +134,7 @@ def main_prompt(
         _tools_section(tools),
         _DIRECT_STYLE if direct else _MONOLOGUE_STYLE,
         delegation,
+        # The types stand in the prompt as well as in the schema, since the schema has only their names.
         "\n".join(["## Subagent Types", "", "The type you give to spawn_subagent is one of:", *types]) if types else "",
         f"## Channels and reply()\n\n{_METADATA_LINE}\n\n{_REPLY_FIELDS}\n\n{_known_channels(channels)}\n{_CHANNEL_STYLES}",
         _HISTORY if "session_archive_read" in tools else _HISTORY_WITHOUT_ARCHIVE_TOOL,
@@ -156,6 +163,7 @@ def identity_section(persona: Persona) -> str:
         f"Speaking style: {persona.style}.",
         f"Core values: {', '.join(persona.values)}.",
     ]
+    # The background is the owner's own text, of any length, so it stands behind the fixed lines.
     return "\n".join([*lines, persona.background] if persona.background else lines)
 
 
@@ -167,6 +175,7 @@ def _tools_section(tools: Collection[str]) -> str:
     """
     parts = ["## Tools"]
     for group, entries in TOOL_GROUPS.items():
+        # A group without a tool that exists has no heading either.
         lines = [f"- {text}" for name, text in entries.items() if name in tools]
         if lines:
             parts.append("\n".join([f"### {group}", *lines]))

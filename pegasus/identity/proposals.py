@@ -46,12 +46,21 @@ OPEN, ACCEPTED, REJECTED, WITHDRAWN = "open", "accepted", "rejected", "withdrawn
 
 
 class ProposalRefused(Exception):
-    """A proposal or decision that is not possible. The text names the reason and a way that works."""
+    """A proposal or decision that is not possible. The text names the reason and a way that works.
+
+    Raised when something is proposed or decided; nothing has changed then. The tool gives the text to the model, and `/persona`
+    to the owner.
+
+    Example: `parse_field_value("mood", "sunny")` raises it, since a persona has no such field.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class Proposal:
-    """One proposed change."""
+    """One proposed change.
+
+    Example: `Proposal(3, "style", "warm and short", "People thank me for it", now, on="cli:main")`.
+    """
 
     number: int
     """The number by which people refer to it; `n` in files and views."""
@@ -79,7 +88,13 @@ class Proposal:
 
 @attrs.define(eq=False, repr=False)
 class ProposalLog:
-    """The content of the file: all proposals, and the decisions that persona.json does not follow yet."""
+    """The content of the file: all proposals, and the decisions that persona.json does not follow yet.
+
+    Example::
+
+        log = parse_log(content)
+        [proposal.number for proposal in log.open]  # [3]
+    """
 
     proposals: dict[int, Proposal] = attrs.field(factory=dict)
     """All proposals by number, oldest first."""

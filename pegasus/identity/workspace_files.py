@@ -76,7 +76,10 @@ _log = get_logger("identity")
 
 
 class OwnerFile(NamedTuple):
-    """A file as it was read."""
+    """A file as it was read.
+
+    Example: `OwnerFile((1_772_020_800_000_000_000, 61, 4711), "My name is Ada.")`.
+    """
 
     stamp: tuple[int, int, int]
     """Time of the last change of any kind (ctime, which nobody can set), size and inode; while they are the same, the file is not
@@ -91,7 +94,12 @@ class OwnerFile(NamedTuple):
 
 @attrs.frozen(eq=False, repr=False)
 class TextRecord:
-    """The texts of an owner: `TextRecord({"AGENTS.md": "Write tests first."})`."""
+    """The texts of an owner: `TextRecord({"AGENTS.md": "Write tests first."})`.
+
+    A file outside of the workspace keeps it, so that a restart begins with the texts that counted before.
+
+    Example: `TextRecord({"AGENTS.md": "Write tests first."}, programs_ran=True)`.
+    """
 
     texts: Mapping[str, str]
     """Texts in force, by the name of the file."""
@@ -125,6 +133,8 @@ def write_record(path: Path, record: TextRecord) -> None:
 class WorkspaceFiles:
     """The owner's files in one folder, as they were when they were last looked at.
 
+    Example::
+
         files = WorkspaceFiles(home.workspace, home.owner_texts)
         files.load()
         files.section(WORKSPACE_FILES)  # "## Notes of Your Owner …", "" if there is none
@@ -133,6 +143,7 @@ class WorkspaceFiles:
     """
 
     folder: Path
+    """The workspace, in which programs of tasks can write as well."""
     record: Path | None = None
     """File outside of the folder that keeps the texts in force; None: they are kept in memory only."""
     in_thread: bool = True

@@ -28,7 +28,10 @@ from pegasus.tools import ToolExecutor
 
 
 class AgentProfile(NamedTuple):
-    """Prompt and tools for one kind of model: `system_prompt, specs = toolset.profile(is_direct=True, is_lean=True)`."""
+    """Prompt and tools for one kind of model: `system_prompt, specs = toolset.profile(is_direct=True, is_lean=True)`.
+
+    Example: `agent.toolset.now.profile(is_direct=True).specs` are the tools of a model whose text is the reply.
+    """
 
     system_prompt: str
     """Text before the conversation, with the persona."""

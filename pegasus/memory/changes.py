@@ -51,7 +51,10 @@ SHOWN: Final = 2_000
 
 @attrs.frozen
 class Author:
-    """Origin of a change."""
+    """Origin of a change.
+
+    Example: `Author("task", task="t-1", channel="web:c1", why="the user moved house")`.
+    """
 
     kind: str = "main-agent"
     """main-agent, task, reflection (of that task), user (by a command), or hand (an editor, noticed afterwards)."""
@@ -81,6 +84,7 @@ class Change:
     ts: int
     """Wall clock, ms."""
     path: str
+    """The file, as in `facts/user.md`; NOTES for MEMORY.md of the workspace."""
     how: str
     """write, patch, append, undo or edit."""
     by: Author
@@ -217,7 +221,10 @@ def void_line(n: int, ts: int) -> bytes:
 
 
 class KnownContent(NamedTuple):
-    """The content of a file as it follows from the log."""
+    r"""The content of a file as it follows from the log.
+
+    Example: `known_content(b"- Likes: tea\n").text` is "- Likes: tea\n", and `ABSENT` stands for a file that does not exist.
+    """
 
     hash: str
     """See `content_hash`; "" for a file that does not exist."""

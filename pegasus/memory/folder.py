@@ -40,7 +40,10 @@ Stamp: TypeAlias = tuple[int, ...]
 
 
 class FileState(NamedTuple):
-    """A memory file as it is now."""
+    r"""A memory file as it is now.
+
+    Example: `FileState("facts/user.md", 61, b"# User\n…", (1_772_020_800_000_000_000, 61, 4711))`.
+    """
 
     path: str
     """Folder and name, as in `facts/user.md`."""
@@ -55,7 +58,15 @@ class FileState(NamedTuple):
 
 
 class MemoryFolder(Protocol):
-    """The memory files, for reading."""
+    """The memory files, for reading.
+
+    `FolderReader` reads a real folder; tests have one in memory.
+
+    Example::
+
+        files = await folder.scan()
+        content = await folder.read(files[0].path, LARGEST)
+    """
 
     async def scan(self, seen: Mapping[str, Stamp] | None = None, limit: int = 0) -> tuple[FileState, ...]:
         """Return every `*.md` that is not empty, at the top and in the folders there, by path. Raises OSError.

@@ -63,6 +63,8 @@ class LoggedFiles:
     Every method may raise StorageError, OSError and ActorError. After an error, and after a cancellation, nothing that
     is remembered is trusted, and the next `refresh` begins with the log on disk.
 
+    Example::
+
         async with lock:
             files = await logged.refresh()
             change = await logged.change("facts/user.md", b"- Likes: tea\n", "write", author)

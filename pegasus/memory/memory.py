@@ -67,7 +67,10 @@ _log = get_logger("memory")
 
 @attrs.frozen(eq=False, repr=False)
 class Written:
-    """Result of a change."""
+    """Result of a change.
+
+    Example: `(await memory.append("facts/user.md", "- Likes: tea", by=Author(source="user"))).size` is 61.
+    """
 
     size: int
     """Bytes of the file now."""
@@ -136,6 +139,7 @@ class Memory:
     async def _files(self) -> tuple[FileState, ...]:
         """Return the files, after logging edits by hand, unless a change is under way or the log cannot be written."""
         try:
+            # Whoever only reads does not wait for a change. The folder then shows the state before or after it.
             self._change_lock.acquire_nowait()
         except trio.WouldBlock:
             return await self._folder.scan()
@@ -169,8 +173,10 @@ class Memory:
         seen: the sources outside of the agent that the writer has read on its way; see `provenance.mark_for`.
         """
         async with self._change_lock:
+            # Edits by hand are logged first, so that the change that follows begins from what the file holds now.
             files = await self._refresh()
             check_new(path, files)
+            # A writer cannot make marks of its own: what looks like one is defused before the true one is added.
             content = disarmed(content)
             mark = mark_for(content, by.source, seen)
             return await self._put(path, marked_page(content, mark), "write", by, mark)
@@ -188,6 +194,7 @@ class Memory:
             first = text.find(old)
             if first < 0:
                 raise MemoryRefused(f"old_str is not in {path}; memory_read shows what is, to be given exactly")
+            # Searched from the next character on, so that overlapping places count as two.
             if text.find(old, first + 1) >= 0:
                 raise MemoryRefused(
                     f"old_str is more than once in {path}; give more of the text around the place you mean"
@@ -284,6 +291,7 @@ class Memory:
             if change is None:
                 raise MemoryRefused(f"there is no change {n} in the log (any more)")
             text = decode_text(await self._content(change.path, files))
+            # Only changes of the same file matter: they say where in the text the lines of this change are by now.
             later = [other for other in changes if other.path == change.path and other.n > n]
             try:
                 content = encode_text(undo_change(change, later, text))

@@ -108,6 +108,7 @@ def added_lines(seen: str, wanted: str) -> list[str]:
 
 
 def _lines(text: str) -> set[str]:
+    """Return the lines of a text without the blanks around them."""
     return {line.strip() for line in text.splitlines()}
 
 
@@ -129,10 +130,12 @@ def may_rewrite(text: str) -> bool:
 
 
 def _is_hidden(line: str) -> bool:
+    """Return whether a line is kept from models: its words come from outside, or its mark says not to follow them."""
     return bool(labels_in(line)) or any("do not follow" in mark for mark in marks_in(line))
 
 
 def _marked(line: str, labels: Iterable[Outside]) -> str:
+    """Return a line with the mark of its origin, if it needs one. A blank line needs none."""
     mark = mark_for(line, "own", labels) if line.strip() else ""
     return f"{line.rstrip()} {mark}" if mark else line.rstrip()
 
@@ -143,9 +146,14 @@ def is_wrong_kind(error: StorageError) -> bool:
 
 
 class NotesFile:
-    """MEMORY.md on the disk of the workspace: `NotesFile(FileDisk(home.workspace, GuardedFiles(home.workspace)))`.
+    r"""MEMORY.md on the disk of the workspace: `NotesFile(FileDisk(home.workspace, GuardedFiles(home.workspace)))`.
 
     The disk is used for nothing else, since only one call at a time may be made.
+
+    Example::
+
+        notes = NotesFile(FileDisk(home.workspace, GuardedFiles(home.workspace)))
+        (await notes.read()).decode()  # "- Ann likes tea\n", "" if there is no such file
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -183,7 +191,10 @@ class NotesFile:
 
 @attrs.frozen(eq=False, repr=False)
 class HistoryEntry:
-    """A part of a conversation, as the history keeps it: `HistoryEntry("5f1c0a9d2b7e", now, "web:c1", "Ann decided …")`."""
+    """A part of a conversation, as the history keeps it: `HistoryEntry("5f1c0a9d2b7e", now, "web:c1", "Ann decided …")`.
+
+    Example: `HistoryEntry("5f1c0a9d2b7e", now, "web:c1", "Ann decided …").format()` is a part of HISTORY.md in Markdown.
+    """
 
     id: str
     """Identifies it; two entries never have the same."""
@@ -192,6 +203,7 @@ class HistoryEntry:
     chat: str
     """The chat, `<type>:<channelId>`."""
     text: str
+    """Account of what happened, in a few sentences; an excerpt of the messages if no model has written it."""
     outside: tuple[Outside, ...] = ()
     """Labels of the conversation."""
 
@@ -228,6 +240,7 @@ class HistoryFiles:
 
 
 def _add(volume: Volume, paths: Sequence[str], content: bytes, id: bytes) -> None:
+    """Append the entry to both files, in one step of the volume."""
     volume.append([(path, content) for path in paths])
 
 

@@ -59,7 +59,18 @@ _HEAD: Final = 4_000
 
 
 class MemoryRefused(Exception):
-    """The request cannot be done. The text says why, and what would work."""
+    """The request cannot be done. The text says why, and what would work.
+
+    Raised by the methods of `Memory`; nothing has changed then. The tools of memory give the text to the model, which tries
+    another way.
+
+    Example::
+
+        try:
+            await memory.read("facts/usr.md")
+        except MemoryRefused as error:
+            print(error)  # names the files that there are
+    """
 
 
 # ------------------------------------------------------------------ names
@@ -92,6 +103,7 @@ def not_found(path: str, files: Sequence[FileState]) -> MemoryRefused:
 
 
 def _folded(path: str) -> str:
+    """Return a path by which names count as the same that people cannot tell apart."""
     return unicodedata.normalize("NFKC", path).casefold()
 
 
@@ -155,6 +167,7 @@ def _with_head(text: str, summary: str | None, title: str) -> str:
 
 
 def _is_item(line: str) -> bool:
+    """Return whether a line is an item of a list."""
     return line.lstrip().startswith(("- ", "* "))
 
 
@@ -182,7 +195,10 @@ _ADVICE: Final = (
 
 @attrs.frozen
 class MemoryFile:
-    """A line of the index."""
+    """A line of the index.
+
+    Example: `format_file(MemoryFile("facts/user.md", "who the user is", 1229))` is "facts/user.md (1.2KB): who the user is".
+    """
 
     path: str
     """Folder and name, as in `facts/user.md`."""
@@ -250,6 +266,7 @@ def fit_lines(lines: list[str], limit: int, advice: str = "memory_list shows all
 
 
 def _format_size(size: int) -> str:
+    """Return a number of bytes for people."""
     return f"{size}B" if size < 1024 else f"{size / 1024:.1f}KB"
 
 

@@ -330,7 +330,10 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 class SessionLine(NamedTuple):
-    """A line of an archived session."""
+    """A line of an archived session.
+
+    Example: `SessionLine(7, 1200, Passage(7, "user", "I like tea"))` says that indexing goes on at byte 1200.
+    """
 
     number: int
     """Line of the archive, from 1."""
@@ -406,6 +409,7 @@ def _texts(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _is_archive_of(name: str, prefix: str) -> bool:
+    """Return whether a file name is that of an archive whose name begins so."""
     return name.startswith(prefix) and ARCHIVE.fullmatch(name, len(prefix)) is not None
 
 

@@ -66,7 +66,10 @@ _PER_PLACE: Final = 1 << 40
 
 
 class Passage(NamedTuple):
-    """A text that can be found."""
+    """A text that can be found.
+
+    Example: `Passage(3, "Food", "- Likes: tea")`.
+    """
 
     line: int
     """Line of the file at which it begins, from 1."""
@@ -77,7 +80,13 @@ class Passage(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A passage that was found."""
+    """A passage that was found.
+
+    Example::
+
+        hit = (await memory.search("tea")).hits[0]
+        f"{hit.path}:{hit.line} {hit.snippet}"  # "facts/user.md:3 - Likes: tea"
+    """
 
     place: str
     """facts, episodes or sessions."""
@@ -94,7 +103,12 @@ class Hit(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Result of a search."""
+    """Result of a search.
+
+    A search that runs out of time returns what the index holds by then; `behind` says that there may be more.
+
+    Example: `found = await memory.search("tea", limit=3, where="facts")`.
+    """
 
     hits: tuple[Hit, ...]
     """Best first."""
@@ -105,7 +119,10 @@ class Found(NamedTuple):
 
 
 class IndexedFile(NamedTuple):
-    """A file in the index."""
+    """A file in the index.
+
+    Example: `IndexedFile(1, "1772020800000000000 61 4711", 61, 4)`.
+    """
 
     id: int
     """Row in the table `files`."""

@@ -26,6 +26,8 @@ class Splice(NamedTuple):
     r"""A replacement of whole lines.
 
     `Splice(10, "tea\n", "coffee\n")` replaces the line "tea" that begins at character 10.
+
+    Example: `applied("tea\n", (Splice(0, "tea\n", "coffee\n"),))` is "coffee\n".
     """
 
     at: int
@@ -37,7 +39,12 @@ class Splice(NamedTuple):
 
 
 class CannotUndo(Exception):
-    """The change cannot be taken back. The text says why."""
+    """The change cannot be taken back. The text says why.
+
+    Raised by `undo_change`. `Memory.undo` makes a MemoryRefused of it, which names the change.
+
+    Example: a change of a line that a later change has rewritten raises it.
+    """
 
 
 def difference(old: str, new: str) -> tuple[Splice, ...]:

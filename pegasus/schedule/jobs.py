@@ -159,6 +159,7 @@ def draft_job(
     values: `schedule` (an object with `cron` and `tz`, `every`, or `at`), `prompt`, and maybe `channel`, `name`, `kind`, `missed`,
     `enabled`. origin: the channel of a job that names none; None: it must name one.
     """
+    # A misspelt value is refused instead of ignored: a model that is told so repeats the call correctly.
     known = {"schedule", "prompt", "channel", "name", "kind", "missed", "enabled", "replyTo"}
     if unknown := sorted(set(values) - known):
         raise ScheduleError(f"{unknown[0]}: not known here; allowed: {', '.join(sorted(known))}")
@@ -253,6 +254,7 @@ def job_view(job: Job, now: int) -> dict[str, Json]:
     """Return a job as programs get it: as in the file, with its name and its state written out. now: ms since the epoch."""
     return {
         **to_wire(job),
+        # Values that are their defaults are left out by the wire format; these are written out for programs.
         "name": job.title,
         "kind": job.kind,
         "enabled": job.enabled,
@@ -308,6 +310,7 @@ def _check(job: Job) -> None:
     """
     if not job.id or ":" not in job.channel or job.kind not in KINDS or job.missed not in MISSED:
         raise ScheduleError("id, channel, kind or missed is not what is allowed")
+    # A job of the file without a time would never run, and nobody would know.
     require_one_kind(job.schedule)
 
 

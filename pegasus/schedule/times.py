@@ -79,6 +79,7 @@ def make_schedule(now: int, *, cron: str = "", every: float = 0.0, at: str = "",
     zone = given.tz or local_zone()
     if given.at:
         return Schedule(at=_parse_at(given.at, zone, now))
+    # A cron job keeps the zone that it was made in, so that it does not move when the machine does.
     schedule = Schedule(cron=given.cron, tz=zone)
     if next_run(schedule, now) is None:
         raise ScheduleError(f"cron: {quote(schedule.cron)} never comes")
@@ -104,6 +105,7 @@ def next_run(schedule: Schedule, after: int) -> int | None:
         return moment if moment > after else None
     zone = _zone(schedule.tz)
     try:
+        # cronsim begins after the given time, so a run that is due now is not found again.
         found = next(CronSim(schedule.cron, datetime.fromtimestamp(min(after, LATEST) / 1000, zone)))
     except StopIteration:  # cronsim looks fifty years ahead
         return None
@@ -153,6 +155,7 @@ def _parse_at(text: str, zone: str, now: int) -> str:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=_zone(zone))
         # A time that the clock leaps over becomes the same moment on the other side of the leap.
+        # Through UTC and back, since arithmetic within one zone knows no leaps.
         moment = moment.astimezone(UTC).astimezone(_zone(zone))
     time = round(moment.timestamp() * 1000)
     if time <= now:

@@ -135,6 +135,7 @@ async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, cont
     ):
         raise ToolError("a guest's job may speak only in the conversation that it was asked for in")
     job = await keeper.ask(AddJob, draft)
+    # In the machine's zone, since that is what the model tells the person.
     next_time = format_time(job.next, local=True) if job.next is not None else None
     return {"id": job.id, "schedule": schedule_text(job.schedule), "next": next_time, "channel": job.channel}
 
@@ -142,9 +143,11 @@ async def _add(keeper: Ref[ScheduleMessage], now: int, arguments: Metadata, cont
 async def _find(keeper: Ref[ScheduleMessage], arguments: Metadata, context: ToolContext) -> Job:
     """Return the job that the call names, if the person may see it. Raises ToolError."""
     id = str(arguments.get("id") or "")
+    # The same filter as for the list, so that an id alone opens nothing.
     jobs = [job for job in await keeper.ask(ListJobs) if job.is_visible_to(context.principal)]
     found = next((job for job in jobs if job.id == id), None)
     if found is None:
+        # Models forget ids; the error gives them back.
         known = ", ".join(job.id for job in jobs[-MOST_LISTED:])
         raise ToolError(f"there is no job {quote(id, 40)}; there are: {known or 'none'}")
     return found

@@ -100,6 +100,7 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_schedule(settings, report)
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
+    # Last, so that the mistakes of a person come before the limits of this version.
     _check_not_yet(settings, report)
     return problems
 
@@ -221,6 +222,7 @@ def _check_service(
         SlackSettings: ("bot_token",),
         SmsSettings: ("account_sid", "auth_token", "from_number"),
     }
+    # Only of an adapter that is to run: a section that is prepared for later may be incomplete.
     for key in needed[type(section)]:
         if not getattr(section, key):
             report(f"{path}.{key}", "nothing", "a value, since the adapter is enabled", "")
@@ -277,6 +279,7 @@ def _check_headers(path: str, headers: Mapping[str, str], report: Report) -> Non
 def _is_web_address(url: str) -> bool:
     """Return True for an http:// or https:// address."""
     try:
+        # A broken IPv6 address raises ValueError.
         parts = urlsplit(url)
     except ValueError:
         return False
@@ -355,6 +358,7 @@ def _check_policy(settings: Settings, report: Report) -> None:
             "who": (rule.get("who", "owner"), ("owner", "guest")),
             "decision": (rule.get("decision", ""), DECISIONS),
         }
+        # A key that is missing has its default here, which is "" where the key must be there.
         for key, (value, words) in found.items():
             if not value or (words and value not in words):
                 allowed = one_of(words) if words else 'the name of a tool or a pattern, as "github__*"'
@@ -389,6 +393,7 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
         report(path, f'the name "{name}"', allowed, "")
     if not server.command and not server.url:
         report(f"{path}.command", "nothing", "a program, or an address in url", "")
+    # The checks below need to know which kind it is.
     if server.command and server.url:
         report(f"{path}.url", "a value", "nothing, since there is a command", "")
         return
@@ -432,5 +437,6 @@ def _check_not_yet(settings: Settings, report: Report) -> None:
 
 def fits_pattern(pattern: str, key: str) -> bool:
     """Return True if the key path fits a pattern of NOT_YET."""
+    # Each part of the path fits for itself; `*` stands for one name, never for several.
     wanted, given = pattern.split("."), key.split(".")
     return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))

@@ -86,6 +86,7 @@ def suggest_keys(text: str) -> list[str]:
     """Return up to three known keys that are near to this one: by spelling, else those with the same last name."""
     names = text.lower().split(".")
     known = [".".join(_with_own_names(pattern, names)) for pattern in _all_keys(Section(Settings))]
+    # First by spelling of the whole path, then by the last name: people know the key and forget the section.
     near = get_close_matches(text.lower(), known, n=MOST_SUGGESTED, cutoff=0.8)
     return near or [key for key in known if key.rpartition(".")[2] == names[-1]][:MOST_SUGGESTED]
 
@@ -98,6 +99,7 @@ def _all_keys(section: Section) -> Iterator[tuple[str, ...]]:
         else:
             for path in _all_keys(inner):
                 yield (name, "NAME", *path) if inner.named else (name, *path)
+            # Services have keys that other names of the section do not have.
             for known, cls in inner.known.items():
                 for path in _all_keys(Section(cls)):
                     yield (name, known, *path)
@@ -181,12 +183,14 @@ def _with_line(content: str, path: Sequence[str], value: Any, *, by_init: bool) 
     lines = content.rstrip("\n").split("\n") if content.strip() else []
     head = next((n for n, text in enumerate(lines) if header_path(text) == tuple(path[:-1])), None)
     if head is None:
+        # The mark is read again by `sources.without_replaced`.
         mark = f"  # {BY_INIT}" if by_init else ""
         return "\n".join([*lines, *[""] * bool(lines), f"[{'.'.join(map(_quoted, path[:-1]))}]{mark}", line, ""])
     last = head
     for number in range(head + 1, len(lines)):
         if header_path(lines[number]):
             break
+        # Comments behind the last key belong to the next section, so the line goes before them.
         if lines[number].strip() and not lines[number].lstrip().startswith("#"):
             last = number
     return "\n".join([*lines[: last + 1], line, *lines[last + 1 :], ""])

@@ -204,9 +204,11 @@ class SettingsInForce(InForce[Settings]):
             for prefixes, act in self._actions:
                 if concerned := frozenset(key for key in now if key.startswith(prefixes)):
                     act(concerned)
+            # Also if nothing has changed: somebody may have repaired what a key points to.
             for last in self._last_actions:
                 last()
             self._replaced.set()
+            # Replaced after it is set, so that a later wait is for the next replacement.
             self._replaced = trio.Event()
             return TakenUp(tuple(key for key in changed if key in now), tuple(key for key in changed if key not in now))
 

@@ -188,6 +188,7 @@ class _LayerReader:
         for written, value in self._items(table, path, "a table of keys: " + ", ".join(keys)):
             name = written.lower() if self.layer.folded else written
             key = keys.get(name)
+            # Reported once for the key, whatever is below it.
             if key is None:
                 hint = closest(name, list(keys))
                 self._report((*path, name), "an unknown key", ", ".join(keys), hint)
@@ -248,6 +249,7 @@ class _LayerReader:
             return value
         text = interpolate(value, self.environ)
         if textual:
+            # Quotes that a person has written on the command line, as in a file, are not part of the text.
             quoted = isinstance(value, Raw) and text[:1] in ("'", '"') and isinstance(toml_value(text), str)
             return toml_value(text) if quoted else text
         return toml_value(text) if isinstance(value, Raw) or isinstance(text, Interpolated) else text
@@ -292,6 +294,7 @@ def _build(default: Any, tree: Tree) -> Any:
     """
     changes: dict[str, Any] = {}
     for name, key in keys_of(type(default)).items() if tree else ():
+        # The default object stays as it is, so that unchanged sections are shared and compared at no cost.
         if name not in tree:
             continue
         value, old = tree[name], getattr(default, name)

@@ -150,6 +150,7 @@ def _masked(value: Any, key: Key) -> Any:
 def _without_password(url: str) -> str:
     """Return an address with its password masked."""
     scheme, _, rest = url.partition("://")
+    # The last @ ends the password: it may hold one that is not escaped.
     host, slash, path = rest.partition("/")
     return f"{scheme}://{MASK}@{host.rpartition('@')[2]}{slash}{path}" if "@" in host else url
 
@@ -230,6 +231,7 @@ def _service_table(cls: type[attrs.AttrsInstance], path: str, name: str) -> Iter
     """Yield the table of a service with the usual variables as values. `enabled` stands in front, since nothing happens without it."""
     variables = {key: variable for variable, (service, key) in CHANNEL_VARIABLES.items() if service == name}
     for line in _commented_table(cls, path, cls()):
+        # The lines are made as for any section, and the values of some are put in afterwards.
         key = line.removeprefix("# ").partition(" = ")[0]
         yield f'# {key} = "${{{variables[key]}:-}}"' if key in variables and not line.startswith("##") else line
 
@@ -239,6 +241,7 @@ def _not_yet(key: str) -> str:
     for pattern, values, _ in NOT_YET:
         if fits_pattern(pattern, key):
             named = " and ".join(as_toml(value) for value in values if isinstance(value, str | bool))
+            # ANY_VALUE has no words of its own.
             shown = named or "any other value"
             return f" ({shown}: not in this version yet)"
     return ""

@@ -39,7 +39,12 @@ Manifest: TypeAlias = Mapping[str, str]
 
 
 class NotAcceptable(ValueError):
-    """A folder that cannot be accepted as a skill. The text says why, for the owner."""
+    """A folder that cannot be accepted as a skill. The text says why, for the owner.
+
+    Raised while a folder is judged, by `manifest_of` and by `SkillCatalog.accept`. Nothing was accepted then.
+
+    Example: `await catalog.accept("deploy", now)` raises it for a folder with a link in it, and `/skills` shows the text.
+    """
 
 
 def manifest_of(folder: Path) -> dict[str, str]:
@@ -131,18 +136,21 @@ class AcceptedSkills:
         try:
             found = decode_object(self.path.read_bytes()).get("skills")
             entries = dict(found) if isinstance(found, Mapping) else {}
+        # A damaged file accepts nothing, so there is nothing in it to keep.
         except (FileNotFoundError, ValueError):
             pass
         entries.pop(name, None)
         if entry is not None:
             entries[name] = entry
         temporary = self.path.with_name(f"{self.path.name}.new")
+        # A crash may have left it. O_EXCL below then makes sure that the file is ours alone.
         temporary.unlink(missing_ok=True)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with open(fd, "wb") as stream:
             stream.write(encode_json({"skills": entries}).encode() + b"\n")
             stream.flush()
             os.fsync(fd)
+        # A crash leaves the old file or the new one. The folder is synced too, since the name is an entry of it.
         temporary.replace(self.path)
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -49,7 +49,10 @@ _log = get_logger("skills")
 
 
 class SkillProblem(NamedTuple):
-    """A mistake in a file."""
+    """A mistake in a file.
+
+    Example: `str(SkillProblem("skills/x/SKILL.md", "has no description", True))` ends with "; this skill is left out".
+    """
 
     file: str
     """Path of the file or folder."""
@@ -110,6 +113,8 @@ class _Snapshot:
 
 class SkillCatalog:
     """The skills below some folders. Of several with the same name, the one in the last folder wins.
+
+    Example::
 
         catalog = SkillCatalog(BUILT_IN, home / "skills")
         await catalog.refresh()
@@ -237,6 +242,7 @@ def _read_folders(folders: tuple[Path, ...], known: Mapping[str, _SkillFile]) ->
     skills: dict[str, Skill] = {}
     problems: list[SkillProblem] = []
     files: dict[str, _SkillFile] = {}
+    # The last folder first, and `setdefault` below keeps the first skill of a name.
     for folder in reversed(folders):
         for path in _find_files(folder, problems):
             file = _read_file(path, known.get(str(path)), folder)
@@ -322,6 +328,7 @@ def _judge(
     """
     name = path.parent.name
     found = ProposedSkill(name, {}, was_accepted=accepted is not None)
+    # Checked before its files are read: a task could otherwise take the place of a skill that people trust.
     if name in others:  # a skill has the name of its folder
         return found._replace(problem=f"there is a skill {name} already, which it must not replace"), None
     if accepted is None and not is_wanted:
@@ -386,6 +393,7 @@ def supporting_files(skill: Skill) -> tuple[str, ...]:
     Hidden files and links are left out, and everything beyond `MAX_FILES`. Blocks briefly.
     """
     found: list[str] = []
+    # The walk ends at the bound, so that a folder of a million files costs no more than a small one.
     for path in _walk(skill.folder, "", MAX_DEPTH):
         if len(found) == MAX_FILES:
             break
