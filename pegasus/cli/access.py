@@ -4,6 +4,12 @@ Tokens and people are changed through the running daemon or, while none runs, in
 the daemon: a call can only wait while there is one, and its task goes on in it.
 
 The secret of a token is printed once, alone on a line of stdout, so that a script can take it. What else is to say is on stderr.
+
+The functions for people (`tokens_text`, `approvals_text`) get the JSON of the control plane, whether it came from a
+daemon or was made here from the files. They never get the objects behind it, so both ways print the same.
+
+Of approvals all commands need the daemon. They return None where none runs, and `query` reports that no agent is
+running.
 """
 
 from __future__ import annotations
@@ -44,13 +50,17 @@ APPROVALS = pegasus.subgroup("approvals", "Tool calls that wait for your yes or 
 
 # ------------------------------------------------------------------ tokens of clients
 
+# A name is the token's key: it is shown in lists and logs, where the token itself never is.
 _NAME = click.Argument(["name"])
 _TOKEN_REFUSALS = (TokenRefused, StorageError)
 """Reasons for which nothing is changed, such as a name that does not exist."""
 
 
 def tokens_text(answer: Answer) -> str:
-    """Return a line for each token: name, scopes, what it is bound to, when it was made."""
+    """Return a line for each token: name, scopes, what it is bound to, when it was made.
+
+    The secret is not in the answer. The owner's own token is not listed: it is a file of the home and not in the book.
+    """
     tokens = answer["tokens"]
     if not tokens:
         return "There is no token but the owner's, in the file `token` of the home."
@@ -59,7 +69,10 @@ def tokens_text(answer: Answer) -> str:
 
 
 def _describe_token(token: Mapping[str, object]) -> str:
-    """Return what a token may do, and where."""
+    """Return what a token may do, and where.
+
+    A bridge serves all conversations of its type. A token without a type may be used by clients of any.
+    """
     place = str(token.get("type") or "any type")
     if token.get("bridge"):
         place += " bridge"
@@ -72,7 +85,10 @@ def _describe_token(token: Mapping[str, object]) -> str:
 
 
 def new_token_text(answer: Answer) -> str:
-    """Return the token alone; a note about it goes to stderr."""
+    """Return the token alone; a note about it goes to stderr.
+
+    stdout has the token and nothing else: `TOKEN=$(pegasus token add phone)` works.
+    """
     print_error(
         f"The token {quote(answer['name'])} is below. It is shown only now; "
         f"`{program_name()} token revoke {answer['name']}` takes it back."
@@ -86,6 +102,7 @@ def new_token_text(answer: Answer) -> str:
     _NAME,
     click.Option(["--type", "type_"], metavar="T", help="Channel type that the client must name."),
     click.Option(["--channel"], metavar="ID", help="Conversation that the client must name."),
+    # None and not False where it is not given: `query` then sends no param, and the daemon's default counts.
     click.Option(["--bridge"], is_flag=True, default=None, help="It serves all conversations of its type."),
     click.Option(["--scope"], metavar="SCOPES", help=f"Of {', '.join(SCOPES)}, with commas [message]."),
     JSON,
@@ -106,6 +123,7 @@ def run_token_add(
     """Make the token NAME, and print it. "message": send and get replies; "read": also look; "control": all that an owner may."""
 
     async def add(journal: Ref[JournalMessage]) -> Answer:
+        """Make the token in the book of the home, with the same checks as the daemon has."""
         book = await _tokens_of_home(journal)
         token = await add_token(
             book, name, scope=scope or "", type=type_ or "", channel=channel or "", bridge=bool(bridge)
@@ -122,6 +140,7 @@ def run_token_list(home: Home, settings: Settings) -> Answer:
         content = (home.data / "tokens.json").read_bytes()
     except FileNotFoundError:
         content = b""
+    # Read without holding the home: the file is replaced as a whole, so it is never half written.
     return tokens_view(parse_tokens(content)[0])
 
 
@@ -137,6 +156,7 @@ def run_token_revoke(home: Home, settings: Settings, *, name: str) -> Answer:
     """Make the token NAME count no more; connections with it end."""
 
     async def revoke(journal: Ref[JournalMessage]) -> Answer:
+        """Take the token out of the book of the home."""
         await (await _tokens_of_home(journal)).revoke(name)
         return {"name": name}
 
@@ -144,7 +164,10 @@ def run_token_revoke(home: Home, settings: Settings, *, name: str) -> Answer:
 
 
 async def _tokens_of_home(journal: Ref[JournalMessage]) -> TokenBook:
-    """Return the tokens of the home, whose changes this journal writes."""
+    """Return the tokens of the home, whose changes this journal writes.
+
+    The journal is that of this process, which holds the home. Raises StorageError if the book cannot be read.
+    """
     book = TokenBook()
     await book.load(journal, wall_clock)
     return book
@@ -166,6 +189,8 @@ def run_pair_list(home: Home, settings: Settings) -> Answer:
     """List open codes, and the people who were let in."""
 
     async def view(journal: Ref[JournalMessage]) -> Answer:
+        """Return people and codes as the control plane would. Codes that have run out meanwhile are left out."""
+        # The home is held though nothing is changed: reading goes through a journal, and a home has one.
         return access_view(*(await _people_of_home(journal)).view())
 
     return change_files(home, view)
@@ -181,6 +206,7 @@ def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
     """Let in the person who has CODE."""
 
     async def approve(journal: Ref[JournalMessage]) -> Answer:
+        """Let the person in."""
         return {"who": await (await _people_of_home(journal)).approve(code, "the command line")}
 
     return change_files(home, approve)
@@ -196,6 +222,7 @@ def run_pair_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
     """Let in WHO no more: TYPE:USERID, as the list shows it."""
 
     async def revoke(journal: Ref[JournalMessage]) -> Answer:
+        """Take the person out. A code that they still have counts no more either."""
         await (await _people_of_home(journal)).revoke(who)
         return {"who": who}
 
@@ -203,7 +230,10 @@ def run_pair_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
 
 
 async def _people_of_home(journal: Ref[JournalMessage]) -> PairingBook:
-    """Return the people who were let in and the open codes, whose changes this journal writes."""
+    """Return the people who were let in and the open codes, whose changes this journal writes.
+
+    Raises StorageError if the file cannot be read.
+    """
     book = PairingBook()
     await book.load(journal, wall_clock)
     return book
@@ -223,9 +253,11 @@ LINK_METHOD: Final = "http.link"
 def run_open(home: Home, settings: Settings, *, only_print: bool = False) -> int:
     """Open the web page in a browser, signed in. The link works once, and for 5 minutes."""
     try:
+        # A page is served by a daemon only, so there is no way to answer this from files.
         answer = trio.run(ask_daemon, find_daemon(home, settings), LINK_METHOD, {})
     except ClientError as error:
         return report_failure(describe_refusal(error, LINK_METHOD))
+    # The code in the link is a secret for five minutes: it is given to the browser, and printed only if there is none.
     url = str(answer["url"])
     if only_print:
         print_text(url)
@@ -238,6 +270,7 @@ def run_open(home: Home, settings: Settings, *, only_print: bool = False) -> int
 # ------------------------------------------------------------------ tool calls that wait
 
 _ID = click.Argument(["id_"], metavar="ID")
+# Without --always the option gives None, `query` sends no `scope`, and the daemon's default is "once".
 _ALWAYS = click.Option(
     ["--always", "scope"],
     flag_value="always",
@@ -246,7 +279,10 @@ _ALWAYS = click.Option(
 
 
 def read_values(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> dict[str, Json] | None:
-    """Return the values of a form, None if there are none. Raises click.BadParameter for a word that is none."""
+    """Return the values of a form, None if there are none. Raises click.BadParameter for a word that is none.
+
+    A callback of click: it is called once with all words. The value may have a "=" in it; the first one separates.
+    """
     for word in words:
         if "=" not in word:
             raise click.BadParameter(f"found {quote(word)}, allowed: NAME=VALUE")
@@ -258,7 +294,11 @@ _REASON = click.Argument(["reason"], required=False, metavar="[REASON]")
 
 
 def approvals_text(answer: Answer) -> str:
-    """Return the calls that wait, each with everything that would be run."""
+    """Return the calls that wait, each with everything that would be run.
+
+    Nothing is shortened: an owner who says yes must have seen the whole command.
+    """
+    # One block for each call, with a blank line between: a command may have many lines.
     blocks = [_approval_block(each) for each in answer["approvals"]]
     if not blocks:
         return "No call waits for you."
@@ -267,22 +307,30 @@ def approvals_text(answer: Answer) -> str:
 
 def _approval_block(approval: Answer) -> str:
     """Return one call: its id, tool and reason, then its arguments, or what a server asks."""
+    # The clocks of daemon and command are those of one machine. A call that has just run out has 0 seconds left.
     left = format_duration(max(0, approval["expires"] - wall_clock()) / 1000)
     notice = from_wire(dict(approval), ApprovalNotice)
+    # The same text as in the chat, so that an owner reads a call in one form wherever it is shown.
     subject = shown_subject(notice).replace("\n", "\n    ")
     head = f"{approval['id']}  {approval['tool']}, for {_person(approval)}; {left} left"
     return f"{head}\n    why: {approval['why']}\n    {subject}"
 
 
 def _person(approval: Answer) -> str:
-    """Return whose work it is: `owner, cli main`."""
+    """Return whose work it is: `owner, cli main`.
+
+    It says for whom the work is done, which may be a guest, and on which channel it was asked for.
+    """
     channel: Any = approval.get("channel") or {}
     names = [channel.get("type"), channel.get("channelId"), channel.get("userId")]
     return ", ".join([approval.get("who", ""), " ".join(str(name) for name in names if name)])
 
 
 def answered_text(answer: Answer) -> str:
-    """Return what was decided."""
+    """Return what was decided.
+
+    The state is that of the daemon after the answer. An answer that came too late is a refusal, and is not shown here.
+    """
     approval = answer["approval"]
     return f"{approval['id']} is {approval['state']}: {approval['tool']}"
 

@@ -399,6 +399,7 @@ def _end_at_once(process: trio.Process) -> Iterator[None]:
     """
 
     def end(number: int, _frame: object) -> None:
+        """Kill the daemon that this chat has started, and end this process. A signal handler: it must not wait for anything."""
         with suppress(OSError):
             process.kill()
         restore_terminal()

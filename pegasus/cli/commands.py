@@ -73,7 +73,13 @@ JSON: Final = click.Option(["--json", "as_json"], is_flag=True, help="One JSON o
 
 
 class WholeNumber(click.IntRange):
-    """Type of a parameter that is a whole number: `WholeNumber(1, 200)`. Both ends belong to it."""
+    """Type of a parameter that is a whole number. Both ends belong to it.
+
+    Example::
+
+        click.Option(["--limit"], default=20, type=WholeNumber(1, 200))
+        # "--limit 0" ends with exit code 2: found "0"; allowed: a whole number from 1 to 200
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number. Raises BadParameter, which says what is allowed in the words of all other messages."""
@@ -85,7 +91,13 @@ class WholeNumber(click.IntRange):
 
 
 class Number(click.types.FloatParamType):
-    """Type of a parameter that is a number: `Number()`."""
+    """Type of a parameter that is a number. Infinity and NaN are refused, which click's own type lets through.
+
+    Example::
+
+        click.Option(["--wait"], type=Number(), metavar="SECONDS")
+        # "--wait soon" ends with exit code 2: found "soon"; allowed: a number
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number. Raises BadParameter, which says what is allowed."""
@@ -321,8 +333,11 @@ class CommandGroup(_Command, click.Group):
         """
 
         def add(function: F) -> F:
+            """Add the command to the group, and return the function as it is, for tests and other commands."""
+
             @click.pass_obj
             def callback(options: Options, /, **values: Any) -> int:
+                """Load what the function needs, and carry it out; click returns its exit code to `main`."""
                 if options_only:
                     return function(options, **values)
                 return function(*(options.load_as_client() if is_client else options.load()), **values)

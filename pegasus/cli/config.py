@@ -3,6 +3,12 @@
 `config check` runs the same checks as the start of the daemon, those of other packages among them, so that it cannot find less.
 `config set` and `config unset` change one key of the file and nothing else in it, and only to settings that pass these checks. A
 running daemon is told to read the file again, so that the answer can say whether the change is in effect now or after a restart.
+
+A change is first made in memory: the text of the file with one key changed is parsed and checked as a whole. The file
+is replaced at the very end, by a new one in one step. So a refused change, Ctrl-C or a full disk leave the old file.
+
+Comments, order and blanks of the file are a person's own and stay as they are (`settings.edit`). Values are printed
+with secrets masked; a secret that is asked for is not shown while it is typed.
 """
 
 from __future__ import annotations
@@ -120,7 +126,10 @@ def run_unset(options: Options, *, key: str) -> int:
 
 
 def _ask_value(key: str, path: Sequence[str]) -> str:
-    """Return the value that the person types, or that is piped in. Raises EditError, click.Abort."""
+    """Return the value that the person types, or that is piped in. Raises EditError, click.Abort.
+
+    A value in the command line is kept in the history of the shell. So a script pipes a secret in, and a person types it.
+    """
     if sys.stdin is None or not sys.stdin.isatty():
         text = "" if sys.stdin is None else sys.stdin.readline().rstrip("\n")
         if not text:
@@ -133,6 +142,7 @@ def _ask_value(key: str, path: Sequence[str]) -> str:
 
 
 def _is_secret(path: Sequence[str]) -> bool:
+    """Return whether the declaration of a key says that its value must not be shown."""
     declared = find_key(path)
     return isinstance(declared, Key) and declared.secret
 
@@ -149,6 +159,7 @@ def _change(options: Options, path: Sequence[str], change: Callable[[str], str],
     home = options.home()
     source = options.source(home)
     assert source.file is not None  # noqa: S101 - `Options.source` always names one
+    # The text is edited and not the settings that it gives: the file may have a mistake, which this change mends.
     old = settings_text(source)
     new = change(old)
     name = ".".join(path)
@@ -160,6 +171,7 @@ def _change(options: Options, path: Sequence[str], change: Callable[[str], str],
     except SettingsError as error:
         hint = _type_hint(path, str(error), new) or _list_hint(path, str(error))
         raise EditError(_describe_refused(source.file, name, done, str(error), hint)) from None
+    # For the old value in the output, and for the way to a running daemon, which was started with these settings.
     before = _load_or_none(source)
     shown = f"{'?' if before is None else shown_value(before, path)} → {shown_value(settings, path)}"
     write_settings(source.file, new)  # the last step that can fail
@@ -189,10 +201,12 @@ def _type_hint(path: Sequence[str], mistakes: str, content: str) -> str:
 
     mistakes: of the text of the file that is refused. content: this text.
     """
+    # A provider is made by its first key, and has no type then. This is the most frequent mistake, so the way out is named.
     section = ".".join(path[:2])
     if len(path) < 3 or f"{section}.type: found nothing" not in mistakes:
         return ""
     if path[2] == "base_url":
+        # The refused text is valid TOML, since the mistake that was found in it is about a key.
         url = tomllib.loads(content)["providers"][path[1]]["base_url"]
         value = shlex.quote(f'{{ type = "openai", base_url = "{url}" }}')
         return f"For a server that speaks OpenAI's format, set both: {program_name()} config set {section} {value}"
@@ -200,21 +214,30 @@ def _type_hint(path: Sequence[str], mistakes: str, content: str) -> str:
 
 
 def _list_hint(path: Sequence[str], mistakes: str) -> str:
-    """Return how to type a list in a shell, "" if the key wants none. mistakes: of the text of the file that is refused."""
+    """Return how to type a list in a shell, "" if the key wants none. mistakes: of the text of the file that is refused.
+
+    Shells take quotation marks away, so that a list arrives as `[a, b]`, which is no TOML.
+    """
     if f"{'.'.join(path)}: " not in mistakes or "a list of texts" not in mistakes:
         return ""
     return f"""In a shell, with quotes around it: {program_name()} config set {".".join(path)} '["a", "b"]'"""
 
 
 def check_text(home: Home, source: SettingsSource, content: str) -> Settings:
-    """Return the settings that a file with this text gives, checked as the daemon does. Raises SettingsError."""
+    """Return the settings that a file with this text gives, checked as the daemon does. Raises SettingsError.
+
+    `pegasus init` uses it too. Nothing is written, so it can be asked about a text that is not in any file.
+    """
     settings = load_settings(source, content=content)
     check_settings_in_use(home, settings)
     return settings
 
 
 def write_settings(file: Path, content: str) -> None:
-    """Replace a settings file as a whole, private to the user; a link stays one. Raises HomeError."""
+    """Replace a settings file as a whole, private to the user; a link stays one. Raises HomeError.
+
+    Replaced and not rewritten: a crash leaves the old file or the new one. Its mode is 0600, since it may hold keys.
+    """
     target = file.resolve()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -236,6 +259,7 @@ def _describe_effect(home: Home, before: Settings, settings: Settings, name: str
 
     before: the settings as the daemon has them, by which it is reached.
     """
+    # An environment variable or an option wins over the file. Without this hint a person would look for the mistake here.
     origin = settings.origins.get(name)
     if origin is not None and origin != str(file):
         return f"It has no effect: {origin} overrides it."
@@ -245,6 +269,7 @@ def _describe_effect(home: Home, before: Settings, settings: Settings, name: str
         answer = trio.run(ask_daemon, find_daemon(home, before), "config.reload", {})
     except ClientError as error:
         return f"The running agent did not take it over: {describe_refusal(error, 'config.reload')}"
+    # The daemon names all keys that have changed since it read the file, by hand as well; only this one matters here.
     if _names(answer.get("afterRestart"), name):
         return "In effect after a restart of the agent."
     if _names(answer.get("changed"), name):

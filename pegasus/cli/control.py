@@ -133,7 +133,10 @@ def query(
     """
 
     def add(offline: Callable[..., Answer | None]) -> Callable[..., int]:
+        """Declare the command, and return what click calls; the decorated function gives the answer without a daemon only."""
+
         def run(home: Home, settings: Settings, *, as_json: bool = False, **values: Any) -> int:
+            """Print the answer in the form that was asked for; return the exit code."""
             sent = {camel(key.rstrip("_")): value for key, value in values.items() if value is not None}
             render = json_line if as_json else text
             return show(home, settings, method, sent, render, partial(offline, home, settings, **values), refusals)
@@ -196,6 +199,7 @@ async def _with_journal(home: Home, change: Callable[[Ref[JournalMessage]], Awai
     """Run `change` with a journal actor over the files of the home, under a supervisor that stops it cleanly at the end."""
 
     async def run(inbox: Any) -> None:
+        """Run the journal over the files of the home, with the wall clock."""
         await run_journal(inbox, FileDisk(home.data), clock=wall_clock)
 
     async with open_supervisor([Child("journal", run)]) as supervisor:

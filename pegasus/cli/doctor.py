@@ -47,6 +47,7 @@ OK: Final = "ok"
 NOTE: Final = "note"
 BROKEN: Final = "broken"
 """Severities of findings."""
+# Bounds in bytes and not in shares of the disk: what a day of messages takes does not depend on the disk.
 LITTLE_SPACE: Final = 1 << 30
 """Bytes free on the disk below which it is noted."""
 NO_SPACE: Final = 50 << 20
@@ -59,7 +60,13 @@ FEW_CALLS: Final = 10
 
 @attrs.frozen
 class Finding:
-    """The outcome of one check: `Finding("ports", BROKEN, "127.0.0.1:7717 is taken", "choose another: config set gateway.port")`."""
+    """The outcome of one check.
+
+    Example::
+
+        fix = f"choose another: {program_name()} config set gateway.port 0"
+        Finding("ports", BROKEN, "127.0.0.1:7717 is taken", fix)
+    """
 
     check: str
     """Name of the check."""
@@ -73,7 +80,13 @@ class Finding:
 
 @attrs.frozen(eq=False, repr=False)
 class Examined:
-    """The installation that the checks look at."""
+    """The installation that the checks look at. Loaded once, so that all checks judge the same settings.
+
+    Example::
+
+        examined = Examined(options.home(), options, None, error)  # with mistakes in the settings
+        findings = list(_settings(examined))  # a finding for each mistake
+    """
 
     home: Home
     """The home, which may not exist."""
@@ -82,7 +95,7 @@ class Examined:
     settings: Settings | None
     """The settings; None if they have mistakes."""
     problem: SettingsError | None
-    """The mistakes in the settings."""
+    """The mistakes in the settings; None if there are none. Never None where `settings` is."""
 
 
 @pegasus.declare("doctor", JSON, options_only=True)
@@ -102,7 +115,11 @@ def run_doctor(options: Options, *, as_json: bool = False) -> int:
 
 
 def examine(options: Options) -> list[Finding]:
-    """Return the findings of all checks, in their order. Raises HomeError for a home that no name leads to."""
+    """Return the findings of all checks, in their order. Raises HomeError for a home that no name leads to.
+
+    Checks are made one after the other, since some of them bind ports or start programs. The longest is
+    the question to an agent that does not answer, which takes STATE_SECONDS.
+    """
     home = options.home()
     settings, problem = None, None
     try:
@@ -114,6 +131,7 @@ def examine(options: Options) -> list[Finding]:
     findings: list[Finding] = []
     for name, check in CHECKS:
         try:
+            # A check is a generator: one that fails after its first finding keeps that one.
             findings += check(examined)
         except Exception as error:  # a check that cannot be made must not hide the others
             findings.append(Finding(name, BROKEN, f"the check failed: {type(error).__name__}: {error}", "report this"))
@@ -121,7 +139,10 @@ def examine(options: Options) -> list[Finding]:
 
 
 def findings_text(findings: Sequence[Finding]) -> str:
-    """Return the findings for people: a line each, and below it what to do."""
+    """Return the findings for people: a line each, and below it what to do.
+
+    Notes do not change the exit code, but are counted in the last line.
+    """
     lines = []
     for finding in findings:
         lines.append(f"{finding.severity:<7} {finding.check:<13} {finding.text}")
@@ -133,6 +154,7 @@ def findings_text(findings: Sequence[Finding]) -> str:
 
 
 def _broken(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that decide about the exit code."""
     return [finding for finding in findings if finding.severity == BROKEN]
 
 
@@ -140,7 +162,10 @@ def _broken(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _installation(examined: Examined) -> Iterator[Finding]:
-    """Check that the packages are there that this version asks for."""
+    """Check that the packages are there that this version asks for.
+
+    An installation may be incomplete after an upgrade by hand. The version of a package is not judged: pip does that.
+    """
     python = ".".join(map(str, sys.version_info[:3]))
     missing = [name for name in _required_packages() if not _is_installed(name)]
     if missing:
@@ -157,10 +182,13 @@ def _required_packages() -> list[str]:
     except metadata.PackageNotFoundError:  # run from a folder, without an installation
         return []
     always = (line for line in wanted if ";" not in line)
+    # A requirement is a name with extras and versions behind it, as in `trio[x]>=0.25`. Those with a marker (";") are
+    # asked for on some machines only.
     return ["".join(c if c.isalnum() or c in "-_." else " " for c in line).split()[0] for line in always]
 
 
 def _is_installed(name: str) -> bool:
+    """Return whether there is a package of this name, by its metadata; nothing is imported."""
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -171,6 +199,7 @@ def _is_installed(name: str) -> bool:
 def _settings(examined: Examined) -> Iterator[Finding]:
     """Check the settings as a start does."""
     if examined.problem is not None:
+        # All mistakes at once: who corrects a file wants to know each, and not the first.
         for line in str(examined.problem).splitlines():
             yield Finding("settings", BROKEN, line, f"correct it; {program_name()} config keys explains every key")
         if read_daemon(examined.home) is not None:
@@ -179,6 +208,7 @@ def _settings(examined: Examined) -> Iterator[Finding]:
         return
     assert examined.settings is not None  # noqa: S101  there is a problem otherwise
     file = examined.settings.source.file
+    # No file is fine: every key has a default.
     there = file is not None and file.exists()
     yield Finding("settings", OK, f"{file}" if there else "there is no settings file, so that all defaults count")
 
@@ -188,6 +218,7 @@ def _models(examined: Examined) -> Iterator[Finding]:
     if examined.settings is None or examined.problem is not None:
         return
     settings = examined.settings
+    # The same function decides at a start, so the name of the model is that which will answer.
     spec = role_spec("default", settings.models, find_providers(settings.providers))
     if spec == OFFLINE:
         text = "neither a model nor a key is set: a local server answers if there is one, else the stand-in"
@@ -201,14 +232,19 @@ def _models(examined: Examined) -> Iterator[Finding]:
 
 
 def _home(examined: Examined) -> Iterator[Finding]:
-    """Check that the home is the user's alone."""
+    """Check that the home is the user's alone.
+
+    It has the token, keys and all conversations, so nobody else may read it, whatever the umask was when it was made.
+    """
     path = examined.home.path
+    # No finding about rights: there is nothing to be read yet.
     if not path.exists():
         yield Finding("home", NOTE, f"{path} is not there yet", "the first start makes it")
         return
     if not path.is_dir():
         yield Finding("home", BROKEN, f"{path} is not a folder", "move it away or give another --home")
         return
+    # The rights of others and the rights of this user are separate findings: both may be wrong.
     problems = list(_private(path, "home", 0o700))
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         fix = "mount it for writing, or give --home a folder on another disk"
@@ -219,17 +255,24 @@ def _home(examined: Examined) -> Iterator[Finding]:
 
 
 def _private(path: Path, check: str, mode: int) -> Iterator[Finding]:
-    """Check that nobody else may use a file or folder."""
+    """Check that nobody else may use a file or folder.
+
+    A file of somebody else is reported alone: its mode could not be changed anyway.
+    """
     status = path.stat()
     if status.st_uid != os.geteuid():
         yield Finding(check, BROKEN, f"{path} belongs to user {status.st_uid}", f"chown {os.geteuid()} {path}")
+    # Any right of group or others counts, also that to list a folder.
     elif stat.S_IMODE(status.st_mode) & 0o077:
         found = f"{path} is open to others (mode {stat.S_IMODE(status.st_mode):o})"
         yield Finding(check, BROKEN, found, f"chmod {mode:o} {path}")
 
 
 def _token(examined: Examined) -> Iterator[Finding]:
-    """Check the token that clients show."""
+    """Check the token that clients show.
+
+    It is a file, so it may have been edited, cut short by a full disk, or copied with other rights.
+    """
     token = examined.home.token
     if not token.exists():
         yield Finding("token", OK, "it is made at the next start")
@@ -250,6 +293,7 @@ def _token(examined: Examined) -> Iterator[Finding]:
 def _files(examined: Examined) -> Iterator[Finding]:
     """Check the disk, the rights on what is written, and the files of users."""
     home = examined.home
+    # The home may not exist yet; then the disk is that of the first folder above it that does.
     place = next(path for path in (home.path, *home.path.parents) if path.exists())
     free = shutil.disk_usage(place).free
     if free < LITTLE_SPACE:
@@ -271,11 +315,15 @@ def _files(examined: Examined) -> Iterator[Finding]:
 
 
 def _ports(examined: Examined) -> Iterator[Finding]:
-    """Check that the agent answers or, if none runs, that it could listen. One that runs answers whatever the settings file says."""
+    """Check that the agent answers or, if none runs, that it could listen. One that runs answers whatever the settings file says.
+
+    A daemon that runs holds the ports itself, so they are bound here only where none does.
+    """
     daemon, settings = read_daemon(examined.home), examined.settings
     if settings is None:
         if daemon is None:
             return
+        # With mistakes in the file an agent may still run: it is found by its own file, and asked with the defaults.
         settings = load_settings(attrs.evolve(examined.options.source(examined.home), file=None))
     host, port, http = settings.gateway.host, settings.gateway.port, settings.http
     if daemon is not None:
@@ -290,6 +338,7 @@ def _ports(examined: Examined) -> Iterator[Finding]:
     elif reason := _why_not_listening(host, port):
         fix = f"choose another port, or 0 for any: {program_name()} config set gateway.port 0"
         yield Finding("ports", BROKEN, f"{host}:{port} cannot be listened at: {reason}", fix)
+    # One finding for both servers: with the first port taken the start fails, and the second was not tried.
     elif reason := _why_not_listening(http.host, http.port) if http.enabled else "":
         fix = f"choose another port, or 0 for any: {program_name()} config set http.port 0"
         yield Finding("ports", BROKEN, f"{http.host}:{http.port} cannot be listened at: {reason}", fix)
@@ -298,11 +347,15 @@ def _ports(examined: Examined) -> Iterator[Finding]:
 
 
 def _channels(channels: Sequence[Answer]) -> Iterator[Finding]:
-    """Report the adapters of chat services, as the running agent knows them."""
+    """Report the adapters of chat services, as the running agent knows them.
+
+    No adapter is made here: an agent that runs holds the connections, and a second one could take messages from it.
+    """
     for channel in channels:
         type, state = channel["type"], channel["state"]
         reason = channel.get("reason")  # left out where there is none
         text = neutralise(f"{type}: {state}" + (f" ({reason})" if reason else ""))
+        # Parked means that trying again is of no use, mostly since the service refuses the credentials.
         if state == "parked":
             fix = f"change its credentials in [channels.{type}], and send SIGHUP or start the agent again"
             yield Finding("channels", BROKEN, text, fix)
@@ -329,7 +382,11 @@ def _why_not_listening(host: str, port: int) -> str:
 
 
 def _sandbox(examined: Examined) -> Iterator[Finding]:
-    """Check which walls there are around commands, by building some."""
+    """Check which walls there are around commands, by building some.
+
+    The walls of this machine cannot be known from its version: a kernel may forbid namespaces, a container hides them. So a
+    command is run behind walls, in the workspace or in a folder that is removed at once.
+    """
     if examined.settings is None:
         return
     settings, home = examined.settings, examined.home
@@ -337,6 +394,7 @@ def _sandbox(examined: Examined) -> Iterator[Finding]:
         path, workspace = home.path, home.workspace
         if not workspace.exists():  # walls need a workspace to stand around
             path, workspace = Path(temporary), Path(temporary, "workspace")
+            # Both are in the temporary folder, so the walls are tried out as they will stand around the real ones.
             workspace.mkdir()
         try:
             found = probe_sandbox(settings, path, workspace)

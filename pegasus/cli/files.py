@@ -62,7 +62,10 @@ SKILLS = pegasus.subgroup("skills", "List and check skills: instructions called 
 
 
 def sessions_text(answer: Answer) -> str:
-    """Return a line for each session: file, first and last time, size, the session before it, and the chat that it belongs to."""
+    """Return a line for each session: file, first and last time, size, the session before it, and the chat that it belongs to.
+
+    The newest stand last, as in a log, so that they are above the prompt. A hint about older ones comes first.
+    """
     lines = [fit_terminal(_session_row(session)) for session in answer["sessions"]] or ["No sessions."]
     if answer["next"] is not None:
         lines.insert(0, f"… {plural(answer['total'], 'session')}; --offset {answer['next']} shows those before these")
@@ -82,6 +85,7 @@ def sessions_text(answer: Answer) -> str:
 def run_list(home: Home, settings: Settings, *, chat: str, limit: int, offset: int) -> Answer:
     """List sessions and their archives, the newest ones, oldest first."""
     page = list_sessions(os.fspath(home.data), chat, offset, limit)
+    # A page counts from the newest on, so that --offset 0 always shows what a person looks for.
     rows = [session_json(row) for row in reversed(page.rows)]
     return {"sessions": rows, "total": page.total, "next": page.next}
 
@@ -98,6 +102,7 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
     place = find_session(name)
     if place is None:
         return report_failure(f"{quote(name)} is no session; {program_name()} sessions list shows their names")
+    # The stack keeps the errors of opening apart from those of the loop: the file is open when its lines are printed.
     with ExitStack() as stack:
         try:
             folder = os.fspath(home.data / place.files.folder)
@@ -109,6 +114,7 @@ def run_show(home: Home, settings: Settings, *, name: str, as_json: bool) -> int
         except OSError as error:
             return report_failure(f"{name} cannot be read: {error.strerror or error}")
         for number, raw in _lines(file):
+            # A session may have been damaged by hand. A bad byte must not end the output in the middle.
             line = raw.decode(errors="replace").removesuffix("\n") if as_json else line_text(number, raw)
             print_text(line, always=not as_json)
     return 0
@@ -129,11 +135,15 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _session_row(session: dict[str, Any]) -> str:
-    """Return one session in one line."""
+    """Return one session in one line.
+
+    Times come from the lines of the file and may be missing, in a session that was copied or damaged.
+    """
     began, ended = ("?" if ts is None else format_time(ts) for ts in (session["began"], session["ended"]))
     span = (
         f"{began} – {ended}" if session["ended"] is not None else f"since {began}" if began != "?" else "no time known"
     )
+    # A session that was compacted begins with a summary of the one before, which is named.
     before = f"; goes on from {session['previousSession']}" if session["previousSession"] else ""
     how = f"; begins with a summary{before}" if session["summary"] else before
     lines = "" if session["lines"] is None else f"{plural(session['lines'], 'line')}, "
@@ -145,8 +155,13 @@ def _session_row(session: dict[str, Any]) -> str:
 
 
 def skills_text(answer: Answer) -> str:
-    """Return a table of the skills: name, origin, context, who may call it, purpose."""
+    """Return a table of the skills: name, origin, context, who may call it, purpose.
+
+    Skills of the workspace that wait to be accepted stand below the table, each with the command for it.
+    """
+    # Columns have a fixed width: names are short by rule, and a long one moves only its own row.
     row = "{:<16} {:<9} {:<7} {:<10} {}".format
+    # By `userInvocable` and `modelInvocable`.
     callers = {(True, True): "you, model", (True, False): "you", (False, True): "model", (False, False): "nobody"}
     lines = [
         fit_terminal(
@@ -166,6 +181,7 @@ def skills_text(answer: Answer) -> str:
         format_proposed(skill["name"], skill["problem"] or "", was_accepted=skill["changed"], program=program_name())
         for skill in answer["proposed"]
     ]
+    # Each proposed skill is one of the problems; it has a line of its own already.
     problems = len(answer["problems"]) - len(answer["proposed"])
     hint = [f"\n{plural(problems, 'problem')}: see `{program_name()} skills check`."] if problems else []
     return "\n".join([*(lines or ["No skills."]), *hint])
@@ -191,6 +207,7 @@ def run_check(home: Home, settings: Settings) -> int:
     skills = skills_of(home)
     for problem in skills.problems:
         print_text(str(problem))
+    # Doubts are printed below problems: first what keeps a skill from being loaded, then what makes it fail later.
     doubts = [f"{skill.folder}: {doubt}" for skill in skills.all() for doubt in doubts_about(skill, home, settings)]
     for doubt in doubts:
         print_text(doubt)
@@ -218,23 +235,30 @@ def skills_of(home: Home) -> SkillCatalog:
     """Return the skills of a home: the user's win over the built-in ones. Those of the workspace count as far as they are accepted.
 
     Files with mistakes are in `problems` of the result.
+
+    The catalog is made anew and reads the folders as they are now. The daemon has one of its own.
     """
     accepted = AcceptedSkills(home.accepted_skills, home.workspace / "skills")
     return SkillCatalog(BUILT_IN, home.skills, accepted=accepted)
 
 
 def doubts_about(skill: Skill, home: Home, settings: Settings) -> Iterator[str]:
-    """Yield what will not work although the file is well-formed, one sentence each."""
+    """Yield what will not work although the file is well-formed, one sentence each.
+
+    `pegasus doctor` counts them, too. They depend on the settings and on types of tasks, not on the file alone.
+    """
     if skill.by_user and f"/{skill.name}" in CONTROL_COMMANDS | {"/new"}:
         yield f"/{skill.name} is a command of Pegasus, so nobody can call the skill by it"
     yield from _doubtful_tools(skill)
     if skill.fork:
+        # Problems with the files of types are not reported here: they are not the skill's.
         types, _ = load_task_types(BUILT_IN_TYPES, home.subagents)
         if skill.agent not in types:
             yield f"agent {quote(skill.agent)}: there is no such type of task; there are: {', '.join(types)}"
     if skill.model:
         try:
             providers = find_providers(settings.providers)
+            # Raises for a provider that is not configured. Whether the provider has the model is known to the provider alone.
             split_spec(role_spec(skill.model, settings.models, providers), providers, "model")
         except ModelConfigError as error:
             yield str(error)
@@ -248,6 +272,7 @@ def _doubtful_tools(skill: Skill) -> Iterator[str]:
     for name in skill.tools or ():
         if "__" in name:
             continue
+        # A skill without `context: fork` runs in the conversation, with the tools of the Main Agent only.
         if not skill.fork and not _matches(name, MAIN_AGENT_TOOLS) and _matches(name, ALL_TASK_TOOLS):
             yield f"allowed-tools {name}: only background tasks have it; the skill wants `context: fork`"
         elif not _matches(name, (*MAIN_AGENT_TOOLS, *ALL_TASK_TOOLS, "ask_user")):
@@ -260,6 +285,9 @@ def _matches(pattern: str, names: Iterable[str]) -> bool:
 
 
 def _skill_json(skill: Skill, home: Home) -> dict[str, Json]:
-    """Return a skill as `--json` prints it."""
+    """Return a skill as `--json` prints it.
+
+    `folder` and `agent` are of use on this machine only, so the control plane does not send them.
+    """
     more: dict[str, Json] = {"folder": str(skill.folder), "agent": skill.agent if skill.fork else None}
     return {**skill_view(skill, home.skills), **more}

@@ -48,7 +48,10 @@ _ENDS: Final = {"TASK_COMPLETED": 0, "TASK_FAILED": 1}
 
 
 def follow_task(daemon: Endpoint, name: str, *, as_json: bool) -> int:
-    """Print the log of a task until it has ended; return the exit code. name: number or id. Errors are printed on stderr."""
+    """Print the log of a task until it has ended; return the exit code. name: number or id. Errors are printed on stderr.
+
+    Ctrl-C is expected here: it ends the command and not the task, and the command to end that is printed.
+    """
     try:
         try:
             return trio.run(partial(_follow, daemon, name, as_json=as_json))
@@ -63,6 +66,7 @@ async def _follow(daemon: Endpoint, name: str, *, as_json: bool) -> int:
     """Do the same over one connection. Raises ClientError, also when the connection is lost before the task has ended."""
     params = {"taskId": name}
     async with open_caller(daemon, "events") as client:
+        # The order is the promise of this file: subscribed first, read second. The other way an event between would be lost.
         await ask_client(client, "events.subscribe", params, ANSWER_SECONDS)
         log = await ask_client(client, "tasks.log", params, ANSWER_SECONDS)
         printer = LogPrinter(log["task"], as_json=as_json)
@@ -71,9 +75,11 @@ async def _follow(daemon: Endpoint, name: str, *, as_json: bool) -> int:
             return code
         async for event in client:
             if isinstance(event, EventFrame):
+                # Frames of other kinds, such as pings, are passed over.
                 code = printer.print_new(event.event)
                 if code is not None:
                     return code
+        # The stream ends without an end of the task only when the connection does.
         raise NotConnected(f"{client.closed or 'the connection was closed'}; an unfinished task goes {GOES_ON}")
 
 
@@ -88,7 +94,10 @@ def print_log(task: Answer, events: Sequence[Mapping[str, Any]], *, as_json: boo
 class LogPrinter:
     """Prints the events of one task, each once.
 
-    Example:
+    It does no I/O but printing, so that the same object serves the stream of a daemon and the files of a home.
+
+    Example::
+
         printer = LogPrinter(task, as_json=False)
         printer.print_all(log)            # 0 if the task has completed, 1 if it has failed, None if it goes on
         printer.print_new(event)          # the same, for an event of the stream
@@ -97,6 +106,7 @@ class LogPrinter:
     def __init__(self, task: Answer, *, as_json: bool) -> None:
         self._task = task
         self._as_json = as_json
+        # A counter and not a set: two equal events that both happened are both shown.
         self._shown: Counter[str] = Counter()
         """Events of the log that may come again in the stream."""
 
@@ -109,6 +119,7 @@ class LogPrinter:
         for event in events:
             self._shown[_key(event)] += 1
             self._print(event)
+        # A resume is an end taken back: with it as the last of these the task goes on.
         ends = [event["type"] for event in events if event["type"] in (*_ENDS, "TASK_RESUMED")]
         return _ENDS.get(ends[-1]) if ends else None
 
@@ -122,9 +133,11 @@ class LogPrinter:
         return _ENDS.get(event["type"])
 
     def _print(self, event: Mapping[str, Any]) -> None:
+        """Print one event: as JSON a line, otherwise with its time, and further lines below the first."""
         if self._as_json:
             print_text(json_line(event), always=False)
             return
+        # Most types of events say nothing to a person and print nothing.
         lines = event_lines(event)
         if lines:
             at = format_time(event.get("ts", 0), "%H:%M:%S", local=True)
@@ -137,8 +150,12 @@ def _key(event: Mapping[str, Any]) -> str:
 
 
 def event_lines(event: Mapping[str, Any]) -> list[str]:
-    """Return what an event says to a person, [] for one that says nothing: a line each, the result of the task as it is."""
+    """Return what an event says to a person, [] for one that says nothing: a line each, the result of the task as it is.
+
+    The result of a task is not shortened, since it is what the command was called for.
+    """
     data: Mapping[str, Any] = event.get("data") or {}
+    # Fields may be missing: the log may be of an older version, which is no reason to stop.
     reasoning: Mapping[str, Any] = data.get("reasoning") if isinstance(data.get("reasoning"), Mapping) else {}  # type: ignore[assignment]
     match event.get("type"):
         case "TASK_CREATED":
@@ -152,6 +169,7 @@ def event_lines(event: Mapping[str, Any]) -> list[str]:
         case "TOOL_CALL_COMPLETED" | "TOOL_CALL_FAILED" as type:
             mark = "✓" if type == "TOOL_CALL_COMPLETED" else "✗"
             took = format_duration(float(data.get("durationMs") or 0) / 1000)
+            # The messages that the call has added to the conversation: its result, or the error.
             results = [_short(message.get("content")) for message in data.get("newMessages") or ()]
             return [f"{mark} {data.get('toolName')} ({took}): {' '.join(results)}"]
         case "TASK_NOTIFY":

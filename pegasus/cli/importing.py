@@ -1,4 +1,14 @@
-"""`pegasus import`: memory, sessions and jobs from the home of another agent."""
+"""`pegasus import`: memory, sessions and jobs from the home of another agent.
+
+The other home is only read. `plan_import` finds out what would be done without changing anything; `carry_out_import`
+does the same, step by step, through a journal, while the home is held. So `--dry-run` works while a daemon runs, and the
+import itself does not. An import that was cut short can be run again: what is there already is recognised and left.
+
+Texts of another agent count as text from outside. What it has remembered may have been written by strangers, and is
+treated with the same caution. With `--as-mine` the person vouches for it, except for results of tools.
+
+A job that is imported but paused has the reason in its line of the report, as has everything that was left out.
+"""
 
 from __future__ import annotations
 
@@ -51,11 +61,14 @@ def run_import(
     as_json: bool = False,
 ) -> int:
     """Import memory, sessions and jobs of another agent from FOLDER."""
+    # Settings are needed for the scope only: it decides whether a session belongs to a chat or to all channels.
     target = ImportTarget(home.data, settings.agent.scope, wall_clock, is_mine=as_mine)
     try:
+        # Read as a whole before the first change, so that a home which cannot be read changes nothing.
         found = read_foreign_home(folder.expanduser(), source)
         lines = plan_import(found, target) if dry_run else change_files(home, partial(carry_out_import, found, target))
     except (NotAHome, StorageError) as error:
+        # A refusal concerns the import as a whole. What a single page or job lacks is a line of the report, and exit code 0.
         print_error(f"pegasus: {error}")
         return 1
     if as_json:
@@ -66,14 +79,20 @@ def run_import(
 
 
 def report(lines: list[ImportLine], *, dry_run: bool) -> str:
-    """Return a line for each thing, and the sums."""
+    """Return a line for each thing, and the sums.
+
+    The sums come last: a long report scrolls, and its end is what stays on the screen.
+    """
     texts = []
     for line in lines:
+        # The same outcomes in two moods: what was done, and what would be.
         words = _WORDS[line.outcome][dry_run]
+        # A line reads: outcome, kind, origin, what it has become, and why.
         target = f" -> {line.target}" if line.target else ""
         texts.append(f"{words}: {line.kind} {line.origin}{target}{f' ({line.reason})' if line.reason else ''}")
     counts = {name: sum(line.outcome == name for line in lines) for name in _WORDS}
     verb = "would be imported" if dry_run else "imported"
+    # Paused jobs are imported, too; the sum names them apart, since somebody has to look at them.
     total = counts["imported"] + counts["paused"]
     sums = (
         f"{total} {verb} ({counts['paused']} paused), {counts['there']} imported before, {counts['left out']} left out."

@@ -54,6 +54,7 @@ USER_FILE: Final = "USER.md"
 _TEST_MESSAGE: Final = "Greet me in one short sentence."
 _TEST_PROMPT: Final = "You are a friendly assistant. Answer briefly."
 _HINTS: Final = {
+    # Other kinds have no hint: the text of the error says all that is known.
     "auth": "The key was refused. Check it with the service, then run this again.",
     "request": "The service does not take this request; usually the name of the model is wrong.",
     "network": "Check the network, or whether the local server is running.",
@@ -78,16 +79,21 @@ def run_init(options: Options, *, yes: bool) -> int:
     source = options.source(home)
     assert source.file is not None  # noqa: S101 - `Options.source` always names one
     old = settings_text(source)
+    # `text` is changed by each question. `old` stays, to see at the end whether there is something to write.
     text = old or _head()
     about = None
     if not yes and is_terminal(sys.stdin):
         text = _ask_model(home, source, text)
+        # The test call comes last, since it may be slow and Ctrl-C ends it with everything else.
         about = _ask_about_user(home)
         text = _try_out(home, source, text)
+    # From here on things are written. Each write replaces a file as a whole, so a crash leaves each as it was or as it
+    # shall be, and another run goes on.
     home.prepare(everything=True)
     if text != old:
         write_settings(source.file, text)
     print_text(f"{'wrote' if text != old else 'kept '}  {source.file}")
+    # The first start would make the token as well. It is made here so that a client can be set up before.
     is_new = not home.token.exists()
     ensure_token(home)
     print_text(f"{'wrote' if is_new else 'kept '}  {home.token}")
@@ -101,6 +107,7 @@ def run_init(options: Options, *, yes: bool) -> int:
 
 def _head() -> str:
     """Return the beginning of a new settings file. Nothing in it is in force."""
+    # Comments only: whoever opens the file for the first time reads how to go on.
     program = program_name()
     return (
         f"# Settings of Pegasus. To change one: {program} config set KEY VALUE\n"
@@ -113,7 +120,10 @@ def _head() -> str:
 
 
 def _try_out(home: Home, source: SettingsSource, text: str) -> str:
-    """Try a call if the person wants that, with another model if it fails; return the text of the settings that are kept."""
+    """Try a call if the person wants that, with another model if it fails; return the text of the settings that are kept.
+
+    The settings are checked again before the call, since the text may have been changed by another choice of the model.
+    """
     while click.confirm("4. Run a test call?", default=True):
         works = trio.run(_test_call, check_text(home, source, text))
         if works or not click.confirm("   Choose another model or key?", default=True):
@@ -123,15 +133,22 @@ def _try_out(home: Home, source: SettingsSource, text: str) -> str:
 
 
 def _ask_model(home: Home, source: SettingsSource, text: str) -> str:
-    """Ask for the model and its key; return the text of the settings with the answers."""
+    """Ask for the model and its key; return the text of the settings with the answers.
+
+    A choice that cannot work is explained and asked for again. Only Ctrl-C ends the loop without an answer.
+    """
     settings = load_settings(source, content=text)
     click.echo("Looking for models …")
+    # Looks at keys in the environment and at local servers, all at once. It takes two seconds at most.
     offers = trio.run(find_offers, settings)
     present = settings.models.default
     if present and present not in [offer.spec for offer in offers]:
+        # The present model is always among the offers, so that Enter keeps it.
         offers.insert(0, ModelOffer(present, "as it is now"))
     offers.append(ModelOffer(OFFLINE, "no model: fixed rules, to look around"))
+    # Enter takes the present model, else the first offer. Offers are sorted: one with a key comes first.
     default = next((number for number, offer in enumerate(offers, 1) if offer.spec == present), 1)
+    # Without a key and a local server Enter takes the stand-in, so that a newcomer gets on without an account.
     if not present and all(offer.why == "needs an API key" for offer in offers[:-1]):
         default = len(offers)
     click.echo("1. Which model is to answer?")
@@ -150,6 +167,7 @@ def _ask_model(home: Home, source: SettingsSource, text: str) -> str:
                     f"   {program_name()} config set providers.NAME '{{ type = \"openai\", base_url = …, api_key = … }}'"
                 )
                 continue
+            # Its models are added below those that are there: numbers that a person has just read stay valid.
             default = len(offers) + 1
             for number, offer in enumerate(found, default):
                 click.echo(f"   {number}  {offer.spec}   ({offer.why})")
@@ -164,7 +182,12 @@ def _ask_model(home: Home, source: SettingsSource, text: str) -> str:
 
 
 def _with_model(settings: Settings, text: str, offer: ModelOffer) -> str:
-    """Return the text of the settings with this model as the default."""
+    """Return the text of the settings with this model as the default.
+
+    Keys of a section that the offer brings, such as the address of a local server, are set in the same way as a person
+    would do by `config set`.
+    """
+    # The name of a model may have a "/" in it; the provider is what stands before the first.
     provider = offer.spec.partition("/")[0]
     if offer.spec == OFFLINE and role_spec("default", settings.models, find_providers(settings.providers)) == OFFLINE:
         return text  # so that a key in the environment counts as soon as there is one
@@ -182,10 +205,12 @@ def _ask_key(home: Home, source: SettingsSource, text: str, spec: str) -> str:
     account = settings.providers.get(provider)
     present = account.api_key if account is not None else ""
     origin = settings.origins.get(f"providers.{provider}.api_key", "")
+    # A key from the environment is not asked for: it is found there at each start, and stays out of the file.
     if variable and (not present or origin == str(source.file)):
         hint = " (Enter keeps the present one)" if present else ""
         question = _wrapped(f"2. API key of {provider}{hint}, not shown while you type")
         try:
+            # The arguments are the default and `hide_input`.
             key = click.prompt(question, "", True, show_default=False)
         except UnicodeDecodeError:
             raise SettingsError([f"providers.{provider}.api_key: {NO_TEXT}"]) from None
@@ -204,12 +229,14 @@ def _ask_about_user(home: Home) -> str | None:
     """
     path = home.workspace / USER_FILE
     try:
+        # A missing file and one that cannot be read are the same here: there is nothing to keep.
         present = path.read_text("utf-8", "replace").strip()
     except OSError:
         present = ""
     keeps = f' (Enter keeps "{truncate(present, 60)}")' if present else " (Enter to skip)"
     question = f"3. Who are you? Name, language, time zone, how you like answers{keeps}"
     answer = repair_unicode(click.prompt(_wrapped(question), default="", show_default=False)).strip()
+    # None and not the old text: nothing is written then, and the file keeps its bytes and its time.
     if not answer or answer == present:
         return None
     return f"{present}\n\n{answer}\n" if "\n" in present else f"{answer}\n"
@@ -219,8 +246,12 @@ def _ask_about_user(home: Home) -> str | None:
 
 
 async def _test_call(settings: Settings) -> bool:
-    """Make a call with these settings and print the answer, or the error with what to do; return whether it worked."""
+    """Make a call with these settings and print the answer, or the error with what to do; return whether it worked.
+
+    A call costs money, if little, so it is made only after a question. Nothing of the home is touched.
+    """
     models = ModelService(settings.models, settings.providers, rng=random.Random())  # noqa: S311 jitter only
+    # The role and the lane of a conversation: the call has the options that a chat would have.
     client = models.client("default", "conversation")
     click.echo(_wrapped(f"   Asking {client.name} … (Ctrl-C ends this, and nothing is written)"))
     began = trio.current_time()
@@ -246,6 +277,8 @@ def _describe_model(settings: Settings) -> str:
 
     A stand-in answers without any key, so that a first start always works; the sentence says so, since its answers are not
     those of a model.
+
+    It asks the settings and calls nothing, so a local server that will be found at the start can only be announced.
     """
     model = role_spec("default", settings.models, find_providers(settings.providers))
     if settings.models.default:
@@ -260,7 +293,10 @@ def _describe_model(settings: Settings) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """Return a text of one line, wrapped between words where stdout is a terminal, and indented as its beginning is."""
+    """Return a text of one line, wrapped between words where stdout is a terminal, and indented as its beginning is.
+
+    Paths and commands are not broken, so that they can be copied.
+    """
     if not is_terminal(sys.stdout):
         return text
     indent = " " * (len(text) - len(text.lstrip()))
@@ -269,5 +305,8 @@ def _wrapped(text: str) -> str:
 
 
 def _without_file(error: SettingsError, source: SettingsSource) -> str:
-    """Return the first mistake without the name of the file, which is not written yet."""
+    """Return the first mistake without the name of the file, which is not written yet.
+
+    The mistake is about an answer that was just given; the name of a file would mislead.
+    """
     return str(error).splitlines()[0].removeprefix(f"{source.file}: ")

@@ -85,6 +85,8 @@ def log_text(answer: Answer) -> str:
           12  2026-02-25 14:30  facts/user.md  edit by the agent for cli:main (asked to remember)
             - Lives in Bonn.
             + Lives in Vienna.
+
+    Unlike `memory list` it is not cut at the width of the terminal: a line that was changed is shown whole.
     """
     return (
         "\n".join(line for change in answer["changes"] for line in _change_lines(change)) or "Nothing was changed yet."
@@ -96,6 +98,7 @@ def _change_lines(change: Answer) -> list[str]:
 
     "removed" is None for a change that was too large to be kept.
     """
+    # The head reads as a sentence, and leaves out what the change has not.
     by, what = change["by"], f"undo of {change['undoes']}" if change.get("undoes") else change["how"]
     who = " ".join(filter(None, (_BY.get(by["kind"], by["kind"]), by.get("task"), by.get("user"))))
     about = [
@@ -104,10 +107,12 @@ def _change_lines(change: Answer) -> list[str]:
         f"({by['why']})" if by.get("why") else "",
     ]
     source = f"[source: {by['source']}]" if by.get("source") else ""
+    # In the zone of this machine, since the person compares it with what they remember.
     at = format_time(change["ts"], local=True)
     lines = [" ".join(filter(None, (f"{change['n']:>4}  {at}  {change['path']}  {what}", *about, source)))]
     if change["removed"] is None:
         return [*lines, "      (too large to be kept: it cannot be taken back)"]
+    # As in a diff: lines that were taken out, then those that were put in.
     lines += [f"    - {line}" for line in change["removed"].splitlines()]
     return lines + [f"    + {line}" for line in change["added"].splitlines()]
 
@@ -117,12 +122,16 @@ def found_text(answer: Answer) -> str:
     lines = []
     for hit in answer["results"]:
         about = hit.get("title") or hit.get("role") or ""
+        # A hit in memory has a path, one in an archive a file.
         lines += [f"{hit.get('path') or hit['file']}:{hit['line']}  {about}".rstrip(), f"    {hit['snippet']}"]
     return "\n".join([*lines, *([answer["notice"]] if answer.get("notice") else [])])
 
 
 def undo_text(answer: Answer) -> str:
-    """Return which change was taken back by which."""
+    """Return which change was taken back by which.
+
+    Both numbers are named: the second is what undoes the undo.
+    """
     change = answer["change"]
     return f"Change {change['undoes']} of {change['path']} is taken back, by change {change['n']}."
 
@@ -148,7 +157,9 @@ def run_show(home: Home, settings: Settings, *, path: str) -> Answer:
     """Show one file of memory, by its name in the list."""
 
     async def read() -> Answer:
+        """Return the file as it is on disk. Raises MemoryRefused for a name that is none of memory."""
         if path == NOTES:
+            # The notes lie in the workspace, where commands of tasks may write: GuardedFiles follows no link out of it.
             content = await NotesFile(FileDisk(home.workspace, GuardedFiles(home.workspace))).read()
         else:
             folder = _folder(home)
@@ -176,6 +187,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> 
         data = (home.data / FOLDER / LOG).read_bytes()
     except FileNotFoundError:
         data = b""
+    # Filtered before the limit counts, so that a file that changes rarely still shows `limit` changes.
     made = [change for change in reversed(changes_in(data)) if path in (None, change.path)]
     return {"changes": [view_of(change) for change in made[:limit]]}
 
@@ -192,6 +204,7 @@ def run_undo(home: Home, settings: Settings, *, n: int) -> Answer:
     """Take change N back; later changes of the file stay."""
 
     async def undo(journal: Ref[JournalMessage]) -> Answer:
+        """Take the change back through a journal. Raises MemoryRefused where later changes have touched the same lines."""
         memory = memory_in(home.data, journal, wall_clock, home.workspace)
         return {"change": view_of(await memory.undo(n, Author("user", channel="cli:memory")))}
 
@@ -213,6 +226,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, in_: s
     """Search memory and archived conversations, best first."""
 
     async def search() -> Answer:
+        """Bring the index up to date, and search it. Cancelled: the index is as new as it got; the next search goes on."""
         # The index is a file of the home, which the search first brings up to date with what has changed.
         searcher = Searcher.of(home.data)
         try:
@@ -225,7 +239,10 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, in_: s
 
 
 def _folder(home: Home) -> FolderReader:
-    """Return the files of memory."""
+    """Return the files of memory.
+
+    It reads the disk at each call; nothing is kept.
+    """
     return FolderReader(home.data / FOLDER)
 
 
@@ -238,7 +255,10 @@ _PROPOSAL_REFUSALS = (ProposalRefused, PersonaError, StorageError)
 
 
 def persona_text(view: Answer) -> str:
-    """Return the persona, open proposals and the last decisions, with the commands to decide."""
+    """Return the persona, open proposals and the last decisions, with the commands to decide.
+
+    The chat's /persona has the same text with its own commands.
+    """
     return format_persona(view, f"{program_name()} persona")
 
 
@@ -264,6 +284,7 @@ def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
     """Record the decision about a proposal where no daemon runs, with the home held; return the proposal."""
 
     async def decide(journal: Ref[JournalMessage]) -> Answer:
+        """Record the decision as the daemon would. It has no channel; the log shows "the command line" as its place."""
         evolution = Evolution(journal, InForce(_base(home, settings)), wall_clock)
         return await evolution.decide_and_show(n, accept=accept, by="the command line")
 

@@ -2,6 +2,12 @@
 
 `list` asks the daemon for the state of each. `check` connects to the servers itself, whether or not a daemon runs: it starts the
 same programs and asks for their tools, so that a mistake in the settings is found before the agent is told about a tool.
+
+`check` starts programs without the walls that the daemon puts around them. It finds mistakes in a command, an address,
+a token or the protocol, and none that come from the walls.
+
+`login` is for servers with auth = "oauth". It gets a token by way of the person's browser and puts it into a file of
+the home, where the daemon looks at each attempt to connect. So a running agent needs no restart and no message.
 """
 
 from __future__ import annotations
@@ -29,12 +35,18 @@ _NONE: Final = (
 
 
 def servers_text(answer: Answer) -> str:
-    """Return a line for each server: name, state, tools, protocol, or the reason why it is down."""
+    """Return a line for each server: name, state, tools, protocol, or the reason why it is down.
+
+    Servers stand in the order of the settings.
+    """
     return "\n".join(server_line(server) for server in answer["servers"]) or _NONE
 
 
 def server_line(server: Answer) -> str:
-    """Return the line of a server: `time  up, 2 tools (2025-11-25)`."""
+    """Return the line of a server: `time  up, 2 tools (2025-11-25)`.
+
+    `pegasus status` prints the same line. A server that is down has a reason; one that is off has none.
+    """
     facts = [server["state"]]
     if server.get("tools"):
         facts.append(plural(server["tools"], "tool"))
@@ -50,6 +62,7 @@ def server_line(server: Answer) -> str:
 def run_list(home: Home, settings: Settings) -> Answer:
     """List the servers and their state."""
     servers = settings.mcp.servers.items()
+    # Without a daemon no server runs, and no state but "off" is known.
     return {"servers": [{"name": name, "state": "not running" if one.enabled else "off"} for name, one in servers]}
 
 
@@ -63,7 +76,9 @@ def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool
         return report_failure(
             f"there is no server {quote(name)} in the settings; there are: {', '.join(known) or 'none'}"
         )
+    # A server that is switched off is checked if it is named: a person tries it before switching it on.
     chosen = [(key, server) for key, server in known.items() if (server.enabled if name is None else key == name)]
+    # Servers are started in the workspace. A check may come before the first start of the agent, which makes it.
     home.workspace.mkdir(parents=True, exist_ok=True)
     results = trio.run(check_servers, chosen, files_context(home.workspace), home.path / TOKENS_FOLDER)
     if as_json:
@@ -74,6 +89,7 @@ def run_check(home: Home, settings: Settings, *, name: str | None, as_json: bool
         else:
             took = format_duration(result.seconds)
             print_text(f"{result.name}  answers, {plural(result.tools, 'tool')} ({result.protocol}, {took})")
+    # No server at all is no failure: the exit code is 0.
     if not results and not as_json:
         print_text(_NONE)
     return 1 if any(result.problem for result in results) else 0
@@ -97,6 +113,7 @@ def run_login(home: Home, settings: Settings, *, name: str, device: bool) -> int
         return report_failure(
             f'{quote(name)} is no server with auth = "oauth"; there are: {", ".join(known) or "none"}'
         )
+    # Loaded here: signing in needs a web server and is rare.
     module = importlib.import_module("pegasus.mcp.sign_in")
     file = TokenFile(home.path / TOKENS_FOLDER / f"{name}.json")
     try:

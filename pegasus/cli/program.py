@@ -58,6 +58,7 @@ def run_agent(options: Options, *, no_cli: bool = False, joins: bool = False) ->
                 f"{home}: {already}; `{program_name()}` joins it, --home or --profile names another", exit_code=75
             )
         return run_with_chat(home, settings, options.arguments())
+    # No terminal, or the chat is off: this process becomes the daemon. With a chat it is a child, and this one the chat.
     home.prepare()
     with imports_uncollected():
         from pegasus.sandbox import SandboxProbe
@@ -87,6 +88,7 @@ def check_settings_in_use(home: Home, settings: Settings) -> None:
         from pegasus.identity import PersonaError, persona_of_settings
         from pegasus.models import problems
 
+    # All mistakes are collected, so that a person can correct them in one go.
     lines = problems(settings.models, settings.providers)
     try:
         persona_of_settings(settings.agent.persona, home.resolve)

@@ -81,6 +81,7 @@ def run_send(
     --until-done no background task has failed or waits for an answer. Otherwise it is 1.
     """
     check_channel(channel)
+    # None and no default in the option: what it is depends on --until-done.
     if wait is None:
         wait = WAIT_UNTIL_DONE if until_done else WAIT
     if not 0 <= wait <= 86400:
@@ -88,6 +89,7 @@ def run_send(
     text = _decoded(sys.stdin.read().strip() if text == "-" else text)
     if not text.strip():
         raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
+    # The daemon is looked up again at each attempt to connect: after a restart it may listen at another port.
     sending = _Sending(partial(find_daemon, home, settings), ChannelInfo("cli", channel), text, until_done)
     try:
         trio.run(sending.run, wait)
@@ -102,7 +104,10 @@ def _decoded(text: str) -> str:
 
 
 def _exit_code(sending: _Sending, wait: float) -> int:
-    """Return the exit code, and print on stderr why it is not 0."""
+    """Return the exit code, and print on stderr why it is not 0.
+
+    The order matters: a lost daemon explains a missing reply, and is reported before it.
+    """
     if sending.absence and not sending.is_over and (sending.until_done or not sending.turn.replied):
         return report_failure(sending.absence)
     if sending.until_done:
@@ -143,6 +148,7 @@ class _Sending:
     channel: ChannelInfo
     """The conversation."""
     text: str
+    """The message, not empty; bytes that are no UTF-8 have become U+FFFD."""
     until_done: bool
     """True if the background tasks of the conversation are waited for, too."""
     turn: Turn = attrs.field(init=False)
@@ -184,6 +190,7 @@ class _Sending:
             async with open_conversation(self.find, self.channel, random=Random()) as conversation:  # noqa: S311
                 with trio.move_on_after(wait):
                     async with trio.open_nursery() as nursery:
+                        # Two tasks: signs of the daemon may be lost, so one reads what comes and the other asks now and then.
                         nursery.start_soon(self._check, conversation, nursery.cancel_scope)
                         await self._print_replies(conversation)
                         nursery.cancel_scope.cancel()
@@ -219,6 +226,7 @@ class _Sending:
                     print_error(f"{neutralise(tool)} waits for your yes: {program_name()} approvals allow {id}")
                 case TaskProgress(state="FAILED") if self._is_accepted:
                     self.failed.append(event)
+            # After the cases above: a reply is printed before the turn may count as over.
             self.turn.handle(event)
             if self.turn.rejected is not None:
                 raise NotConnected(_refusal(self.turn.rejected))
@@ -234,6 +242,7 @@ class _Sending:
             with trio.move_on_after(CHECK_SECONDS):
                 await self._news.wait()
             self._news = trio.Event()
+            # Judged here and not where the connection is lost: nothing comes from a daemon that is away.
             if self._away_since is not None and trio.current_time() >= self._away_since + AWAY_SECONDS:
                 raise NotConnected(self.absence)
             if not self._is_accepted:
@@ -243,6 +252,7 @@ class _Sending:
                 continue
             self.tasks = [from_wire(task, TaskProgress) for task in work["tasks"]]
             at_work = self.until_done and any(task.state != "SUSPENDED" for task in self.tasks)
+            # All three must hold: no message waits, no task works, and the last reply that the daemon knows was printed here.
             if not work["waiting"] and not at_work and max(self._before, conversation.last_seq or 0) >= work["seq"]:
                 self.is_over = True
                 waiting.cancel()

@@ -84,6 +84,8 @@ async def _watch_tree(daemon: Endpoint, render: Callable[[Answer], str]) -> None
     """Print the tree every WATCH_SECONDS over one connection, until cancelled. Raises ClientError.
 
     Pictures replace each other only on a terminal. In a file or pipe they follow each other, one after the other.
+
+    A daemon that does not answer within STATE_SECONDS ends the watch: an old picture would look like a healthy daemon.
     """
     screen = render is not json_line and sys.stdout.isatty()
     first = True
@@ -102,6 +104,7 @@ def _write(text: str, *, screen: bool, first: bool = False) -> None:
     would show an empty one for a moment, which looks like flicker. first: the first picture, which clears what was there.
     """
     if screen:
+        # Asked for each picture: the window may have been resized.
         rows = shutil.get_terminal_size().lines
         lines = text.split("\n")
         if len(lines) >= rows:
@@ -151,7 +154,10 @@ def status_text(status: Answer) -> str:
 
 
 def channel_line(channel: Answer) -> str:
-    """Return the state of a service's adapter in one line: `telegram  up (@pegasus_bot)`."""
+    """Return the state of a service's adapter in one line: `telegram  up (@pegasus_bot)`.
+
+    A name is chosen at the service by whoever has made the bot, so that it is neutralised.
+    """
     note = channel.get("reason") or channel.get("name") or ""
     return neutralise(f"{channel['type']}  {channel['state']}" + (f" ({note})" if note else ""))
 
@@ -159,6 +165,7 @@ def channel_line(channel: Answer) -> str:
 def _doing(status: Answer) -> str:
     """Return what the agent is doing, in the words of the chat's /status; "nothing" if it is idle."""
     thinking, tasks = status.get("thinking") or {}, status.get("tasks")
+    # Suspended tasks are not counted: they wait for a person.
     working = tasks["working"] + tasks["waiting"] if tasks else 0
     doing = doing_text(thinking.get("about"), thinking.get("seconds", 0.0), working, is_known=tasks is not None)
     return "nothing" if doing == "idle" else doing
@@ -171,7 +178,10 @@ def _sandbox_row(status: Answer) -> dict[str, str]:
 
 
 def _usage_rows(status: Answer) -> dict[str, str]:
-    """Return the rows about the use of models today, and about models that fail."""
+    """Return the rows about the use of models today, and about models that fail.
+
+    A daemon that counts nothing sends no usage. Budgets are those of the settings, with what is used of each.
+    """
     rows: dict[str, str] = {}
     if usage := status.get("usage"):
         rows["Today"] = amount_text(usage["today"])
@@ -186,6 +196,7 @@ def _tasks_text(tasks: Answer | None, running: Sequence[Answer]) -> str:
     """Return how many tasks are in which state, and a line for each; "not started yet" while the daemon starts its task agent."""
     if tasks is None:
         return "not started yet"
+    # States that no task is in are left out.
     counts = ", ".join(f"{tasks[key]} {word}" for key, word in _TASK_WORDS.items() if tasks[key]) or "none"
     return "\n         ".join([counts, *(task_line(from_wire(task, TaskProgress)) for task in running)])
 
@@ -198,6 +209,8 @@ def tree_text(root: Answer) -> str:
     """Return the tree with a line for each actor, in the form that suits stdout: with colours on a terminal.
 
     Each name and text is neutralised before it is coloured, since afterwards the colours would be neutralised, too.
+
+    A test or a pipe gets the same text without colours.
     """
     return render(TreeView(actor_info(root)))
 
@@ -208,6 +221,7 @@ def actor_info(node: Answer) -> ActorInfo:
     Daemon and command may be of different versions: fields that only one of the two knows are left out. Texts are neutralised.
     """
     names = {field.name: camel(field.name) for field in attrs.fields(ActorInfo)}
+    # The daemon leaves out what has no value, so the defaults of ActorInfo count for it.
     known = {name: node[key] for name, key in names.items() if node.get(key) is not None}
     known = {name: neutralise(value) if isinstance(value, str) else value for name, value in known.items()}
     children = tuple(map(actor_info, known.pop("children", ())))

@@ -76,6 +76,8 @@ def show_text(task: Answer) -> str:
     """Return one task in a few lines, then its input, question, result and error as far as there are any.
 
     Texts are printed in full: this is the command for the task that `list` has shortened.
+
+    Rows without a value are left out. What a task says of itself stands below, since it may be long.
     """
     rows = {
         "Task": f"{_name(task)} ({task['taskType']})",
@@ -83,6 +85,7 @@ def show_text(task: Answer) -> str:
         "About": _about(task),
         "State": _state(task) + (f", at {task['doing']}" if task.get("doing") else ""),
         **({"Commands": "; ".join(task["commands"])} if task.get("commands") else {}),
+        # Both times as the person's clock shows them; the span between is how long the task has taken so far.
         "Created": _when(task["createdAt"]),
         "Last change": f"{_when(task['updatedAt'])} (after {format_duration((task['updatedAt'] - task['createdAt']) / 1000)})",
         "Rounds": str(task.get("iteration", 0)),
@@ -102,6 +105,8 @@ def replay_text(answer: Answer) -> str:
         ── assistant · 2026-02-25 14:30:00
         I look at the page.
         → web_fetch {"url": "https://example.org"}
+
+    It is the conversation as the model has it, with results of tools as messages. Nothing is shortened.
     """
     parts = []
     for message in answer["messages"]:
@@ -117,7 +122,10 @@ def replay_text(answer: Answer) -> str:
 
 
 def cancelled_text(answer: Answer) -> str:
-    """Return what was ended."""
+    """Return what was ended.
+
+    A queued task has no `doing`: it had not begun.
+    """
     doing = f", which was at {answer['doing']}" if answer.get("doing") else ""
     return f"Stopped task {_name(answer)}{doing}."
 
@@ -128,12 +136,18 @@ def _name(task: Answer) -> str:
 
 
 def _state(task: Answer) -> str:
-    """Return a task's state as people read it."""
+    """Return a task's state as people read it.
+
+    A state of a newer version of the daemon is shown under its own name.
+    """
     return _STATES.get(task["state"], str(task["state"]))
 
 
 def _about(task: Answer) -> str:
-    """Return what a task is about, in one line."""
+    """Return what a task is about, in one line.
+
+    The description is short and made by the Main Agent; without one the input stands for it.
+    """
     return " ".join(str(task.get("description") or task.get("inputText") or "").split())
 
 
@@ -146,7 +160,10 @@ def _when(at: int) -> str:
 
 
 def _check_date(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
-    """Return the date, which need not be given. Raises BadParameter for one of another form."""
+    """Return the date, which need not be given. Raises BadParameter for one of another form.
+
+    A callback of click. The check is that of the control plane, so that both refuse the same dates.
+    """
     if value is not None and not is_date(value):
         raise click.BadParameter(f"found {quote(value)}; allowed: YYYY-MM-DD", param_hint="--date")
     return value
@@ -201,7 +218,10 @@ def run_resume(home: Home, settings: Settings, *, task_id: str, input: str) -> N
 
 
 def _found(home: Home, task_id: str) -> ReplayedTask:
-    """Return a task from its log. Raises ClickException if there is none, or none of its log can be read."""
+    """Return a task from its log. Raises ClickException if there is none, or none of its log can be read.
+
+    A log that is damaged is an error here and nothing else: the other tasks can still be listed.
+    """
     try:
         found = read_task(home.data, task_id)
     except TaskError as error:
@@ -216,6 +236,7 @@ def _stored(home: Home, found: ReplayedTask) -> Answer:
     task = found.task
     if task is None:
         return {}
+    # Numbers are in the index of all tasks, not in the log of one.
     number = read_numbers(home.data, (task.task_id,)).get(task.task_id, 0)
     return task_json(task_view(task, number=number))
 
@@ -244,7 +265,10 @@ _JOB_ID = click.Argument(["id_"], metavar="ID")
 
 
 def jobs_text(answer: Answer) -> str:
-    """Return a line for each job: id, next run, schedule, where it speaks, what it is."""
+    """Return a line for each job: id, next run, schedule, where it speaks, what it is.
+
+    Where there is none, the command for one is shown with all that it needs.
+    """
     jobs = answer["jobs"]
     if not jobs:
         return f"No jobs; add one with: {program_name()} cron add --cron '0 9 * * 1-5' --prompt 'What is new?' --channel cli:main"
@@ -252,6 +276,7 @@ def jobs_text(answer: Answer) -> str:
 
 
 def _job_line(view: Answer) -> str:
+    """Return one job in one line. A job that rests shows why, in place of its next time."""
     job = from_wire(dict(view), Job)
     following = format_time(job.next, local=True) if job.next else job.rest(wall_clock())
     return f"{job.id}  {following:<19}  {schedule_text(job.schedule)}  {job.kind} for {job.channel}  {job.title}"
@@ -288,6 +313,8 @@ def run_cron_list(home: Home, settings: Settings) -> Answer:
 )
 def run_cron_add(home: Home, settings: Settings, *, as_json: bool = False, **values: Any) -> int:
     """Add a job, with one of --cron, --every and --at."""
+    # Values that were not given are not sent, so the defaults are the daemon's. It checks the rest, too: which of the
+    # three kinds of schedule were given, the expression, and the channel.
     given = {key: value for key, value in values.items() if value is not None}
     schedule: Json = {key: given.pop(key) for key in ("cron", "every", "at", "tz") if key in given}
     text = json_line if as_json else job_text("Added")
