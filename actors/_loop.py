@@ -185,6 +185,7 @@ class SupervisorLoop:
         """Take up items of the queue and restarts that are due, until the supervisor ends."""
         self._busy = False
         while not self.ending:
+            # Not busy: a start in its caller's task may be under way, and nothing else is taken up beside it.
             if not self._busy and (self.queue or self.table.next_due() <= trio.current_time()):
                 self._busy = True
                 await self._take_next()
@@ -196,6 +197,7 @@ class SupervisorLoop:
 
     async def _take_next(self) -> None:
         """Take up the oldest item, or else the restart that is due."""
+        # Exits before restarts that are due: an exit may change which restarts are still to come.
         if self.queue:
             await self._take_up(self.queue.popleft())  # passed on directly: a variable would keep it alive
         else:
@@ -251,6 +253,8 @@ class SupervisorLoop:
             await self._replace(decision, incarnation)
         elif decision is Verdict.TRY_AGAIN:
             incarnation.cell.publish(Restarting, 0.0)
+            # Behind what waits already, so requests get a turn between the attempts of a start that fails again and
+            # again.
             self.queue.append(name)
         elif decision is Verdict.GIVE_UP:
             limit = f"{self.spec.intensity.restarts} restarts in {self.spec.intensity.period:g} s"

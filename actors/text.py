@@ -91,6 +91,7 @@ def render(view: TreeView, file: TextIO | None = None) -> str:
     In a terminal it has colours, if rich is installed and NO_COLOR is not set, and keeps to the width. Elsewhere it is
     plain, and as wide as it needs ($COLUMNS, if set). Characters that the file's encoding lacks are written in ASCII.
     """
+    # The present stdout and not that of the import: test runners and `contextlib.redirect_stdout` replace it.
     file = sys.stdout if file is None else file
     encoding = file.encoding or "utf-8"
     columns = _columns(file)
@@ -147,9 +148,11 @@ def _encodable(text: str, encoding: str) -> str:
 def tree_lines(root: ActorInfo, width: float) -> Iterator[Line]:
     """Return a title, and for each actor a line with its numbers, followed by notes behind or below them."""
     rows = tuple(_walk(root, "", ""))
+    # A column without any text is left out, such as DROPPED in a tree that has lost nothing.
     columns = [column for column in _COLUMNS if any(column.of(row.info)[0] for row in rows)]
     sizes = [max(cells(column.title), *(cells(column.of(row.info)[0]) for row in rows)) for column in columns]
     name = max(cells("ACTOR"), *(cells(row.guide + row.name) for row in rows))
+    # Columns go until the longest name has LEAST_NAME, or what it needs if that is less; a longer one is then cut.
     while len(columns) > 1 and width < min(name, LEAST_NAME) + _together(sizes):
         least = max(range(len(columns)), key=lambda n: columns[n].rank)
         del columns[least], sizes[least]
@@ -267,6 +270,7 @@ def _line(head: Line, name: int, columns: list[_Column], sizes: list[int], shown
 def _notes(row: _Row) -> Iterator[Span]:
     """Yield what is to be said about an actor beside its numbers, the most constant first."""
     info = row.info
+    # The root alone says how long a stop takes: for everything below it is a part of that time.
     if not row.guide and info.shutdown_budget is not None and info.state != "down":
         yield f"stops within {seconds(info.shutdown_budget)}", DIM
     if info.reason is not None:
@@ -277,6 +281,7 @@ def _notes(row: _Row) -> Iterator[Span]:
         yield f"answer due in {seconds(info.deadline)}", "yellow" if info.deadline < LATE else ""
     if info.due is not None:
         yield f"{'back' if info.state == 'waiting' else 'cancelled'} in {seconds(info.due)}", "yellow"
+    # An actor that works is at another place a moment later. Only one that does not come back is worth a line.
     if info.waiting_at is not None and (info.state != "up" or (info.message_age or 0) >= LATE):
         yield f"at {printable(info.waiting_at)}", "bold red" if info.state == "stuck" else ""
 
@@ -304,6 +309,7 @@ def _trim(line: Line, width: float) -> Line:
     spans: list[Span] = []
     for text, style in line:
         spans.append((fit(text, width - _size(tuple(spans))), style))
+        # This span was cut, so whatever follows it has no room either.
         if spans[-1][0] != text:
             break
     while spans and not spans[-1][0].strip():
@@ -319,6 +325,7 @@ def _fit_place(text: str, size: float) -> str:
     for n in range(1, len(folders)):
         if cells(text) <= size:
             break
+        # The end of a path names the file, line and function, which say more than the folders before them.
         text = "at …/" + "/".join(folders[n:])
     return fit(text, size)
 

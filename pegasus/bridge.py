@@ -93,12 +93,15 @@ class BridgeRefused(Exception):
 
 
 class BridgeDisconnected(Exception):
-    """The connection has ended. It stays inside of this file."""
+    """The connection has ended. It stays inside of this file, where the bridge connects again.
+
+    Example: `BridgeDisconnected("closed with code 1001")`.
+    """
 
 
 @attrs.define(eq=False, repr=False)
 class BridgeDraft:
-    """A message on its way to the agent's disk."""
+    """A message on its way to the agent's disk. Example: `BridgeDraft(frame)`, made by `send` and ended by the answer."""
 
     frame: MessageFrame
     """The message as it is sent, and sent again over each new connection."""
@@ -119,7 +122,7 @@ def files_of(reply: OutboundMessage) -> list[tuple[str, str, bytes]]:
 
 
 class Bridge:
-    """A connection for one channel type, made anew whenever it is lost. Use it as a context manager; see the top of this file."""
+    """A connection for one channel type, made anew whenever it is lost. Use it as in the example at the top of this file."""
 
     def __init__(self, url: str, token: str, type: str, *, last_seqs: Mapping[str, int] | None = None) -> None:
         """Prepare; nothing is connected yet.
@@ -191,6 +194,8 @@ class Bridge:
 
         Raises BridgeRefused. Cancelled, the message may or may not have been taken: send it again with the same id.
         """
+        # One frame, made once: each attempt sends the same id, by which the agent recognises a message that it has
+        # already.
         media = tuple(Media(name, mime, base64.b64encode(content).decode()) for name, mime, content in files)
         channel = ChannelInfo(self.type, channel_id, user_id, reply_to)
         frame = MessageFrame(id or str(uuid.uuid4()), text, channel, metadata or {}, media)
@@ -199,6 +204,8 @@ class Bridge:
             error = await self._post(frame)
             if error is None:
                 return
+            # These two pass by themselves: the queue is full, or the disk refuses. All others would be the same the
+            # next time.
             if error.code not in ("overloaded", "internal"):
                 raise BridgeRefused(error.code, error.message)
             _log.warning("a message was not taken and is sent again: %s", error.message)
@@ -222,6 +229,7 @@ class Bridge:
         For a bridge that shows these, in place of the loop; it acknowledges in the same way. Raises BridgeRefused.
         """
         if self._handled is not None:
+            # Not before the next one is asked for: until then the bridge may crash, and the reply must come again.
             await self.acknowledge(self._handled)
         while not self._queue:
             if self._error is not None:
@@ -243,6 +251,7 @@ class Bridge:
         channel = reply.channel
         if self._handled is reply:
             self._handled = None
+        # Noted first and written then: if the connection is gone, the next greeting says the same.
         self.last_seqs[channel.channel_id] = max(reply.seq, self.last_seqs.get(channel.channel_id, 0))
         await self._write(AckFrame(reply.seq, Address(channel.type, channel.channel_id)))
 
@@ -256,6 +265,7 @@ class Bridge:
                 await self._connect_once()
             except BridgeRefused as error:
                 self._error = error
+                # Nobody will answer the messages that wait, so each `send` gets the refusal.
                 for draft in self._drafts.values():
                     draft.error = ErrorFrame(error.code, str(error))
                     draft.answered.set()
@@ -263,8 +273,10 @@ class Bridge:
                 return
             except (OSError, BridgeDisconnected, *STREAM_ERRORS) as error:  # TimeoutError is an OSError
                 _log.warning("no connection to the agent: %s", str(error) or type(error).__name__)
+            # A connection that has lasted was a good one, so the next loss begins with a short pause again.
             if anyio.current_time() - begun > LONGEST_PAUSE:
                 pause = FIRST_PAUSE
+            # Varied, so that all bridges of a gateway that restarts do not come back at the same moment.
             await anyio.sleep(pause * random.uniform(0.8, 1.0))  # noqa: S311 no secret
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -276,8 +288,10 @@ class Bridge:
             with anyio.fail_after(CONNECT_TIME):
                 await socket.write(HelloFrame(ClientChannel(self.type), self._token, None, dict(self.last_seqs)))
                 await self._greeted(await socket.read())
+            # Only a greeted connection is used for writing: the gateway refuses any frame before the hello.
             self._socket = socket
             try:
+                # In the order of `send`. A copy, since answers that come meanwhile remove drafts.
                 for draft in list(self._drafts.values()):
                     await socket.write(draft.frame)
                 while True:
@@ -323,6 +337,8 @@ class Bridge:
         channel_id = reply.channel.channel_id
         if reply.seq <= self._seen.get(channel_id, self.last_seqs.get(channel_id, 0)):
             return  # it came before the connection was lost
+        # Once one was left out, all behind it are left out as well, or replies of a conversation would change their
+        # order.
         if self._is_behind or len(self._queue) >= MOST_WAITING:
             self._is_behind = True
             return
@@ -340,6 +356,7 @@ class Bridge:
             self._wake()
 
     def _wake(self) -> None:
+        # An event of anyio cannot be reset, so it is replaced; whoever waits holds the old one.
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
 
@@ -359,6 +376,7 @@ class Bridge:
             await draft.answered.wait()
             return draft.error
         finally:
+            # Cancelled before the answer. The message may have been taken; it is not sent again by this bridge.
             if self._drafts.get(frame.id) is draft:
                 del self._drafts[frame.id]
 
@@ -420,6 +438,7 @@ class _BridgeSocket:
         try:
             await self._send(TextMessage(data=encode_frame(frame)))
         except anyio.get_cancelled_exc_class():
+            # A frame that was sent in part cannot be completed any more, so the connection is of no use.
             with anyio.CancelScope(shield=True):
                 await self.aclose()
             raise
@@ -446,6 +465,7 @@ class _BridgeSocket:
 
     async def _next(self) -> Event:
         while not self._events:
+            # Silence may be a peer that is gone without a word. The ping makes it answer, or TCP notice.
             with anyio.move_on_after(PING_AFTER) as first:
                 data = await self._stream.receive()
             if first.cancelled_caught:

@@ -103,6 +103,8 @@ async def keep_media(
     labels, spoken, found = await trio.to_thread.run_sync(_examine, media, readings)
     refs: list[Json] = []
     files: list[Json] = []
+    # Files first, entry second: an entry never names a file that is not on disk. A crash in between leaves files that
+    # the sweep removes.
     for attachment in found:
         await journal.ask(ReplaceFile, attachment.file, attachment.data)
         (files if attachment.image is None else refs).append(attachment.ref)

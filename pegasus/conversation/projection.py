@@ -122,6 +122,7 @@ class Projection:
             else:
                 images.append(attrs.evolve(image, name=name))
         self._add_user(text="\n".join((text, *notes)), images=tuple(images))
+        # Several messages in a row are one turn, which is to be listed once.
         if images and self._picture_turns[-1:] != [len(self.turns) - 1]:
             self._picture_turns.append(len(self.turns) - 1)
         self._bound_pictures()
@@ -135,6 +136,7 @@ class Projection:
         shown = [turn.images for turn in map(self.turns.__getitem__, self._picture_turns) if isinstance(turn, UserTurn)]
         if not _exceed_bounds(shown, 1):
             return
+        # Half and not just enough: each change of earlier turns costs the provider's cache, so changes should be rare.
         while len(shown) > 1 and _exceed_bounds(shown, 2):
             del shown[0]
             self._hide_pictures(self._picture_turns.pop(0), 0)
@@ -205,6 +207,7 @@ def without_calls(turns: Sequence[Turn]) -> tuple[Turn, ...]:
             is_empty = not plain.text.strip() and not plain.images
         if not is_empty:
             _append_turn(merged, plain)
+    # Providers want the last turn to be the user's. It is missing when the newest entry was a result that is left out.
     if not merged or isinstance(merged[-1], AssistantTurn):
         merged.append(UserTurn(text="(Go on.)"))
     return tuple(merged)

@@ -190,6 +190,8 @@ class Connection:
                     self._nursery.start_soon(self._write)
                     await self._wait_for_hello()
                     await self._queue.closed.wait()
+                    # The writer still works: it empties the queue and shakes hands for the end. This deadline holds for
+                    # all of that together.
                     self._scope.deadline = trio.current_time() + self._config.now.close_timeout
         finally:
             if self._feed is not None:
@@ -209,6 +211,8 @@ class Connection:
     async def _read(self) -> None:
         """Read until the client has gone, or has sent what is no WebSocket frame."""
         await self._socket.run()
+        # The queue is closed so that the writer ends. What waits in it is lost with the connection; replies are still
+        # in the outbox.
         self.close(GOING_AWAY, "the client has gone")
 
     async def _write(self) -> None:
@@ -240,6 +244,8 @@ class Connection:
                 await trio.sleep_until(self._socket.active_at + interval)
                 continue
             pinged_at = trio.current_time()
+            # A client that does not read may have filled the socket's buffer. Then the ping waits, and that counts as
+            # silence.
             with trio.move_on_after(interval):
                 try:
                     await self._socket.probe()
@@ -259,6 +265,8 @@ class Connection:
         fields = {name.lower(): value.decode("utf-8", "replace") for name, value in headers}
         origin = fields.get(b"origin")
         scheme, _, credentials = fields.get(b"authorization", "").partition(" ")
+        # The token is only kept here. It is compared with the hello, because what it allows depends on the channel that
+        # is named there.
         if scheme.lower() == "bearer":
             self._bearer = credentials.strip()
         if self._refusal:
@@ -269,6 +277,8 @@ class Connection:
 
     async def on_text(self, data: str) -> None:
         """Handle a text frame: the hello, or what may follow it."""
+        # The client may have sent this before it learned of the refusal. Carrying it out would answer into a closed
+        # queue.
         if self._queue.closing is not None:
             return
         if self._requests is None:

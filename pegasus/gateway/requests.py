@@ -119,6 +119,8 @@ class Requests:
         except BadFrame as error:
             await self._queue.answer(error_frame(error.code, error.message, error.id))
             return
+        # The frame is read before its scope is looked at: the error can then name the frame's id, by which the client
+        # finds it.
         scope = self._scope_of(frame)
         if scope not in self._scopes:
             found = f"the token {quote(self._token)} has not the scope {quote(scope)}"
@@ -131,10 +133,12 @@ class Requests:
                 await self._queue.answer(await self._submit(frame))
             case Acknowledge():
                 await self._intake.journal.tell(frame)
+            # Calls run beside each other, so without a bound one client could start any number of them.
             case CallFrame() if self._calls >= MAX_CALLS:
                 message = f"{MAX_CALLS} calls are under way already; wait for a result"
                 await self._queue.answer(error_frame("overloaded", message, frame.id))
             case CallFrame():
+                # Counted here and not in the task, since several frames may be handled before the task first runs.
                 self._calls += 1
                 self._nursery.start_soon(self._run_call, frame)
 
@@ -149,6 +153,8 @@ class Requests:
 
         The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.
         """
+        # The message is in the journal's mailbox when `send` returns, so messages of one client are accepted in the
+        # order in which it sent them, although their answers are waited for later.
         is_bridge = self._own.channel_id is None
         try:
             answer = await self._intake.send(message, is_vouched=self._is_vouched, is_bridge=is_bridge)
@@ -165,10 +171,12 @@ class Requests:
         """
         try:
             answer = await self._answer_to(call)
+            # The result goes into the queue before the stream begins, so no event can precede it.
             await self._queue.answer(answer if isinstance(answer, str) else answer.frame)
             if isinstance(answer, _StreamBegun):
                 await answer.stream.run(partial(self._push_event, call.id))
         finally:
+            # Also when the client has gone: a stream that is cancelled counts as ended.
             self._calls -= 1
 
     async def _push_event(self, id: str, n: int, event: Params) -> None:
@@ -187,6 +195,7 @@ class Requests:
             allowed = ", ".join(sorted(self._methods))
             return error_frame("unknown_method", f"method: found {quote(call.method)}, allowed: {allowed}", call.id)
         try:
+            # The time covers the method and not the stream that may follow, which lasts as long as the connection.
             with trio.move_on_after(CALL_TIMEOUT):
                 result = await method(self._caller, call.params)
                 stream = result if isinstance(result, EventStream) else None
@@ -215,6 +224,8 @@ class _StreamBegun:
 async def _acceptance(id: str, answer: Answer[Accepted | Overloaded]) -> str:
     """Return the frame that answers a message, once the journal has decided, or after JOURNAL_TIMEOUT seconds."""
     try:
+        # A timeout does not take the message back. It may be accepted after all, and its id makes a second one a
+        # duplicate.
         result = await answer.get(JOURNAL_TIMEOUT)
     except (StorageError, ActorError) as error:
         return _not_accepted(id, error)
@@ -293,6 +304,8 @@ def read_frame(data: str | Mapping[str, Json], own: ClientChannel) -> Incoming:
 
         read_frame('{"type":"ack","seq":3}', ClientChannel("web", "c1"))  # Acknowledge(Address("web", "c1"), 3)
     """
+    # Two sources of the id: a frame that could be read has it as a field; of one that could not, the reader may have
+    # found it.
     id: str | None = None
     try:
         frame = decode_client_frame(data)
@@ -340,6 +353,8 @@ def _channel_of(named: ChannelInfo | None, own: ClientChannel) -> ChannelInfo:
             raise BadFrame("bad_frame", "message.channel: missing; a bridge must name the channel of each message")
         return own.info
     _check_own("message.channel", named.address, own)
+    # A bridge names a user with each message, or none where the service knows none. The hello of a bridge has no user
+    # to add.
     if own.channel_id is None or named.user_id is not None:
         return named
     return attrs.evolve(named, user_id=own.user_id)
@@ -381,6 +396,7 @@ def _check_seq(field: str, value: Json) -> None:
 
 def check_media_size(message: InboundMessage, most: int) -> None:
     """Raise BadFrame `too_large`, with the id of the message, if its files have more than `most` bytes together."""
+    # Four characters of base64 are three bytes, less one for each "=" at the end. Nothing is decoded for it.
     size = sum(len(file.data) // 4 * 3 - file.data.count("=", -2) for file in message.media)
     if size > most:
         error = BadFrame("too_large", f"message.media: found {size:,} bytes, allowed: media.max_bytes = {most}")
@@ -396,6 +412,8 @@ def _check_media(field: str, file: Media) -> None:
                 "bad_frame", f"{field}.{key}: found {describe(value)}, allowed: 1 to 256 printable characters"
             )
     try:
+        # In strict mode, since Python otherwise skips what is no base64, and the file would have another content than
+        # was sent.
         binascii.a2b_base64(file.data.encode("ascii"), strict_mode=True)
     except ValueError as error:
         raise BadFrame("bad_frame", f"{field}.data: found {describe(file.data)} ({error}), allowed: base64") from None

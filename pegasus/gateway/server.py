@@ -83,6 +83,9 @@ async def run_gateway(
     welcome; None: there are none. listeners_within: readers in the process of what the agent says; None: there are none.
     Stopped: accepts no more, closes all connections (GOODBYE_TIME seconds), ends. Cancelled: cuts all connections.
     """
+    # Hub and connections belong to this run. After a crash the clients connect again, and the new hub fills by that;
+    # the listeners are older than the actor, so clients that connect meanwhile wait in the backlog instead of being
+    # refused.
     hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners_within)
     server = Server(GatewayServices(config, intake, hub, {**methods, "clients": hub.list_clients}))
     async with trio.open_nursery() as nursery:
@@ -105,6 +108,7 @@ async def run_gateway(
                     hub.catch_up()
                 case ServeConnection():
                     nursery.start_soon(server.serve_visitor, message)
+        # First nobody new comes in, then those that are here are told to go, and last, whoever has not gone is cut.
         accepting.cancel()
         await server.close_all()
         nursery.cancel_scope.cancel()
@@ -172,10 +176,14 @@ class Server:
         try:
             with trio.move_on_after(self._services.config.now.hello_timeout) as scope:
                 self._silent[scope] = trio.current_time()
+                # Nothing is read here. A program that connects and says nothing costs a socket and a small task, not a
+                # place.
                 await trio.lowlevel.wait_readable(stream.socket)
             if not scope.cancelled_caught:
                 place = await self.take_place()
         finally:
+            # Both on success and on a cancel: a connection that is counted for ever would take a place from all later
+            # ones.
             self._silent.pop(scope, None)
             self._pending -= 1
             self._pending_changed.set()
@@ -192,6 +200,7 @@ class Server:
 
     async def serve_visitor(self, request: ServeConnection) -> None:
         """Serve a client of the HTTP server, which has limits of its own for connections that say nothing."""
+        # The asker is the HTTP server. When it leaves, the scope is cancelled, and with it the connection is cut.
         with request.reply.scope():
             place = await self.take_place()
             await self.serve(request.stream, place, visitor=HttpVisitor(request.grant))
@@ -203,6 +212,8 @@ class Server:
         A failure in it is logged and ends this connection only: a mistake in the code for one client must not disconnect all
         others, which a crash of the actor would. Cancelled, the connection is cut.
         """
+        # The limit is asked before the connection counts itself. A refused client still gets its handshake, because
+        # only over an open WebSocket can it be told why.
         connection = Connection(self._services, stream, place, refusal=self._refusal(), visitor=visitor)
         self._connections[connection] = None
         try:
@@ -241,6 +252,8 @@ async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
     """
     listeners = await trio.open_tcp_listeners(port, host=host, backlog=BACKLOG)
     taken = listeners[0].socket.getsockname()[1]
+    # The system gave each address a port of its own. The first one is tried for all of them; another process may have
+    # taken it on the other address, which is then an OSError of the caller.
     if port == 0 and len(listeners) > 1:
         for listener in listeners:
             await listener.aclose()

@@ -140,6 +140,8 @@ class PairingBook:
             self._people = {(person.type, person.user_id): person for person in people}
             self._codes = {code.code: code for code in codes}
             if problems:
+                # The copy is on disk before the file is replaced, so a crash in between loses no entry, only repeats
+                # this.
                 aside = f"{ACCESS_FILE}.bad-{clock()}"
                 _log.warning("set the file of people aside: it is damaged", file=aside, problems="; ".join(problems))
                 await journal.ask(ReplaceFile, aside, content)
@@ -165,20 +167,26 @@ class PairingBook:
             key = channel.type, person_of(channel)
             if self._journal is None or key in self._people:
                 return
+            # A person keeps the code for as long as it is valid. Another one with each message would fill the file, and
+            # the owner could not tell which one counts.
             found = next((code for code in codes if code.key == key), None)
             if found is not None and 0 <= now - found.asked < REPEAT:
                 return
             if found is None:
+                # A flood of strangers fills neither the file nor the outbox then: beyond the bound nobody gets an answer.
                 if sum(code.channel.type == channel.type for code in codes) >= MOST_OPEN:
                     _log.info("somebody unknown gets no code: there are too many open ones", channel=channel.type)
                     return
                 found = OpenCode(_new_code(self._codes), channel, now)
+                # The code is on disk before it is sent: a code that the owner types after a crash must still be known.
                 await self._keep([*codes, found])
                 _log.info("somebody unknown has written", who=found.who)
             minutes = max(1, round((found.made + VALID - now) / 60_000))
             post = Post(f"pairing/{found.code}/{now}", _answer(found.code, minutes), channel.channel_id, channel)
             posts = [attrs.evolve(post, channel_type=channel.type), *self._questions(found)]
             await self._journal.ask(Commit, (), tuple(posts))
+            # Noted after the answer is on disk. A crash in between sends the answer once more, and does not leave the
+            # person without one.
             asked = attrs.evolve(found, asked=now)
             await self._keep([asked if code is found else code for code in self._codes.values()])
 
@@ -205,6 +213,7 @@ class PairingBook:
         ActorError if it may not be on disk.
         """
         async with self._lock:
+            # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
             wanted = code.strip().upper() if code.isascii() else ""
             found = next((each for each in self._valid() if each.code == wanted), None)
             if found is None:

@@ -184,9 +184,12 @@ class _Journal:
         damaged: list[RecordLog[Any]] = [
             log for log in (self._inbox, self._outbox) if await log.load(self._disk, self._report)
         ]
+        # Numbers of items must not come twice, since sessions name them. The time in seconds is far above any that was given.
         if self._outbox.size and not self._inbox.size:
             _log.warning("the inbox is gone or empty, though there are replies; what waited in it is lost")
             self._inbox.begin_above(self._clock() // 1000)
+        # First all runs are in their files, then the outbox says so. A crash in between repeats this, which changes
+        # nothing.
         runs = self._outbox.carried.unsettled()
         for run in runs:
             if problem := await self._disk.run(restore_run, run):
@@ -221,8 +224,11 @@ class _Journal:
         """
         if work.requests:
             await self._commit(work.requests)
+        # Queries come after the writes of their round, so an asker sees in the answer what it has asked for before.
         for query in work.queries:
             await self._answer(query)
+        # It was the last message of the round, so all appends from before it are in the file by now, and none from
+        # after it.
         if work.whole_file is not None:
             await self._do_whole_file(work.whole_file)
         # The deadline may have passed while the batch was written; the flush is then due in this round.
@@ -231,6 +237,7 @@ class _Journal:
             self._flush_at = math.inf
         if self._may_rewrite:
             await self._rewrite()
+        # Items and replies are handed out at the end: whatever was accepted or posted in this round is on disk.
         if work.item_queries or self._items.has_changed:
             await self._items.answer(work.item_queries)
         if work.reply_queries or self._replies.outgoing:
@@ -324,6 +331,8 @@ class _Journal:
         if error is None:
             return
         for request in requests:
+            # The batch failed as a whole, and perhaps because of one request, such as a path that is a folder. Each is
+            # tried alone, so that the others of its round do not fail with it.
             if len(requests) > 1:
                 error = await self._write([request])
             if error is not None:
@@ -345,6 +354,8 @@ class _Journal:
         """
         inbox, outbox, batch = self._inbox, self._outbox, Batch()
         answers = [(request, self._stage(request)) for request in requests]
+        # The order on disk is inbox, sessions, outbox: each is written before what refers to it. A reply whose session
+        # lines are missing cannot come about, nor an inbox that looks lost beside replies.
         if begins := bool(outbox.staged) and not inbox.size:
             inbox.begin()
         accepted = inbox.unwritten() if inbox.staged or begins or with_notes else b""
@@ -368,6 +379,8 @@ class _Journal:
                 inbox.written(offsets[0])
                 self._items.has_changed = True
             if posted:
+                # Only now may an adapter send them: what is sent and not on disk would be sent again with another
+                # number.
                 self._replies.add(outbox.written(offsets[-1]))
             self._may_rewrite = inbox.size > inbox.rewrite_above or outbox.size > outbox.rewrite_above
         for request, answer in answers:
@@ -386,6 +399,8 @@ class _Journal:
     def _stage(self, request: Request) -> object:
         """Return the answer to be given after the write, or an error. With an error nothing of the request is staged."""
         outbox = self._outbox
+        # A commit may have several posts. If one cannot be written, those before it in the same commit are taken back,
+        # and those of other requests stay.
         staged_replies = len(outbox.staged)
         try:
             if isinstance(request, Accept):
@@ -425,6 +440,7 @@ class _Journal:
                 log.rewritten(plan, await self._disk.run(Volume.rewrite, log.path, plan.parts))
             except StorageError as error:
                 self._report(f"{error}; the file stays as it is")
+            # After a refusal, too: a full disk would be asked again with every message otherwise.
             log.considered()
 
     async def _give_up(self) -> None:
