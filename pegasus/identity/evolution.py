@@ -121,8 +121,11 @@ class Evolution:
     def __init__(self, journal: Ref[JournalMessage], base: InForce[Persona], clock: Callable[[], int]) -> None:
         """base: the persona of the settings. clock: returns the wall clock in ms."""
         self._journal = journal
+        """The only writer of proposals and of the changed persona."""
         self._base = base
+        """The persona of the settings, over which the accepted changes lie."""
         self._clock = clock
+        """Wall clock, ms."""
         self._changing = trio.Lock()
         """Held during a change, because the number and the checks of a proposal depend on all
         earlier ones."""

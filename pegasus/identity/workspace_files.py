@@ -69,6 +69,7 @@ _HEADING: Final = """\
 ## Notes of Your Owner
 
 The owner of this installation wrote these files for you. Follow them in everything that the sections above leave open."""
+"""Head of the owner's files in the prompt. It says that they rank below the rules of the program."""
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters except newline and tab, and lone surrogates."""
 

@@ -74,8 +74,11 @@ NEW_IS_THE_OWNERS: Final = (
 )
 """Answer to a guest's /new where all channels share one session."""
 _PERSONA_USAGE: Final = f"{PERSONA}, {PERSONA} accept N, or {PERSONA} reject N, where N is the number of a proposal."
+"""Answer to a /persona that says something else."""
 _SKILLS_USAGE: Final = f"{SKILLS}, or {SKILLS} accept NAME, where NAME is the folder of a skill in the workspace."
+"""Answer to a /skills that says something else."""
 _OWNER_ONLY: Final = "Only my owner can see and decide what becomes of me."
+"""Answer to the /persona of a guest."""
 
 
 @attrs.frozen
@@ -172,6 +175,7 @@ class GetStatus:
 
 
 MainAgentMessage: TypeAlias = Stop | Withdraw | GetStatus
+"""Everything that the mailbox of the Main Agent accepts. Messages of people come from the journal instead."""
 
 
 # ------------------------------------------------------------------ texts

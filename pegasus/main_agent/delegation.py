@@ -196,7 +196,7 @@ async def submit_task(
         await wait_until_running(agent)
         try:
             return await agent.ask(request)
-        # A refusal is an answer: asking again would get the same one.
+        # The task system has answered, with a refusal or with an error of the disk. Only after a crash it is asked again.
         except (TaskError, StorageError) as error:
             raise ToolError(str(error)) from error
         except ActorError as error:

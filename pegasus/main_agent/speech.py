@@ -43,13 +43,16 @@ _NUDGE: Final = (
     "(Nobody heard this: text reaches nobody. To answer, call the tool `reply` with the text. "
     f"To stay silent on purpose, write exactly {SILENCE}.)"
 )
+"""Reminder for a model that has written a text in the monologue and called nothing."""
 _NUDGE_EMPTY: Final = (
     "(Your answer was empty. To answer the message above, call the tool `reply` with the text. "
     f"To stay silent on purpose, write exactly {SILENCE}.)"
 )
+"""Reminder for one that has written nothing at all."""
 _NUDGE_DIRECT: Final = (
     f"(Your answer was empty. Answer the message above, or write exactly {SILENCE} to stay silent on purpose.)"
 )
+"""The same in direct speech, where no tool is needed to answer."""
 _AROUND_SILENCE: Final = "`\"'*."
 """Characters that models put around the word for silence."""
 _AWAITED: Final = ("completed", "failed", "needs_info")

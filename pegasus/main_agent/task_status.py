@@ -100,8 +100,11 @@ class TaskProgressSender:
     ) -> None:
         """Prepare. approvals: keeps the calls that wait for an owner. clock: wall clock, ms."""
         self._switchboard = switchboard
+        """Shows the states to the people of each conversation."""
         self._approvals = approvals
+        """Keeps the calls that wait for an owner; it is told when their task is over."""
         self._clock = clock
+        """Wall clock, ms."""
         self._last: dict[str, TaskProgress] = {}
         """The last state of each unfinished task, without the time that had passed."""
 

@@ -94,6 +94,7 @@ class FolderReader:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = os.fspath(folder)
+        """Path of the folder. It is opened anew at each look, so that it may be replaced meanwhile."""
         self._heads: dict[str, tuple[Stamp, bytes]] = {}
         """Stamps and beginnings of files, by path."""
 
@@ -120,6 +121,11 @@ class FolderReader:
     def _scan_folder(
         self, folder: int, prefix: str, seen: Mapping[str, Stamp] | None, limit: int
     ) -> Iterator[FileState]:
+        """Yield the files of an open folder and of the folders in it, which may be one level deep.
+
+        prefix: path of the folder below memory, "" or "facts/". seen, limit: see `MemoryFolder.scan`. An unchanged file is not
+        opened: its beginning is known. What cannot be read is left out, since people may have put anything there.
+        """
         with os.scandir(folder) as entries:
             found = [entry for entry in entries if _is_unicode(entry.name)]
         for entry in found:
@@ -147,6 +153,7 @@ class FolderReader:
             return os.read(fd, limit) if stat.S_ISREG(os.fstat(fd).st_mode) else b""
 
     def _check(self, path: str) -> None:
+        """Raise OSError if a write to this path would follow a link, or replace something that is no file. Blocks briefly."""
         file = os.path.join(self._folder, path)
         for place in (self._folder, os.path.dirname(file), file):
             if os.path.islink(place):
@@ -156,6 +163,7 @@ class FolderReader:
 
 
 def _stamp(status: os.stat_result) -> Stamp:
+    """Return what identifies the state of a file: time of its last change, size and inode."""
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
@@ -172,6 +180,10 @@ def _state_of(fd: int, path: str, seen: Mapping[str, Stamp] | None, limit: int) 
 
 @contextmanager
 def _opened(name: str, flags: int, folder: int | None = None) -> Iterator[int]:
+    """Open a file or folder, and close it at the end of the block. folder: descriptor that `name` is relative to.
+
+    Raises OSError.
+    """
     fd = os.open(name, flags, dir_fd=folder)
     try:
         yield fd

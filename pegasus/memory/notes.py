@@ -55,7 +55,9 @@ _WRONG_KIND: Final = frozenset({errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.E
 _FILE: Final = f"{NOTES_FOLDER}/MEMORY.md"
 """The same, below the workspace."""
 _HEADING: Final = re.compile(r"^(?=#)", re.MULTILINE)
+"""Place before a # at the beginning of a line, which would begin a heading."""
 _COMMENT: Final = re.compile(r"<!(?=--)")
+"""Beginning of an HTML comment, in which entries have their ids."""
 
 
 # ------------------------------------------------------------------ MEMORY.md
@@ -158,6 +160,7 @@ class NotesFile:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        """The disk of the workspace."""
         self._lock = trio.Lock()
         """Held during a call of the disk."""
 

@@ -54,6 +54,7 @@ _PREFIX: Final = "> Summary:"
 _SUMMARY: Final = re.compile(r"^>\s*summary:[ \t]*(.*)$", re.IGNORECASE | re.MULTILINE)
 """The summary line, in any case."""
 _HEADING: Final = re.compile(r"^[ \t]*#[ \t]+(.*)$", re.MULTILINE)
+"""First-level heading of a page."""
 _HEAD: Final = 4_000
 """Characters within which the summary of a file stands; a quotation further down is not one."""
 

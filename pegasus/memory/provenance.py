@@ -27,6 +27,7 @@ OUTSIDE: Final = frozenset(Outside)
 """Sources that the user does not control."""
 
 _LABELS: Final = {label.value: label for label in Outside}
+"""Labels of text from outside by the word that stands for each in a mark."""
 _PHRASES: Final = (
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
     r"\b(?:instruction|prompt|rule|polic|guideline|safety|previous|prior|above|told)",
@@ -151,6 +152,7 @@ def keeps_marks(before: str, after: str, first: int, length: int, new_length: in
 
 
 def _line_end(text: str, index: int) -> int:
+    """Return the place of the end of the line that a character is in."""
     end = text.find("\n", index)
     return len(text) if end < 0 else end
 

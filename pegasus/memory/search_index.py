@@ -154,6 +154,7 @@ class Index:
 
     def __init__(self, path: str) -> None:
         self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT / 1000, isolation_level=None, check_same_thread=False)
+        """The connection. Transactions are begun and ended by the methods, not by the library."""
         try:
             self._prepare()
         except BaseException:

@@ -128,11 +128,17 @@ class _Keeper:
         nursery: trio.Nursery,
     ) -> None:
         self._journal = journal
+        """Keeps the file of the approvals."""
         self._clock = clock
+        """Wall clock, ms."""
         self._random = random
+        """Makes the ids."""
         self._timeout = timeout
+        """The setting `policy.timeout`; an approval that waits already keeps the time that it was given."""
         self._on_change = on_change
+        """Shows approvals to people, and lets tasks go on."""
         self._nursery = nursery
+        """Runs the tasks that call `on_change`."""
         self._approvals: dict[str, Approval] = {}
         """By id, oldest first."""
         self._by_key: dict[str, str] = {}

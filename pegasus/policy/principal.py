@@ -19,6 +19,7 @@ from pegasus.messages import ChannelInfo, InboundMessage, Metadata
 ROLE: Final = "role"
 """Key of a role in the metadata of messages, of tasks and of their notifications. Stored, so it must not change."""
 _NOTHING: Final[Metadata] = MappingProxyType({})
+"""Metadata of work that has none."""
 
 
 class Role(StrEnum):

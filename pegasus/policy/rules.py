@@ -161,8 +161,11 @@ class Policy:
         after_untrusted: Decision = Decision.ASK,
     ) -> None:
         self._rules = tuple(rules)
+        """The rules in the order of the file; the first that fits counts."""
         self._default = default
+        """Decision for tools that no rule names."""
         self._after_untrusted = after_untrusted
+        """Decision about calls that reach out, once their work has read text from outside."""
 
     def decide(self, call: CallRequest, walls: Confinement) -> Ruling:
         """Return what becomes of a call, and why."""

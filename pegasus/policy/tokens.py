@@ -54,6 +54,7 @@ MOST_TOKENS: Final = 1000
 """Tokens that may exist. Each hello is compared with all of them."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Form of a token's name, which stands in the file, in log lines and in commands."""
 _log = get_logger("tokens")
 
 
@@ -161,6 +162,7 @@ class TokenBook:
         self._journal: Ref[JournalMessage] | None = None
         """Writes the file; None before `load`."""
         self._clock: Callable[[], int] = lambda: 0
+        """Wall clock, ms; 0 before `load`."""
         self._lock = trio.Lock()
         """Held during a change, so that an older state never replaces a newer one."""
 

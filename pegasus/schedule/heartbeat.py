@@ -20,9 +20,11 @@ from pegasus.policy import ROLE, Role
 HEARTBEAT: Final = "heartbeat"
 """`metadata.type` of the heartbeat's message."""
 _COMMENT = re.compile(r"<!--.*?(-->|\Z)", re.DOTALL)
+"""An HTML comment; one that is not closed reaches to the end of the file."""
 
 
 async def _nothing() -> str:
+    """Return "": there is no file."""
     return ""
 
 

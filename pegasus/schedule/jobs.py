@@ -409,3 +409,4 @@ class RunJob:
 
 
 ScheduleMessage: TypeAlias = ListJobs | AddJob | RemoveJob | EnableJob | RunJob
+"""Everything that the keeper of the jobs accepts."""

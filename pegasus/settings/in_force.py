@@ -125,12 +125,17 @@ class SettingsInForce(InForce[Settings]):
     def __init__(self, settings: Settings | None = None) -> None:
         super().__init__(Settings() if settings is None else settings)
         self._followed: list[_Followed] = []
+        """All handles that were given out, in the order in which they were made."""
         self._guard: tuple[tuple[str, ...], Callable[[Settings], None]] | None = None
+        """Prefixes of keys, and the function that may refuse their new values; None: there is no guard."""
         self._actions: list[tuple[tuple[str, ...], Callable[[frozenset[str]], None]]] = []
+        """Prefixes of keys, and the function that is called with those that have changed."""
         self._last_actions: list[Callable[[], None]] = []
+        """Functions that are called after each replacement."""
         self._lock = trio.Lock()
         """Held by a replacement, so that two are carried out one after the other."""
         self._replaced = trio.Event()
+        """Set by the next replacement, which puts a new one in its place."""
 
     def follow(self, make: Callable[[Settings], T], *prefixes: str, in_thread: bool = False) -> InForce[T]:
         """Return a handle of what `make` returns for the settings in force.

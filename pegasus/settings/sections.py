@@ -112,6 +112,7 @@ EFFORTS: Final = ("", "low", "medium", "high")
 _EFFORT_DOC: Final = (
     'how much a model thinks before it answers: "low", "medium" or "high"; "" = as its provider decides'
 )
+"""Words of the key `effort`, which two sections have."""
 _TIMEOUT: Final = 120.0
 """Default of `models.timeout`. A server of one's own, which may have to load the model first, gets more (`models.options`)."""
 

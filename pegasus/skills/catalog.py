@@ -135,8 +135,11 @@ class SkillCatalog:
         in a thread. Tests in virtual time read them directly.
         """
         self._folders = folders
+        """Folders whose skills count as they are, the most important last."""
         self._accepted = accepted
+        """The skills of the workspace that an owner has accepted; None: there is no such folder."""
         self._in_thread = in_thread
+        """True if files are read in a thread."""
         self._snapshot: _Snapshot | None = None
         """The last look; None before the first use."""
         self._refreshed_at = -REFRESH_INTERVAL

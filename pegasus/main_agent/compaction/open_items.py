@@ -243,10 +243,12 @@ def items_from_metadata(metadata: Metadata) -> OpenItems:
 
 
 def _rows(value: Json) -> list[Any]:
+    """Return the rows of a list, none if it is something else: a person may have edited the session."""
     return value if isinstance(value, list) else []
 
 
 def _parse_question(row: Any) -> OpenQuestion | None:
+    """Return a question that the opening line of a session carries, None for a row that has another form."""
     match row:
         case [int(ts), str(kind), str(channel_id), str(text), bool(ours)]:
             return OpenQuestion(ts, Address(kind, channel_id), text, ours)
@@ -254,6 +256,7 @@ def _parse_question(row: Any) -> OpenQuestion | None:
 
 
 def _parse_task(row: Any) -> OpenTask | None:
+    """Return a task that the opening line carries, None for a row that has another form. Its state is not kept there."""
     match row:
         case [_, str(kind), str(channel_id), str(task_id), str(description), str(question)]:
             return OpenTask(task_id, description, Address(kind, channel_id), question=question)

@@ -37,7 +37,9 @@ ENTRY_TOKENS: Final = 4
 """Tokens that an entry costs besides its texts: role, separators."""
 
 _OMISSION: Final = " […{:,} characters left out…] "
+"""Note in place of the middle of a text, with the number of characters that are missing."""
 _NO_MEDIA: Final = "(What was attached here was left out, to save room.)"
+"""Note in place of pictures and files."""
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -154,6 +156,11 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def _shorten_entry(entry: Entry, length: int, *, keep_thinking: bool) -> Entry:
+    """Return an entry with its text, and the strings in its calls, cut to `length` characters.
+
+    keep_thinking: False to drop the thoughts that a provider has signed. They cannot be cut, because the signature is of the
+    whole.
+    """
     metadata = entry.metadata
     if "thinking" in metadata and not keep_thinking:
         metadata = {key: value for key, value in metadata.items() if key not in ("thinking", "thinkingOf")}
@@ -164,6 +171,7 @@ def _shorten_entry(entry: Entry, length: int, *, keep_thinking: bool) -> Entry:
 
 
 def _without_media(entry: Entry) -> Entry:
+    """Return an entry without its attachments, and with a note that there were some."""
     if "media" not in entry.metadata:
         return entry
     metadata = {key: value for key, value in entry.metadata.items() if key != "media"}

@@ -108,7 +108,9 @@ class FolderArchives:
 
     def __init__(self, folder: str | Path, files: SessionFiles = GLOBAL) -> None:
         self._folder = os.fspath(folder)
+        """Path of the folder, in which archives of other sessions may lie as well."""
         self._files = files
+        """Names of the session's files, by which its archives are told from others."""
 
     async def names(self) -> tuple[str, ...]:
         """Return their names, oldest first. Cancelled: the reading thread ends by itself."""
@@ -253,6 +255,7 @@ _SPEC: Final = ToolSpec(
         "file",
     ),
 )
+"""The tool as the model is shown it. The bounds stand in the schema, so that arguments beyond them are refused before it runs."""
 
 
 def archive_tool(archives_of: Callable[[ChannelInfo | None], SessionArchives]) -> Tool:
@@ -262,6 +265,10 @@ def archive_tool(archives_of: Callable[[ChannelInfo | None], SessionArchives]) -
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Labelled:
+        """Read a page, and return it with the labels of its lines. Raises ToolError, which names archives that there are.
+
+        A page of lines from outside makes the caller a reader of them, so the result carries their labels.
+        """
         # The arguments have been checked against the schema above, so their types are certain here.
         given: Any = arguments
         name, archives = str(given["file"]), archives_of(context.origin)

@@ -136,9 +136,13 @@ class _HistoryReader:
 
     def __init__(self, folder: str, files: SessionFiles, address: Address, limit: int) -> None:
         self._folder = folder
+        """Path of the folder of the session and its archives."""
         self._files = files
+        """Names of these files."""
         self._address = address
+        """The conversation, in the escaped form that metadata lines have."""
         self._limit = limit
+        """Messages after which the page ends."""
         self._found: list[PastMessage] = []
         """Messages of the page, newest first."""
         self._replies: list[PastMessage] = []

@@ -128,7 +128,7 @@ class Session:
 
     Example:
         session = await load_session(journal, clock)
-        await session.add(user_entry(item, clock()))
+        await session.add(message_entry)
         [reply] = await session.commit((thought,), (post,))
     """
 
@@ -148,6 +148,7 @@ class Session:
         self.replies: dict[str, OutboundMessage] = {}
         """Replies posted for the item being worked on, by the keys of their posts. The actor empties it when the next item begins."""
         self._journal = journal
+        """The only writer of the files."""
         self._lease = lease
         """Proof towards the journal that the session is ours."""
         self._make_fence = make_fence
