@@ -44,7 +44,17 @@ _LONGEST_NAME: Final = 200
 
 
 class AttachmentProblem(Exception):
-    """A mentioned file cannot be sent; str() says which and why, for a person."""
+    """A mentioned file cannot be sent; str() says which and why, for a person.
+
+    Raised before anything is sent. The screen shows it above the prompt, where the text stays to be corrected.
+
+    Example::
+
+        try:
+            text, media = read_attachments("see @notes.txt", room=1 << 20)
+        except AttachmentProblem as problem:
+            screen.notice(f"Not sent: {problem}.")  # "there is no file notes.txt …"
+    """
 
 
 def read_attachments(text: str, room: int, folder: Path | None = None) -> tuple[str, tuple[Media, ...]]:
@@ -57,9 +67,11 @@ def read_attachments(text: str, room: int, folder: Path | None = None) -> tuple[
     """
     found: list[Media] = []
     letters = 0
+    # A file that is mentioned twice goes along once.
     for path in dict.fromkeys(_mentioned(text, folder or Path.cwd())):
         if len(found) == MOST_FILES:
             raise AttachmentProblem(f"a message takes {MOST_FILES} files at most")
+        # Room is what is left behind the text and the files before. The gateway would end the connection for more.
         data = _read(path, room - FRAME_OVERHEAD - 2 * _LONGEST_NAME)
         media, length = _media_of(path, data)
         letters += length
@@ -84,6 +96,7 @@ def _mentioned(text: str, folder: Path) -> Iterator[Path]:
             raise AttachmentProblem(f'the closing " behind {match[4]} is missing')
         quoted = match[1] or match[2]
         word = quoted or match[3]
+        # Behind a word may stand the comma of the sentence. The whole word is tried first: a name may end with one.
         names = [word] if quoted else [word, word.rstrip(_PUNCTUATION)]
         path = next(
             (path for name in names if name and (path := _resolve(name, folder)) and os.path.exists(path)), None
@@ -120,6 +133,7 @@ def _read(path: Path, room: int) -> bytes:
         if facts.st_size * 4 // 3 > room:
             left = max(0, room) * 3 // 4
             raise AttachmentProblem(f"{path.name} has {facts.st_size:,} bytes; this message has room for {left:,}")
+        # One byte more than the size, so that a file that grows meanwhile is noticed.
         with path.open("rb") as file:
             data = file.read(facts.st_size + 1)
     except OSError as error:
@@ -141,7 +155,9 @@ def _media_of(path: Path, data: bytes) -> tuple[Media, int]:
         if "\0" in text:
             raise AttachmentProblem(f"{path.name} is neither a text nor a picture (PNG, JPEG, GIF, WebP)")
         length = len(text)
+        # The kind of a text is a hint for the model, guessed from the name; that it is a text is known from its bytes.
         guess = mimetypes.guess_type(path.name)[0] or ""
         mime = guess if guess.startswith("text/") or guess == "application/json" else "text/plain"
+    # The name is shown on the terminals of others, and is part of the prompt.
     name = neutralise(os.fspath(path.name)).replace("\n", "_").replace("\t", "_")[:_LONGEST_NAME] or "unnamed"
     return Media(name, mime, b64encode(data).decode("ascii")), length

@@ -42,7 +42,14 @@ UNSENT_SHOWN: Final = 10
 
 @attrs.frozen
 class ChatEnd:
-    """End of a chat: `ChatEnd(0)`."""
+    """End of a chat, as `run_chat` returns it to the command.
+
+    Example::
+
+        end = await run_chat(Endpoint("ws://127.0.0.1:7717", token), config, Random())
+        stops = end.leave is not Leave.KEEP and started_here  # a chat that has started the agent stops it
+        return end.code
+    """
 
     code: int
     """0, or 1 when a message was not taken."""
@@ -68,6 +75,7 @@ async def run_chat(where: FindEndpoint | Endpoint, config: ChatConfig, random: R
         if not has_screen():
             # Replies go to stdout as they are, unless it is a terminal, where escape sequences would take effect.
             show = neutralise if sys.stdout.isatty() else str
+            # stdin and stdout are used by their numbers: Python's own buffers would hold lines back.
             lines = InputLines(sys.stdin.fileno(), longest=config.max_frame_bytes)
             write = partial(write_all, sys.stdout.fileno())
             line_chat = LineChat(
@@ -80,7 +88,9 @@ async def run_chat(where: FindEndpoint | Endpoint, config: ChatConfig, random: R
             try:
                 return ChatEnd(await line_chat.run(lines))
             finally:
+                # Texts of a pipe that nobody has taken are kept where a person can find them: in the history of the next chat.
                 HistoryFile(config.history).append(*conversation.unaccepted_texts)
+        # The connection is being made meanwhile, by the conversation's own tasks.
         make_screen = await trio.to_thread.run_sync(_import_screen, config)
         chat = InteractiveChat(conversation, make_screen, config)
         try:
@@ -131,5 +141,8 @@ def _import_screen(config: ChatConfig) -> MakeScreen:
 
 
 def _report(line: str) -> None:
-    """Print a line about a message that was not taken on stderr."""
+    """Print a line about a message that was not taken on stderr.
+
+    The name of the program stands in front, since the line may be among those of other programs.
+    """
     print_error(f"pegasus: {line}")

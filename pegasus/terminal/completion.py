@@ -51,7 +51,13 @@ _FILE: Final = re.compile(r"""(?<!\S)@(?:"([^"\n]*)|'([^'\n]*)|([^\s"']*))\Z""")
 
 @attrs.frozen
 class Suggestions:
-    """Names that the agent understands, as it has last said: `Suggestions(commands={"/stop": "end what runs"})`."""
+    """Names that the agent understands, as it has last said.
+
+    Example::
+
+        known = Suggestions(commands={"/stop": "end what runs"}, models=("anthropic/claude-opus-4",))
+        choices("/st", "", known)  # [MenuEntry("/stop", 3, "end what runs")]
+    """
 
     commands: Mapping[str, str] = attrs.field(factory=dict)
     """Descriptions of commands by name, with the slash."""
@@ -73,16 +79,26 @@ class Suggestions:
 
 @attrs.frozen
 class MenuEntry:
-    """Something to choose: `MenuEntry("/status", 2, "what the agent is doing")` replaces two characters before the cursor."""
+    """Something to choose.
+
+    Example::
+
+        MenuEntry("/status", 2, "what the agent is doing")  # replaces the two characters before the cursor
+    """
 
     text: str
+    """Text that is put in."""
     replaces: int
     """Characters before the cursor that it takes the place of."""
     meaning: str = ""
+    """Description beside it, "" for none. It is neutralised only when it is shown."""
 
 
 async def ask_suggestions(conversation: Conversation) -> Suggestions | None:
-    """Return the names that may be typed; None if the agent does not say so in time, or is of another version."""
+    """Return the names that may be typed; None if the agent does not say so in time, or is of another version.
+
+    The two calls are made one after the other, over the connection of the chat. Nothing is raised: the menu is a help.
+    """
     with suppress(ClientError):
         completions = await conversation.call("completions", timeout=REFRESH_SECONDS)
         tasks: Json = {}
@@ -97,10 +113,12 @@ def parse_suggestions(completions: Mapping[str, Json], tasks: Mapping[str, Json]
     """Return what the control calls `completions` and `tasks.list` have answered. What makes no sense is left out."""
 
     def entries(answer: Mapping[str, Json], key: str) -> list[Mapping[str, Json]]:
+        """Return the objects in a list of the answer; [] if there is none."""
         found = answer.get(key)
         return [entry for entry in found if isinstance(entry, Mapping)] if isinstance(found, list) else []
 
     def described(key: str, slash: str) -> dict[str, str]:
+        """Return descriptions by name, each name with this slash in front."""
         return {f"{slash}{entry.get('name')}": str(entry.get("description", "")) for entry in entries(completions, key)}
 
     models = completions.get("models")
@@ -125,6 +143,7 @@ def choices(before: str, after: str, known: Suggestions, folder: Path | None = N
 
     before, after: the text on both sides of the cursor. folder: what relative paths start from. Reads a folder for a file's name.
     """
+    # Within a word nothing is offered: the rest of the word would stand behind the choice.
     if after and not after[0].isspace():
         return []
     if found := _FILE.search(before):
@@ -180,9 +199,11 @@ def _files(found: re.Match[str], folder: Path) -> Iterator[MenuEntry]:
     for is_file, name in sorted(listed):
         if not name.lower().startswith(begin.lower()) or (name.startswith(".") and not begin.startswith(".")):
             continue
+        # A name that cannot be typed between quotation marks, or would change the screen, is not offered.
         if not name.isprintable() or '"' in name:
             continue
         path = f"{head}{name}{'' if is_file else '/'}"
         if " " in path or "'" in path:
+            # A folder's quotation mark is left open, since the name of a file follows.
             path = f'"{path}"' if is_file else f'"{path}'
         yield MenuEntry(f"@{path}", len(found[0]))

@@ -1,4 +1,11 @@
-"""The values that a chat begins with, and the first lines that it shows: with whom one talks, something to try, and the way out."""
+"""The values that a chat begins with, and the first lines that it shows: with whom one talks, something to try, and the way out.
+
+`ChatConfig` is all that a chat knows about the agent besides what comes over the connection. The command that opens the
+chat fills it in: it knows where the files are, and whether it has started the agent itself. The two functions are asked
+again each time, since other chats come and go and the settings may be reloaded.
+
+The greeting has three lines, so that it is read. Each of them says something that a newcomer would look for.
+"""
 
 from __future__ import annotations
 

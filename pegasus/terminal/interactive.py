@@ -175,6 +175,7 @@ class InteractiveChat:
         waiting = trio.CancelScope(shield=True)
 
         async def run() -> None:
+            """Run the screen in a thread until it ends, or until the deadline of `waiting`. Keeps its error for the caller."""
             nonlocal failure
             with waiting:
                 try:

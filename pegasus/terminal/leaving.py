@@ -24,7 +24,13 @@ from pegasus.terminal.status_line import ChatStatus
 
 
 class Leave(Enum):
-    """Way to leave the chat, and what becomes of the agent's work."""
+    """Way to leave the chat, and what becomes of the agent's work.
+
+    Example::
+
+        if choice is Leave.STOP:
+            await conversation.send("/stop")  # and then as LEAVE
+    """
 
     LEAVE = "the agent goes on if it was joined, and stops if this chat has started it"
     KEEP = "the agent goes on in the background although this chat has started it"
@@ -43,7 +49,13 @@ _INDENT: Final = 10
 
 @attrs.frozen(kw_only=True)
 class LeaveRules:
-    """Facts that decide what leaving does: `LeaveRules(stops_agent=True)` for a chat that has started the agent."""
+    """Facts that decide what leaving does. Made when somebody wants to leave, from the settings and the connection.
+
+    Example::
+
+        rules = LeaveRules(stops_agent=True, others=1)  # this chat has started the agent, and another one uses it
+        question = leave_question(status, rules)
+    """
 
     stops_agent: bool = False
     """Leaving stops the agent."""
@@ -55,7 +67,14 @@ class LeaveRules:
 
 @attrs.frozen
 class LeaveQuestion:
-    """The question: what is running, and what each key does."""
+    """The question: what is running, and what each key does.
+
+    Example::
+
+        question = leave_question(status, LeaveRules())
+        question.lines(80)  # ["Still running: task 3 (fetch the report).", "  l       leave it running; …", …]
+        question.keys["s"][1]  # Leave.STOP
+    """
 
     running: str
     """Sentence that names what is running."""
@@ -78,7 +97,9 @@ def leave_question(status: ChatStatus, rules: LeaveRules) -> LeaveQuestion | Non
     An agent that has replied often thinks on for a moment; nobody waits for that. But while other messages wait, their answers are to
     come.
     """
+    # `waiting` counts messages of this chat; `thinking` may be about one that was sent elsewhere in this conversation.
     awaited = bool(status.waiting or (status.thinking and not status.answered))
+    # Other chats lose nothing as long as the agent goes on.
     lost = rules.others if rules.stops_agent else 0
     if not status.online or not (awaited or status.tasks or lost):
         return None
@@ -125,6 +146,7 @@ async def count_other_clients(conversation: Conversation) -> int:
     """Return how many other chats are connected to the agent, of this conversation or others; 0 if it does not say so."""
     with suppress(ClientError):
         answer = await conversation.call("clients", timeout=OTHERS_SECONDS)
+        # This chat is among them, which is why one is taken off.
         clients = answer.get("clients") if isinstance(answer, Mapping) else None
         return max(0, len(clients) - 1) if isinstance(clients, Sequence) and not isinstance(clients, str) else 0
     return 0

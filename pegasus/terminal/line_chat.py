@@ -55,7 +55,18 @@ Write: TypeAlias = Callable[[str], Awaitable[None]]
 
 
 class DaemonGone(Exception):
-    """There is no daemon to talk with, or not any more; str() is one line for a person."""
+    """There is no daemon to talk with, or not any more; str() is one line for a person.
+
+    Raised by both kinds of chats when the daemon refuses the connection, or stays away for too long. The command prints it
+    and ends with exit code 1.
+
+    Example::
+
+        try:
+            end = await run_chat(endpoint, config, Random())
+        except DaemonGone as error:
+            print_error(f"pegasus: {error}")
+    """
 
 
 def frame_bytes(text: str, media: Iterable[Media] = ()) -> int:

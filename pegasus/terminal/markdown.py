@@ -116,6 +116,7 @@ class ReplyLayout:
 
         Only the end of the text is laid out, so that a reply of any length costs the same.
         """
+        # A window of usual size shows less than that; the factor leaves room for marks that are not shown.
         room = max(DRAFT_LAID_OUT, 2 * width * height)
         shown = self._print(width, Text(neutralise(reasoning[-room:]).strip(), style="notice")) if reasoning else ""
         lines = shown.splitlines()[-REASONING_LINES:]
@@ -166,6 +167,7 @@ class ReplyLayout:
             theme=_THEME,
         )
         lines = console.render_lines(what, pad=False)
+        # Not cropped: `render_lines` has wrapped everything to the width already.
         console.print(Segments(segment for line in lines for segment in _tidy(line)), end="", crop=False)
         return file.getvalue()
 
@@ -174,17 +176,23 @@ class ChatMarkdown(rich_markdown.Markdown):
     """Markdown of one reply, parsed with the rules of a chat.
 
     rich parses in its constructor, with its own parser; that one gets an empty text, and the tokens are replaced.
+
+    Example::
+
+        console.print(ChatMarkdown("**Hello**, see [the docs](https://example.org)"))
     """
 
     def __init__(self, text: str) -> None:
         super().__init__("", hyperlinks=False)
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+        # HTML is off in the parser, so that tags arrive as text.
         self.parsed = parser.parse(neutralise(text))
         code = 0
         for token in self.parsed:
             token.children = token.children and list(_inline(token.children))
             if token.type == "fence":
                 code += len(token.content)
+                # Without a language the block is laid out all the same, in one colour.
                 token.info = token.info if code <= COLOURED else ""
 
 
@@ -231,6 +239,7 @@ def _end_of(text: str, room: int) -> str:
         return text
     start = len(text) - room
     for mark in ("\n\n", "\n"):
+        # At most half of the text is given up to begin with a paragraph; otherwise the cut is in the middle of one.
         if (found := text.find(mark, start, start + room // 2)) >= 0:
             start = found + len(mark)
             break

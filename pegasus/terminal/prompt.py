@@ -77,6 +77,7 @@ class PasteReader(PosixStdinReader):
         seen = self._last + data
         self._last = seen[-len(_PASTE_BEGINS) + 1 :]
         was_pasting = self._is_pasting
+        # The last mark decides: a piece may hold the end of one paste and the beginning of the next.
         begin, end = seen.rfind(_PASTE_BEGINS), seen.rfind(_PASTE_ENDS)
         if begin != end:  # one of the marks is there
             self._is_pasting = begin > end
@@ -185,6 +186,7 @@ def key_bindings(
     focused = has_focus(buffer) & ~asked
     empty = Condition(lambda: not buffer.text)
     keys.add("enter", filter=focused)(lambda _: effects[on_enter(buffer.text, buffer.cursor_position)]())
+    # Alt-Enter arrives as these two keys.
     keys.add("escape", "enter", filter=focused)(lambda _: buffer.insert_text("\n"))
     keys.add("c-j", filter=focused)(lambda _: buffer.insert_text("\n"))
     keys.add("c-c", filter=focused)(lambda _: effects[on_interrupt(buffer.text, thinking=thinking())]())
@@ -199,6 +201,7 @@ def question_keys(question: Callable[[], LeaveQuestion | None], answer: Callable
     keys = KeyBindings()
     asked = Condition(lambda: question() is not None)
     for key in ("escape", "c-c", "c-d"):
+        # Eager: Escape is also the beginning of other keys, and would be waited for.
         keys.add(key, filter=asked, eager=True)(lambda event: answer(event.key_sequence[0].key))
     keys.add("<any>", filter=asked, eager=True)(lambda event: answer(event.data))
     return keys
@@ -236,7 +239,9 @@ class _MenuControl(CompletionsMenuControl):
         if not is_utf8(get_app().output.encoding()):
             return menu
 
+        # The parts of a line are styles and texts; the dots are a part of their own.
         def shortened(number: int) -> StyleAndTextTuples:
+            """Return the parts of one line of the menu."""
             return [(part[0], "…  " if part[1] == "..." else part[1]) for part in menu.get_line(number)]
 
         return UIContent(shortened, menu.line_count, menu.cursor_position, menu.menu_position, menu.show_cursor)
@@ -258,6 +263,7 @@ def chat_layout(
     margin: StyleAndTextTuples = [("", " " * len(prompt))]
 
     def prefix(line: int, wrapped: int) -> StyleAndTextTuples:
+        """Return what stands before a line: the prompt in the first, blanks of its width in all others."""
         return [("class:prompt", prompt)] if (line, wrapped) == (0, 0) else margin
 
     text = Window(
@@ -294,6 +300,7 @@ def chat_layout(
             right_margins=[ScrollbarMargin()],
             dont_extend_width=True,
             style="class:completion-menu",
+            # Above everything else, as in prompt_toolkit's own menu.
             z_index=10**8,
         ),
         filter=has_completions & ~is_done,

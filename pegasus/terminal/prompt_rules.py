@@ -41,7 +41,13 @@ _LEAVING: Final = ("/exit", "/quit")
 
 
 class KeyAction(Enum):
-    """Effect of a key."""
+    """Effect of a key. The value says what happens, in words.
+
+    Example::
+
+        on_enter("hello", cursor=5) is KeyAction.SEND
+        on_interrupt("", thinking=True) is KeyAction.STOP
+    """
 
     SEND = "the text goes to the agent"
     NEW_LINE = "the trailing backslash becomes a line break"
@@ -115,7 +121,13 @@ def _ends_in_backslash(text: str) -> bool:
 
 @attrs.frozen
 class ScreenListener:
-    """Functions that the screen calls, from its own thread: `ScreenListener(send, leave, refresh)`."""
+    """Functions that the screen calls, from its own thread. None of them may wait: the keys wait for it.
+
+    Example::
+
+        listener = ScreenListener(on_message=send, on_leave=leave, on_slash=refresh)
+        screen = Screen(home.history, listener)
+    """
 
     on_message: Callable[[str, tuple[Media, ...]], None]
     """Called with each text to send and its attachments."""

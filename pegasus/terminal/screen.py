@@ -141,6 +141,7 @@ class Screen:
         """Print a reply of the agent in the place of its draft, then call `shown` (in the screen's thread)."""
 
         def show() -> None:
+            """Put the reply in the place of its draft. Runs in the screen's thread."""
             self._live.show(None)
             self._print(self._layout.reply(agent, text, self._width))
             shown()  # not after an error: a reply that could not be drawn must come again
@@ -233,6 +234,7 @@ class Screen:
             input.stdin_reader = PasteReader(input.fileno(), encoding=input.stdin.encoding)
         output = self._output or create_output(stdout=sys.stdout)
         if isinstance(output, Vt100_Output):
+            # The answer to a question for the cursor's position would arrive as keys after the end, in the shell.
             output.enable_cpr = False
         self._unicode = is_utf8(output.encoding())
         self._live = LiveRegion(self._layout, output.get_size, lambda: self._app.invalidate())  # noqa: PLW0108 made later
@@ -291,9 +293,11 @@ class Screen:
         except AttachmentProblem as problem:
             self._print(self._layout.notice(f"Not sent: {problem}.", self._width))
             return
+        # From here on the text counts as sent: it is in the history, and the chat keeps it until the agent has accepted it.
         self._buffer.append_to_history()
         self._buffer.reset()
         attached = "".join(f"\n{describe_attachment(file)}" for file in media)
+        # Printed before it is handed over: an answer of a fast agent must not stand above its question.
         self._print(self._layout.sent(self._prompt, text + attached))
         if is_help(text):
             self._print(self._layout.notice(KEYS_HELP, self._width))

@@ -38,11 +38,18 @@ _WAITING: Final = "IDLE"
 
 @attrs.frozen
 class RunningTask:
-    """A background task that is not finished: `RunningTask(3, "fetch the report", "shell_exec", 2, since=12.5)`."""
+    """A background task that is not finished.
+
+    Example::
+
+        task = RunningTask(3, "fetch the report", "shell_exec", 2, since=12.5)
+        ChatStatus(online=True, tasks=(task,))  # task 3: fetch the report · shell_exec · step 2 · 0:41
+    """
 
     number: int
     """Number by which people name it."""
     description: str
+    """Few words about it, on one line and neutralised."""
     tool: str = ""
     """Tool that runs, "" while none does."""
     step: int = 0
@@ -53,7 +60,13 @@ class RunningTask:
 
 @attrs.frozen
 class ChatStatus:
-    """Facts that the line shows. `ChatStatus(online=True)` is an idle agent: the line is empty."""
+    """Facts that the line shows.
+
+    Example::
+
+        status_line(ChatStatus(online=True), seconds=0.0)  # "": an idle agent
+        status_line(ChatStatus(online=True, thinking=True), seconds=8.0)  # "⠋ thinking for 8 s, Ctrl-C stops"
+    """
 
     online: bool = False
     """The gateway has sent its welcome on the present connection."""
@@ -82,7 +95,13 @@ class ChatStatus:
 
 @attrs.frozen
 class Draft:
-    """A reply that is being written: `Draft("Pegasus", "Once upon a ti")`."""
+    """A reply that is being written.
+
+    Example::
+
+        screen.draft(Draft("Pegasus", "Once upon a ti"))
+        screen.draft(None)  # withdrawn: the model has decided otherwise
+    """
 
     agent: str
     """Name of the agent, shown above the text."""

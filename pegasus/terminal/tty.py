@@ -109,12 +109,15 @@ class StderrLines(io.TextIOBase):
         """`end` was called."""
 
     def isatty(self) -> bool:
+        """Return True: programs that colour their output on a terminal still do."""
         return True
 
     def fileno(self) -> int:
+        """Return the number of the original file, for code that writes past Python. Such text is not shown above the prompt."""
         return self._original.fileno()
 
     def write(self, text: str) -> int:
+        """Show the lines that are complete now; keep the rest for the next call. After `end` write to the original file."""
         if self._ended:
             return self._original.write(text)
         lines, newline, self._rest = (self._rest + text).rpartition("\n")
