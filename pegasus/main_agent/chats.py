@@ -171,6 +171,7 @@ class _Chats:
 
     def _end(self, address: Address) -> None:
         """Begin to stop the agent of a chat."""
+        # Noted at once, so that nobody chooses this agent a second time while it stops.
         self._chats[address].is_ending = True
         self._nursery.start_soon(self._pool.stop_child, chat_key(address))
 
@@ -196,6 +197,7 @@ class _Chats:
                 nursery.cancel_scope.cancel()
         except ActorDied:
             has_crashed = True
+        # Whoever asks from here on finds no agent. The chat stays in `_chats` until it may be started again.
         chat.ref = None
         if has_crashed:
             # An agent that ran for a while has not crashed at once, so the pauses begin anew.

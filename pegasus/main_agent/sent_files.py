@@ -38,7 +38,7 @@ LONGEST_NAME: Final = 120
 """Characters of a file's name as people see it."""
 
 _READ_SPEC: Final = ToolSpec("read_file", "", parameters({"path": {"type": "string"}}, "path"))
-"""Stands in for the tool `read_file`, under whose name rules of the owner may decide about reading."""
+"""Specification in place of that of `read_file`: under this name the rules of the owner decide about reading."""
 
 
 _LEAVES: Final = sending("reply", "media")

@@ -58,6 +58,7 @@ class StatusFacts:
         """Return how many tasks are at work, waiting for their turn, and waiting for an answer; None as in `tasks`."""
         if self.tasks is None:
             return None
+        # "IDLE" is a task that waits for its turn; what has ended is not among the tasks.
         states = [task.state for task in self.tasks]
         return {
             "working": states.count("REASONING") + states.count("ACTING"),

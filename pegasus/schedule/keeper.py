@@ -178,8 +178,7 @@ class _JobKeeper:
         for job in jobs:
             self._put(self._planned(job, now))
         if problems:
-            # First the copy, then the cleaned file: a crash in between leaves the damaged file in its place, to be set aside
-            # again.
+            # The copy first: a crash in between leaves the damaged file, to be set aside again.
             aside = f"{JOBS_FILE}.bad-{now}"
             await journal.ask(ReplaceFile, aside, content)
             await self._write()
@@ -484,10 +483,7 @@ class _JobKeeper:
 class TooMuch(Exception):
     """A run cannot be taken now, and can be later. str() is the reason.
 
-    Raised while a run is put into a full queue. The keeper catches it, keeps the run with its own time, and tries again after
-    RETRY.
-
-    Example: `raise TooMuch("the queue is full")`.
+    The keeper catches it, keeps the run with its own time, and tries again after RETRY. Example: `raise TooMuch("the queue is full")`.
     """
 
 

@@ -64,7 +64,11 @@ def parse_key(text: str, program: str = "pegasus") -> tuple[str, ...]:
 
 
 def find_key(path: Sequence[str]) -> Key | Section | None:
-    """Return the declaration of a key, section or value of a table; None if there is none of this path."""
+    """Return the declaration of a key, section or value of a table; None if there is none of this path.
+
+    >>> find_key(["gateway", "port"]).allowed
+    'a whole number from 0 to 65535'
+    """
     found: Key | Section = Section(Settings)
     names = list(path)
     while names:
@@ -83,7 +87,11 @@ def find_key(path: Sequence[str]) -> Key | Section | None:
 
 
 def suggest_keys(text: str) -> list[str]:
-    """Return up to three known keys that are near to this one: by spelling, else those with the same last name."""
+    """Return up to three known keys that are near to this one: by spelling, else those with the same last name.
+
+    >>> suggest_keys("gateway.prot")
+    ['gateway.port', 'gateway.host']
+    """
     names = text.lower().split(".")
     known = [".".join(_with_own_names(pattern, names)) for pattern in _all_keys(Section(Settings))]
     # First by spelling of the whole path, then by the last name: people know the key and forget the section.
@@ -115,6 +123,9 @@ def parse_value(path: Sequence[str], text: str) -> Any:
     """Return a text from the command line as the value that its key wants: `true`, `7717`, `["a", "b"]`, or the text itself.
 
     A text with `${VARIABLE}` stays text for keys of every type. Whether the value is allowed is not checked here.
+
+    >>> parse_value(["gateway", "port"], "7800"), parse_value(["gateway", "host"], "7800")
+    (7800, '7800')
     """
     key = find_key(path)
     value = toml_value(text)
@@ -141,10 +152,13 @@ def settings_text(source: SettingsSource) -> str:
 
 
 def set_key(content: str, path: Sequence[str], value: Any, *, by_init: bool = False) -> str:
-    """Return the text of a settings file with this key set. Raises EditError for a file that cannot be changed like that.
+    r"""Return the text of a settings file with this key set. Raises EditError for a file that cannot be changed like that.
 
     A section that is missing is added at the end. by_init: it gets a mark, and gives way to a section of the same name that a person
     pastes below it (`sources.without_replaced`). A whole section is replaced if the value is its table.
+
+    >>> set_key('[log]\nlevel = "info"  # for now\n', ("log", "level"), "debug")
+    '[log]\nlevel = "debug"  # for now\n'
     """
     if isinstance(find_key(path), Section) and isinstance(value, Mapping):
         content = unset_key(content, path)
@@ -202,7 +216,11 @@ def _quoted(name: str) -> str:
 
 
 def unset_key(content: str, path: Sequence[str]) -> str:
-    """Return the text of a settings file without this key or section; the same text if it is not there. Raises EditError."""
+    r"""Return the text of a settings file without this key or section; the same text if it is not there. Raises EditError.
+
+    >>> unset_key('[log]\nlevel = "info"\n', ("log", "level"))
+    '[log]\n'
+    """
     content = without_replaced(content)
     document, wanted = _parse(content), tomllib.loads(content)
     table: Any = document

@@ -61,6 +61,12 @@ def effective(settings: Settings) -> str:
     """Return all settings as TOML, secrets masked; the source of a value that is not the default follows it as a comment.
 
     The result can be read back, but for the secrets.
+
+    Example: the lines of a port that a file has set are::
+
+        [gateway]
+        host = "127.0.0.1"
+        port = 7800  # /home/ann/.pegasus/pegasus.toml
     """
     defaults = leaves(Settings())
     lines: list[str] = []
@@ -105,6 +111,9 @@ def shown_value(settings: Settings, path: Sequence[str]) -> str:
     """Return the value of a key, or of all keys of a table, as `effective` shows it.
 
     "nothing" for one that is not there, since nobody has made the table that it is in; "none" for a secret that is not set.
+
+    >>> shown_value(Settings(), ("gateway", "port")), shown_value(Settings(), ("gateway", "token"))
+    ('7717', 'none')
     """
     start = tuple(path)
     found: dict[str, str] = {}
@@ -163,6 +172,11 @@ def commented_file(program: str = "pegasus") -> str:
 
     Nothing in it is in force, so that sections copied from the documentation can be appended: TOML allows each section
     only once. program: how the person calls Pegasus.
+
+    Example: a key in it is a line of its meaning and one of its default::
+
+        ## seconds between two tokens of an answer
+        # silence_timeout = 60.0
     """
     return "\n".join([_HEAD.replace("{program}", program), *_section(Settings(), "")])
 

@@ -311,7 +311,7 @@ class WindowKeeper:
         def begin(archive: str) -> Sequence[Entry]:
             """Return the entries of the new session. archive: name of the old one, of which the id of the notes is made."""
             opening = summary_entry(now, archive, SessionSummary(recap, by_code=False), items, outside)
-            # The id is made of the archive's name, so that a second attempt after a crash is recognised in the history.
+            # No two archives of a session have the same name, so no two consolidations have the same id.
             id = sha256(f"{session.files.path}\0{archive}".encode()).hexdigest()[:12]
             metadata = {**opening.metadata, **pending_metadata(attrs.evolve(notes, id=id))}
             return (attrs.evolve(opening, metadata=metadata), *memory, *plan.kept)
