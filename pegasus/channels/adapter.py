@@ -37,14 +37,22 @@ GOODBYE: Final = 1.0
 
 @attrs.frozen
 class DeliverReply:
-    """Bring this reply to its channel. It may come twice after a crash; `seq` grows by 1 for each address, so it tells."""
+    """Bring this reply to its channel. It may come twice after a crash; `seq` grows by 1 for each address, so it tells.
+
+    Example: `await adapter.tell(DeliverReply(reply))`, sent by the switchboard. There is no answer: what was
+    delivered is acknowledged to the journal.
+    """
 
     reply: OutboundMessage
 
 
 @attrs.frozen
 class CatchUp:
-    """Ask the journal for `Unacknowledged`: some replies could not be handed over, because the adapter's mailbox was full."""
+    """Ask the journal for `Unacknowledged`: some replies could not be handed over, because the adapter's mailbox was full.
+
+    Example: `await adapter.tell(CatchUp())`, sent by the switchboard once the mailbox takes messages again. The
+    adapter then reads what it has missed.
+    """
 
 
 AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | TaskProgress | ApprovalNotice | CatchUp
@@ -52,7 +60,11 @@ AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | TaskProgress | Ap
 
 
 class ReplyRefused(Exception):
-    """Raised by `Adapter.deliver`: the service will never take this reply. str() is one line for the model."""
+    """Raised by `Adapter.deliver`: the service will never take this reply. str() is one line for the model.
+
+    Example: `raise ReplyRefused("the bot was blocked by the user")`. `Adapter.take` reports that to the agent
+    and goes on with the next reply.
+    """
 
 
 class Adapter:
@@ -111,6 +123,8 @@ class Adapter:
         try:
             await self._serve(inbox, journal)
         finally:
+            # Shielded, since a crash cancels this too, and bounded, since the journal may be the part that has
+            # crashed.
             with trio.CancelScope(shield=True, deadline=trio.current_time() + GOODBYE), suppress(ActorError):
                 await journal.tell(Disconnected(self.type, None))
 
@@ -135,6 +149,8 @@ class Adapter:
     async def _catch_up(self, journal: Ref[JournalMessage]) -> None:
         """Deliver everything that was not acknowledged. To ask for replies after a number acknowledges that number."""
         while missed := await journal.ask(Unacknowledged, self.type, None, tuple(self._delivered.items())):
+            # The journal gives a bounded number of replies at a time, so this is repeated until there is
+            # nothing new.
             fresh = [reply for reply in missed if reply.seq > self.last_delivered(reply.channel.channel_id)]
             if not fresh:
                 return

@@ -1,8 +1,16 @@
 """Walk over the blocks of a Markdown document, for the markup of a service.
 
-What a heading, a list or a table consists of is the same for every service; how each is written is the service's. A subclass says
-the latter. Containers (lists, quotations) render what is in them first. What counts as Markdown, and as an address that a service
-takes in a link, is the same for every service, too.
+What a heading, a list or a table consists of is the same for every service; how each is written is the
+service's. A subclass says the latter. Containers (lists, quotations) render what is in them first. What counts
+as Markdown, and as an address that a service takes in a link, is the same for every service, too.
+
+The parser gives a flat list of tokens. `render` walks through it once with a single place (`_at`) and calls
+itself for a container up to its closing token. So the nesting of the calls is that of the document, and no tree
+is built. The parser bounds the nesting, and with it the depth of the calls.
+
+Two things are switched off in the parser. HTML is text, because no service shows it, and nothing that the agent
+quotes may become markup. Definitions of links (`[1]: https://…`) are text as well: services have none, and a
+definition without a use would vanish.
 """
 
 from __future__ import annotations
@@ -23,7 +31,17 @@ BULLETS: Final = "•◦▪"
 
 
 class BlockRenderer(ABC):
-    """Renderer of one document: `Subclass(markdown).render()`. HTML in it is text like any other."""
+    """Renderer of one document: `Subclass(markdown).render()`. HTML in it is text like any other.
+
+    Example::
+
+        class Plain(BlockRenderer):
+            def heading(self, text: str) -> str:
+                return text.upper()
+            …                                   # and the other abstract methods
+
+        Plain("# Hello").render()               # "HELLO"
+    """
 
     def __init__(self, markdown: str) -> None:
         self._tokens = _parser().parse(markdown)
@@ -69,6 +87,10 @@ class BlockRenderer(ABC):
         return token
 
     def _block(self, token: Token, depth: int) -> str:
+        """Return a block that begins with this token.
+
+        Paragraphs have no method of their own: their text is an "inline" token between two that render to nothing.
+        """
         match token.type:
             case "inline":
                 return self.inline(token.children or [])
@@ -88,6 +110,10 @@ class BlockRenderer(ABC):
                 return ""
 
     def _list(self, opening: Token, depth: int) -> str:
+        """Return a list, each item in a line of its own: chats are too narrow for empty lines between them.
+
+        The first number of an ordered list is that of the text. The others are counted from there, as Markdown does it.
+        """
         is_ordered = opening.type == "ordered_list_open"
         number = int(opening.attrGet("start") or 1) if is_ordered else 0
         items = []
@@ -101,6 +127,7 @@ class BlockRenderer(ABC):
 
     def _table(self) -> str:
         """Return a table as a block of code with aligned columns."""
+        # Rows may have fewer cells than the header; the columns are as many as the longest row has.
         rows: list[list[str]] = []
         while (token := self._next()).type != "table_close":
             if token.type == "tr_open":

@@ -57,9 +57,13 @@ _log = get_logger("channels")
 
 @attrs.define(eq=False, repr=False)
 class DeliveredReply:
-    """The last reply of a conversation that the service has taken, in whole or in part."""
+    """The last reply of a conversation that the service has taken, in whole or in part.
+
+    Example: `DeliveredReply(13, of=2, ids=["8121"])` has one more piece to come.
+    """
 
     seq: int
+    """Number of the reply within its conversation."""
     of: int
     """Number of its pieces."""
     ids: list[str] = attrs.field(factory=list)
@@ -73,7 +77,11 @@ class DeliveredReply:
 
 @attrs.frozen
 class Attempts:
-    """Attempts to send a piece of which the outcome is not known: `Attempts(seq=13, part=1, count=1)`."""
+    """Attempts to send a piece of which the outcome is not known: `Attempts(seq=13, part=1, count=1)`.
+
+    Example: `log.attempts_at(reply, 1)` and `log.attempt_mark(reply, 1)` read it; `SendAttempts.find` decides
+    by it whether a piece is sent again.
+    """
 
     seq: int
     part: int
@@ -192,6 +200,7 @@ class DeliveryLog:
         known = self._replies.pop(channel_id, None)
         if known is None or known.seq != seq:
             known = DeliveredReply(seq, of)
+        # A piece that is recorded twice, by a write that was repeated, counts once.
         if part == len(known.ids):
             known.ids.append(id)
         draft = self._drafts.get(channel_id, "")
@@ -336,6 +345,8 @@ class DeliveryLog:
                 _log.error("what a service has taken cannot be recorded", error=str(error))
                 await trio.sleep(RETRY_DELAY)
         self._lines += len(lines)
+        # The lines are on disk already, so a failure here costs nothing but the length of the file. It is tried
+        # again when the file has grown as much once more.
         if self._lines > LONGEST:
             try:
                 await self._rewrite()
@@ -350,6 +361,7 @@ class DeliveryLog:
 
     async def _rewrite(self) -> None:
         """Write what still counts, lines that were added meanwhile included. Raises StorageError, ActorError."""
+        # A reply of which pieces are missing is never dropped: it would be sent again from its beginning.
         complete = [channel_id for channel_id, reply in self._replies.items() if reply.is_complete]
         for channel_id in complete[:-KEPT_REPLIES]:
             del self._replies[channel_id]

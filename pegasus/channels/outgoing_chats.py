@@ -1,8 +1,20 @@
 """The way out to the conversations of a service, each with a queue and a task of its own.
 
-A conversation is served while there is something to send or to show: replies first, in the order of their numbers, then the newest
-draft, then the typing sign. What fails of a draft or a sign is left out, since it is not worth holding up a reply. A queue holds
-MOST_QUEUED replies. The others wait in the journal's outbox, and are read when there is room.
+A conversation is served while there is something to send or to show: replies first, in the order of their
+numbers, then the newest draft, then the typing sign. What fails of a draft or a sign is left out, since it is
+not worth holding up a reply. A queue holds MOST_QUEUED replies. The others wait in the journal's outbox, and
+are read when there is room.
+
+A task ends when there is nothing to do, so a service with thousands of quiet conversations costs nothing. The
+next reply starts a new one. Nothing is lost at that moment: `OutgoingChats` removes the conversation without a
+checkpoint after its `serve` has returned.
+
+A reply that does not follow the last one is not queued. It is a sign that the conversation is behind (a full
+mailbox, a restart), and the journal is read instead, which has all replies in their order. So a queue never has
+a gap.
+
+A crash of any of the tasks ends the adapter's actor, and with it all conversations. Its next run reads what was
+not acknowledged.
 """
 
 from __future__ import annotations
@@ -35,13 +47,20 @@ _log = get_logger("channels")
 
 
 class ChatOutlet(Protocol):
-    """The adapter, as its conversations use it."""
+    """The adapter, as its conversations use it.
+
+    Example: every `ServiceAdapter` is one: `OutgoingChats(adapter, journal, nursery)`. Tests have a smaller one
+    that notes what it is given.
+    """
 
     type: str
+    """The channel type, as in `ChannelInfo.type`."""
     typing_pause: float
     """Seconds after which a typing sign must be shown again; 0 = the service has none."""
     log: DeliveryLog
+    """Record of what the service has taken."""
     pacing: CallPacing
+    """Tells when the next call to a conversation may be made."""
 
     def last_delivered(self, channel_id: str) -> int:
         """Return the number of the last reply that was delivered."""
@@ -61,11 +80,21 @@ class ChatOutlet(Protocol):
 
 @attrs.define(eq=False, repr=False)
 class OutgoingChat:
-    """The way out to one conversation: `serve` works on what `add`, `show` and `catch_up` have noted."""
+    """The way out to one conversation: `serve` works on what `add`, `show` and `catch_up` have noted.
+
+    Example::
+
+        chat = OutgoingChat("42", adapter, journal)
+        chat.add(reply)
+        await chat.serve()      # returns when the service has taken everything
+    """
 
     channel_id: str
+    """The conversation, as the service calls it."""
     _outlet: ChatOutlet
+    """Delivers and shows."""
     _journal: Ref[JournalMessage]
+    """Has the replies that are not queued here."""
     _waiting: deque[OutboundMessage] = attrs.field(factory=deque)
     """Replies to be sent, in the order of seq."""
     _is_behind: bool = False
@@ -77,9 +106,12 @@ class OutgoingChat:
     _typing: Typing | None = None
     """The sign that is shown while the agent thinks."""
     _typing_since: float = 0.0
+    """Trio's clock at which the agent has begun to think."""
     _typing_due: float = 0.0
     """Trio's clock at which the sign is to be shown again."""
     _woken: trio.Event = attrs.field(factory=trio.Event)
+    """Set when there is something new; replaced before each look at what there is, so that nothing is missed in
+    between."""
 
     # ---------------------------------------------------------------- what there is to do
 
@@ -120,6 +152,8 @@ class OutgoingChat:
         while True:
             self._woken = trio.Event()
             if self._waiting:
+                # The reply stays first in the queue while it is sent: `add` takes the next number from the last
+                # one there.
                 await self._outlet.take(self._waiting[0], self._journal)
                 self._waiting.popleft()
             elif self._is_behind:
@@ -142,6 +176,8 @@ class OutgoingChat:
 
     async def _read_waiting(self) -> None:
         """Read the next replies from the journal. What was delivered before is acknowledged by that."""
+        # Numbers that the journal is asked beyond count as acknowledged, so what they stand for must be on disk
+        # first.
         await self._outlet.log.written()
         self._is_behind = False
         delivered = self._outlet.last_delivered(self.channel_id)
@@ -160,6 +196,7 @@ class OutgoingChat:
         """Return Trio's clock at which a draft or the typing sign is to be shown, None if there is neither."""
         due = [self._typing_due] if self._typing is not None else []
         if self._draft is not None:
+            # A withdrawal does not wait for the pause: the draft shows something that will not be said.
             due.append(0.0 if self._draft.is_withdrawal else self._next_draft)
         return min(due) if due else None
 

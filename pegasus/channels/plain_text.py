@@ -1,9 +1,15 @@
 """Markdown as plain text, for services that know no markup: SMS, and e-mail of bridges.
 
-Nothing that a reader needs is lost: a link becomes `text (URL)`, code keeps its lines, a list its marks and numbers, a table
-becomes lines of `a | b`. Marks that only decorate are left out. HTML is shown as it was written.
+Nothing that a reader needs is lost: a link becomes `text (URL)`, code keeps its lines, a list its marks and
+numbers, a table becomes lines of `a | b`. Marks that only decorate are left out. HTML is shown as it was
+written.
 
 Nothing is added that an SMS can only send in the larger alphabet: all marks are ASCII.
+
+The text is parsed by markdown-it and walked as a tree, since lists and quotations put something before each
+line of what is in them. Every function yields lines and not texts, so that nobody has to split again what
+another has joined. The walk is recursive; MOST_NESTED keeps a text that was made for that from exhausting the
+stack.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
 COLUMN: Final = " | "
+"""Between the cells of a table."""
 MOST_NESTED: Final = 40
 """Levels of lists, quotations and marks that are read. The parser drops lists that are deeper, so such a text is shown as it is."""
 
@@ -65,6 +72,10 @@ def _lines(node: SyntaxTreeNode) -> Iterator[str]:
 
 
 def _list(node: SyntaxTreeNode) -> Iterator[str]:
+    """Yield the lines of a list. Items that are apart in the text (with empty lines) stay apart.
+
+    Further lines of an item are indented by the width of its mark, so that a nested list or code is seen to belong to it.
+    """
     first = int(node.attrs.get("start", 1))
     is_tight = all(child.hidden for item in node.children for child in item.children if child.type == "paragraph")
     for number, item in enumerate(node.children):
@@ -78,6 +89,7 @@ def _list(node: SyntaxTreeNode) -> Iterator[str]:
 
 
 def _inline(node: SyntaxTreeNode) -> str:
+    """Return the text of a node within a line, without marks. Links and pictures keep their addresses."""
     match node.type:
         case "softbreak" | "hardbreak":
             return "\n"
@@ -90,6 +102,7 @@ def _inline(node: SyntaxTreeNode) -> str:
 
 
 def _with_address(text: str, address: str) -> str:
+    """Return a text with an address behind it; the address alone where the text is the same or empty."""
     if not text:
         return address
     return text if address in (text, f"mailto:{text}") else f"{text} ({address})"
@@ -99,12 +112,15 @@ class _PlainParser(MarkdownIt):
     """A parser that leaves addresses as they were written: they are shown to people, who neither click nor encode them."""
 
     def normalizeLink(self, url: str) -> str:
+        """Return the address as it was written; the base class would encode it."""
         return url
 
     def normalizeLinkText(self, link: str) -> str:
+        """Return the text of an address as it was written; the base class would decode it."""
         return link
 
     def validateLink(self, url: str) -> bool:
+        """Return True: an address is only shown here, so none of them is dangerous."""
         return True
 
 

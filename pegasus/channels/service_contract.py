@@ -33,9 +33,14 @@ APPROVAL: Final = "approval"
 
 @attrs.frozen
 class ChannelState:
-    """State of a service's adapter, for people: `ChannelState("telegram", "parked", "the bot token was refused")`."""
+    """State of a service's adapter, for people: `ChannelState("telegram", "parked", "the bot token was refused")`.
+
+    Example: `adapter.state.state` is "up" once the service has answered. `status` of the control plane shows
+    all states.
+    """
 
     type: str
+    """The channel type, as "telegram"."""
     state: str
     """"connecting", "up", "down" (tried again) or "parked" (not tried again)."""
     reason: str = ""
@@ -56,7 +61,11 @@ async def _no_answer(*_: object) -> str:
 
 @attrs.frozen(eq=False, repr=False, kw_only=True)
 class ServiceContext:
-    """Everything that the adapters of services are given by the composition root."""
+    """Everything that the adapters of services are given by the composition root.
+
+    Example: `make_adapter("telegram", settings.channels["telegram"], ServiceContext(intake=intake,
+    clock=clock))`.
+    """
 
     intake: Intake
     """The way in."""
@@ -71,7 +80,9 @@ class ServiceContext:
     commands: Mapping[str, str] = attrs.field(factory=dict)
     """Commands with their meaning, for services that list them. Names with their slash."""
     decide: Deciding = _no_answer
+    """Answers an approval. It checks nothing: whoever calls it has made sure that an owner has clicked."""
     pair: Pairing = _no_answer
+    """Lets somebody in whose code an owner has clicked. As `decide`, it relies on the caller's check."""
     transport: Any = None
     """An `httpx2.AsyncBaseTransport` in place of the network, for tests; None: the network."""
 
@@ -84,7 +95,11 @@ class ServiceContext:
 
 
 class ServiceDown(Exception):
-    """The service gave no answer that counts: no connection, a timeout, a 5xx. Tried again for ever. str() is the reason."""
+    """The service gave no answer that counts: no connection, a timeout, a 5xx. Tried again for ever. str() is the reason.
+
+    Example: `raise ServiceDown("cannot connect", may_have_acted=False)`. `CallPacing` waits and calls again;
+    with `may_have_acted` it is first looked up whether the message is there (`attempts`).
+    """
 
     def __init__(self, reason: str, *, may_have_acted: bool = True, says_failed: bool = False) -> None:
         super().__init__(reason)
@@ -105,11 +120,19 @@ class RateLimited(Exception):
 
 
 class CredentialsRefused(Exception):
-    """The service does not take the token any more. The channel is parked. str() is the reason, without the token."""
+    """The service does not take the token any more. The channel is parked. str() is the reason, without the token.
+
+    Example: `raise CredentialsRefused("Telegram refuses the bot token (Unauthorized)")`. `ServiceAdapter` parks
+    the channel until other settings are read.
+    """
 
 
 class NotKept(Exception):
-    """A message of somebody may not be on disk: the disk refuses, or too many messages wait. The service is to send it again."""
+    """A message of somebody may not be on disk: the disk refuses, or too many messages wait. The service is to send it again.
+
+    Example: `raise NotKept("20 messages wait")` by `MessageIntake.accept`. The adapter answers 503, or polls
+    for the same updates again.
+    """
 
 
 # ------------------------------------------------------------------ webhooks
@@ -136,17 +159,27 @@ class WebhookRequest:
 
 @attrs.frozen
 class WebhookAnswer:
-    """The answer to a request: `WebhookAnswer(200)`, `WebhookAnswer(401, b"wrong signature")`."""
+    """The answer to a request: `WebhookAnswer(200)`, `WebhookAnswer(401, b"wrong signature")`.
+
+    Example: `return WebhookAnswer(503)` makes the service send its message again.
+    """
 
     status: int
+    """HTTP status. From 400 on the server sends the body as the message of an error object, unless it is JSON
+    already."""
     body: bytes = b""
+    """Content; b"" for none."""
     content_type: str = "text/plain; charset=utf-8"
+    """Its Content-Type. "application/json" marks an error object that the receiver has made itself."""
     headers: Mapping[str, str] = attrs.field(factory=dict)
     """Further headers."""
 
 
 class WebhookReceiver(Protocol):
-    """Takes the requests of one service."""
+    """Takes the requests of one service.
+
+    Example: `answer = await receivers["sms"].receive(request)`; every `ServiceAdapter` is one.
+    """
 
     async def receive(self, request: WebhookRequest) -> WebhookAnswer:
         """Return the answer to a request.

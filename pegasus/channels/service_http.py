@@ -31,6 +31,7 @@ from pegasus.loopback import is_loopback
 TIMEOUT: Final = 30.0
 """Seconds for one call, unless it names another time."""
 CONNECT_TIMEOUT: Final = 10.0
+"""Seconds until a connection is there, encryption included."""
 MOST_BYTES: Final = 32 << 20
 """Bytes of an answer. A service that sends more is not what it seems."""
 GATEWAY_TIMEOUT: Final = 504
@@ -47,9 +48,13 @@ logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 @attrs.frozen(eq=False, repr=False)
 class HttpReply:
-    """The whole answer of a service: `HttpReply(200, headers, b"{}")`."""
+    """The whole answer of a service: `HttpReply(200, headers, b"{}")`.
+
+    Example: `(await request(http, "GET", "/me")).status_code`.
+    """
 
     status_code: int
+    """Below 500, and no redirect: the others are ServiceDown."""
     headers: Mapping[str, str]
     """Names in any case."""
     content: bytes
@@ -74,7 +79,11 @@ class ServiceHttp:
         """Those that serve nothing, the one that was used last at the end."""
 
     async def aclose(self) -> None:
-        """Close all connections, also when cancelled. A later request opens new ones."""
+        """Close all connections, also when cancelled. A later request opens new ones.
+
+        Shielded, because half-closed TLS connections would otherwise be left to the garbage collector. A
+        connection that serves a request is closed, too, and the request fails.
+        """
         transports, self._transports, self._idle = self._transports, [], []
         with trio.CancelScope(shield=True):
             for transport in transports:
@@ -102,6 +111,7 @@ class ServiceHttp:
             fields["authorization"] = "Basic " + b64encode(":".join(auth).encode()).decode()
         limits = {"connect": CONNECT_TIMEOUT, "read": timeout, "write": timeout, "pool": None}
         request = httpx2.Request(method, _parse_address(url), headers=fields, extensions={"timeout": limits}, **body)
+        # Waits here while all places are taken; the order is that of the calls. Cancelled, nothing was sent.
         async with self._places:
             transport = self._idle.pop() if self._idle else self._add_transport()
             try:
@@ -112,6 +122,8 @@ class ServiceHttp:
                 finally:
                     await response.aclose()
             finally:
+                # `aclose` may have run during the request. A transport that it has closed must not be used
+                # again.
                 if transport in self._transports:  # and not closed meanwhile
                     self._idle.append(transport)
 
@@ -153,6 +165,7 @@ def open_service_http(
         return httpx2.create_ssl_context(verify=not base_url.startswith("http://"))
 
     def connect() -> httpx2.AsyncBaseTransport:
+        """Return a new connection; the system's certificates are read with the first one."""
         return httpx2.AsyncHTTPTransport(verify=certificates(), limits=limits, proxy=proxy)
 
     return ServiceHttp(base_url, connect, connections)
@@ -194,6 +207,8 @@ async def request(
                 body += part
                 if len(body) > most_bytes:
                     raise ServiceDown(f"an answer of more than {most_bytes:,} bytes")
+    # The error itself is not chained: its text and its request show the address, which holds a token for some
+    # services.
     except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as error:
         raise ServiceDown(_explain(error), may_have_acted=not isinstance(error, _NEVER_SENT)) from None
     if response.status_code >= 500:
@@ -207,7 +222,10 @@ async def request(
 
 
 def _explain(error: Exception) -> str:
-    """Return what has happened in a few words, without the address."""
+    """Return what has happened in a few words, without the address.
+
+    The words appear in the log, in `status` and in reports to the agent.
+    """
     if isinstance(error, httpx2.ConnectTimeout | httpx2.ConnectError):
         return "cannot connect"
     if isinstance(error, httpx2.TimeoutException):

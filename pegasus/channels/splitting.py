@@ -37,12 +37,15 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 SENTENCE_END: Final = re.compile(r"[.!?…]+[\"'”’»)\]*_]*[ \t]+|[。！？]+[”’」』]*[ \t]*")
+"""End of a sentence with the quotation marks and brackets behind it. Chinese and Japanese have no space there."""
 WORD_END: Final = re.compile(r"[ \t]+")
+"""Space between two words."""
 LINK: Final = re.compile(
     r"!?\[(?:[^\[\]\\]|\\.|\[[^\[\]]*\])*\]"  # [text], with pairs of brackets in it
     r"\((?:[^()\s\\]|\\.|\([^()\s]*\))*(?:\s+(?:\"[^\"]*\"|'[^']*'))?\s*\)"  # (address "title")
     r"|<[A-Za-z][A-Za-z0-9+.-]*:[^\s<>]*>"
 )
+"""A link or picture with its address, or an address in angle brackets. It is not cut if it fits into a piece."""
 MARKED: Final = re.compile(
     r"(?<!`)(?P<code>`+)(?!`)[^`]+(?P=code)(?!`)"
     r"|(?P<bold>\*\*)(?=\S)(?:[^*]|\*(?!\*))+(?<=\S)\*\*"
@@ -52,7 +55,10 @@ MARKED: Final = re.compile(
 )
 """Text within marks that must be closed at a cut and opened again. No alternative can scan a text more than a few times."""
 FENCE_LINE: Final = re.compile(r"(?P<prefix>.*?)(?P<marks>`{3,}|~{3,})[ \t]*(?P<language>[^\s`]{0,40})")
+"""First or last line of a code block: what stands before the fence (a list marker, `>`), the fence, the language.
+"""
 QUOTE_MARK: Final = re.compile(r" {0,3}(?:> ?)+")
+"""Marks of a quotation at the beginning of a line, several for one within another."""
 MOST_SOURCE: Final = 8
 """Characters of Markdown that a piece may have for each one that the service counts: addresses of links do not count everywhere."""
 BISECT_AFTER: Final = 6
@@ -60,19 +66,31 @@ BISECT_AFTER: Final = 6
 
 
 class Rank(IntEnum):
-    """Kinds of places where a text may be cut, from the best to the worst."""
+    """Kinds of places where a text may be cut, from the best to the worst.
+
+    Example: `Rank.PARAGRAPH < Rank.WORD`; a smaller one is the better place for a cut.
+    """
 
     PARAGRAPH = 0
+    """Between paragraphs, or beside a code block that stands by itself."""
     LINE = 1
+    """Between two lines of a paragraph, a list or a table."""
     CODE_LINE = 2
+    """Between two lines of a code block, which is closed and opened again."""
     SENTENCE = 3
+    """Behind a sentence."""
     WORD = 4
+    """Between two words."""
     INSIDE = 5
     """Between the words of a link, of inline code or of a line of code."""
 
 
 class Break(NamedTuple):
-    """A place where the text may be cut. What is between `end` and `start` is white space, and is dropped there."""
+    r"""A place where the text may be cut. What is between `end` and `start` is white space, and is dropped there.
+
+    Example: in "One.\n\nTwo." there is `Break(4, 6, Rank.PARAGRAPH)`, and the end of the text is `Break(10, 10,
+    Rank.PARAGRAPH)`.
+    """
 
     end: int
     """End of the piece before it."""
@@ -82,13 +100,20 @@ class Break(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A part of the text that is closed and opened again when it is cut."""
+    """A part of the text that is closed and opened again when it is cut.
+
+    Example: `Region(5, 20, "**", "**")` for bold text. A piece that ends inside gets the closing mark, and the
+    next piece the opening one.
+    """
 
     start: int
+    """Index behind which a cut is inside."""
     end: int
     """A cut is inside if it is at `end` or before it, and behind `start`."""
     opening: str
+    """What the next piece begins with."""
     closing: str
+    """What a piece ends with that is cut inside."""
     keeps_indent: bool = False
     """Its lines begin with spaces that count."""
 
@@ -132,6 +157,11 @@ class _Splitter:
         """By what opens and closes a region, whether there is room for it in each piece."""
 
     def pieces(self) -> Iterator[str]:
+        """Yield the pieces from the beginning of the text to its end.
+
+        Each step begins behind the white space at the last cut and advances by at least one character, so it
+        comes to an end.
+        """
         start = 0
         while start < len(self._text):
             end, following = self._next_cut(start)
@@ -154,11 +184,15 @@ class _Splitter:
         """
         first = bisect_right(self._ends, start)
         last = self._longest(start, first)
+        # Not even the first stretch without a break fits.
         if last < first:
             cut = self._cut_characters(start, self._ends[first])
             return cut, cut
+        # The rest fits into one piece.
         if last == len(self._breaks) - 1:
             return len(self._text), len(self._text)
+        # From the best rank on: a cut between paragraphs is taken if the paragraph behind it fits into a piece
+        # of its own. Otherwise that paragraph begins in this piece, and the next rank is tried.
         for indexes in self._by_rank:
             at = bisect_right(indexes, last) - 1
             if at < 0 or indexes[at] < first:
@@ -183,6 +217,8 @@ class _Splitter:
             guess = min(max(guess, fits + 1), too_long - 1)
             end = self._ends[guess]
             used = self._used(start, end)
+            # A jump is at most fourfold. A stretch that hardly counts, such as one long address, says little
+            # about what follows.
             size = (end - start) * min(self._limit / max(used, 1), 4.0)
             if used <= self._limit:
                 fits = guess
@@ -206,6 +242,7 @@ class _Splitter:
 
     def _used(self, start: int, end: int) -> int:
         """Return the length of this part as the service counts it. A huge part counts as too long without being looked at."""
+        # Measuring means rendering, so a part that cannot fit is not rendered at all.
         if end - start > MOST_SOURCE * self._limit:
             return end - start
         return self._measure(self._piece(start, end))
@@ -217,6 +254,8 @@ class _Splitter:
         piece = "".join(region.opening for region in opened) + body
         piece = piece.rstrip() + "".join(region.closing for region in reversed(closed))
         indent = len(piece) - len(piece.lstrip(" "))
+        # A piece that begins within a list has lost its marker. Its indentation would make it a code block for
+        # the reader.
         if indent and not any(region.keeps_indent for region in opened):
             piece = re.sub(rf"^ {{1,{indent}}}", "", piece, flags=re.MULTILINE)
         return piece
@@ -259,6 +298,10 @@ class _Outline:
 
     @property
     def regions(self) -> tuple[list[Region], ...]:
+        """Return the layers of regions, from the outer to the inner.
+
+        A quotation is opened before the marks of the text in it, and closed behind them.
+        """
         return self._blocks, self._quotes, self._marks
 
     def _add_block(self, token: Token, first: int, behind: int) -> None:
@@ -271,6 +314,8 @@ class _Outline:
                 self._add_code(first, behind - 1, first, behind, token)
             case "table_open":
                 header = self.text[self._offsets[first] : self._offsets[first + 2]]
+                # The header and the line below it are repeated in each piece, so a cut between them is no cut
+                # within the table.
                 start = self._offsets[min(first + 2, len(self._lines))] - 1
                 self._blocks.append(Region(start, self._end(behind - 1) - 1, header, ""))
                 self._joined.update((first, first + 1))
@@ -283,10 +328,12 @@ class _Outline:
         if opening is None:
             return
         closing = FENCE_LINE.fullmatch(self._lines[behind - 1]) if behind - 1 > first else None
+        # A fence that is never closed reaches to the end of the text or of its list.
         is_closed = closing is not None and closing["marks"].startswith(token.markup)
         last = behind - 2 if is_closed else behind - 1
         prefix = re.sub(r"[^> ]", " ", opening["prefix"])
         if last > first:
+            # The opening is written again without what may stand behind the language, such as a file name.
             again = f"{prefix}{opening['marks']}{opening['language']}\n"
             region = Region(self._end(first), self._end(last) - is_closed, again, f"\n{prefix}{opening['marks']}")
             self._blocks.append(region)

@@ -49,6 +49,8 @@ async def run_switchboard(
     """
     async with trio.open_nursery() as nursery:
         routing = _Routing(adapters, default, nursery)
+        # Replies and signs are two tasks: a draft does not wait for the journal, and a reply does not wait
+        # behind drafts.
         nursery.start_soon(_route_replies, journal, routing)
         async for sign in inbox:
             await routing.show(sign)
@@ -56,6 +58,8 @@ async def run_switchboard(
 
 
 async def _route_replies(journal: Ref[JournalMessage], routing: _Routing) -> None:
+    # The journal confirms by position. After a crash this begins at 0 again, and what was not confirmed comes a
+    # second time; adapters know the numbers of their replies.
     handed_over = 0
     while True:
         try:
@@ -83,13 +87,18 @@ class _Routing:
         """Adapters that missed a reply and have not got their CatchUp yet."""
 
     async def deliver(self, reply: OutboundMessage) -> None:
-        """Hand a reply to its adapter. Never raises, whatever the adapter does."""
+        """Hand a reply to its adapter. Never raises, whatever the adapter does.
+
+        An adapter that is behind is passed over. Its replies are confirmed to the journal as handed over all
+        the same, because it will read them from the outbox itself.
+        """
         address = reply.channel.address
         adapter = self._adapters.get(address.type, self._default)
         if adapter is None:
             _log.warning(
                 "no adapter for this channel type; the reply waits in the outbox", to=str(address), seq=reply.seq
             )
+        # A reply that could be taken out of order is not even offered while an earlier one is missing.
         elif adapter not in self._behind and not await self._offer(adapter, DeliverReply(reply)):
             _log.warning("an adapter takes no replies; they wait in the outbox", adapter=adapter.path, seq=reply.seq)
             self._behind.add(adapter)
@@ -121,6 +130,10 @@ class _Routing:
         return False
 
     async def _send_catch_up(self, adapter: Ref[AdapterMessage]) -> None:
+        """Send CatchUp to an adapter that is behind, however long that takes; it is a task of its own for each of them.
+
+        The task ends with the switchboard. The next run begins with no adapter behind, and finds out again.
+        """
         while True:
             try:
                 await adapter.tell(CatchUp())

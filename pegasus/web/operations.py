@@ -91,7 +91,7 @@ def _describe_api(operations: Sequence[Operation]) -> dict[str, Json]:
 
 
 def _describe(operation: Operation) -> Json:
-    """All parameters are texts there: a query has no types, and numbers are checked by `ApiRequest.number`."""
+    """Return the description of an operation. Its parameters are texts, since numbers are checked by `ApiRequest.number`."""
     parameters: list[Json] = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PARAMETER.findall(operation.path)

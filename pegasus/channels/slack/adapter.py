@@ -46,7 +46,17 @@ _log = get_logger("slack")
 
 
 class SlackAdapter(ServiceAdapter):
-    """The adapter of `[channels.slack]`: `SlackAdapter(settings.channels["slack"], context)`."""
+    """The adapter of `[channels.slack]`: `SlackAdapter(settings.channels["slack"], context)`.
+
+    Example::
+
+        adapter = SlackAdapter(settings.channels["slack"], context)
+        Child("slack", adapter.run, journal)         # the actor: hears and delivers
+        await adapter.receive(request)               # without an app_token: a request of the Events API
+
+    Its parts: `names` looks ids up, `sender` delivers, `buttons` carries out clicks, `incoming` hears. What
+    must survive a crash is in the adapter's delivery log.
+    """
 
     has_buttons = True
     typing_pause = 90.0  # Slack removes a status after two minutes
@@ -74,6 +84,7 @@ class SlackAdapter(ServiceAdapter):
     async def listen(self) -> None:
         """Hear what people write until cancelled; see `ServiceAdapter.listen`."""
         me = await self._ask_identity()
+        # `run` never returns: it ends with an exception, after which `listen` is called again.
         if self.settings.app_token:
             parts = urlsplit(self.settings.base_url)
             socket = SocketMode(
@@ -81,6 +92,7 @@ class SlackAdapter(ServiceAdapter):
                 self.incoming.enter,
                 lambda: self.is_up(f"@{me.name}"),
                 connect=self._connect,
+                # Only a service on this machine, as in tests, may be spoken to without encryption.
                 allow_plain=parts.scheme == "http" and is_loopback(parts.hostname or ""),
             )
             await socket.run()
@@ -95,12 +107,15 @@ class SlackAdapter(ServiceAdapter):
             me = await self.api.call("auth.test")
         except SlackRefused as error:
             raise CredentialsRefused(str(error)) from None
+        # Until this is known nothing is taken: whether a message names the agent, or is its own, could not be
+        # told.
         found = SlackIdentity(str(me["user_id"]), str(me.get("bot_id") or ""), str(me.get("user") or ""))
         self.incoming.identity = found
         return found
 
     async def receive(self, request: WebhookRequest) -> WebhookAnswer:
         """Answer a request of the Events API; see `WebhookReceiver`."""
+        # With Socket Mode, or without a secret to check it by, a request can only come from somebody else.
         if self.settings.app_token or not self.settings.signing_secret:
             return WebhookAnswer(404, b"the Events API is not configured")
         return await self.events_api.receive(request)
@@ -113,6 +128,7 @@ class SlackAdapter(ServiceAdapter):
 
     def pieces(self, reply: OutboundMessage) -> Sequence[str | Media]:
         """Return the texts (Markdown) and files of a reply."""
+        # What is measured is the text in Slack's markup, escapes included.
         texts = split_markdown(reply.text, LONGEST_TEXT, rendered_length)
         return [*(text for text in texts if render_mrkdwn(text).strip()), *reply.media]
 
@@ -122,6 +138,8 @@ class SlackAdapter(ServiceAdapter):
         target, thread = await self.names.resolve(reply.channel.channel_id), thread_of(reply.channel)
         if isinstance(piece, str):
             await self.buttons.remember(reply, render_mrkdwn(piece), target, id)
+        # From now on the agent hears this thread without being named. In direct messages it hears everything
+        # anyway.
         if thread is not None and not target.startswith("D"):
             await self.incoming.remember_thread(target, thread)
         return id
@@ -133,6 +151,7 @@ class SlackAdapter(ServiceAdapter):
     async def show_typing(self, typing: Typing) -> None:
         """Show that the agent thinks, in a thread of the assistant view. Slack has no such sign elsewhere."""
         channel, thread = typing.channel.channel_id, typing.channel.reply_to
+        # Asked only where it can work: elsewhere Slack refuses it, and a refusal would be logged for each sign.
         if thread is not None and self.log.fact(assistant_key(channel, thread)):
             try:
                 await self.api.call(

@@ -52,10 +52,15 @@ _REVOKED: Final = frozenset(
 _TRANSIENT: Final = frozenset({"fatal_error", "internal_error", "request_timeout", "service_unavailable"})
 """Error codes of a service that has trouble of its own."""
 _LIMITED: Final = frozenset({"ratelimited", "rate_limited"})
+"""Error codes by which some methods say what others say by 429."""
 
 
 class SlackRefused(Exception):
-    """An error code of the Web API which the same call would get again. str() is one line with the code."""
+    """An error code of the Web API which the same call would get again. str() is one line with the code.
+
+    Example: `raise SlackRefused("chat.postMessage", "channel_not_found")`. `SlackSender` turns it into
+    ReplyRefused where the reply itself is what Slack refuses.
+    """
 
     def __init__(self, method: str, code: str, needed: str = "") -> None:
         scope = f"; the app needs the scope {needed}" if needed else ""
@@ -119,13 +124,18 @@ class SlackApi:
     async def upload(self, name: str, data: bytes) -> str:
         """Upload a file, which nobody sees before it is shared; return its id. Raises as `call`."""
         ticket = await self.call("files.getUploadURLExternal", filename=name, length=len(data))
+        # The address holds a secret of its own, so the upload needs no token, and none is sent there.
         response = await request(self._http, "POST", str(ticket["upload_url"]), content=data, timeout=FILE_TIMEOUT)
         if response.status_code != 200:
             raise ServiceDown(f"an upload is answered with status {response.status_code}")
         return str(ticket["file_id"])
 
     async def share(self, id: str, title: str, channel: str, thread_ts: str | None) -> str:
-        """Share an uploaded file in a conversation; return its id. Raises as `call`."""
+        """Share an uploaded file in a conversation; return its id. Raises as `call`.
+
+        Until this call nobody sees the file. A call whose outcome is not known can be looked up by the file's
+        id.
+        """
         files = [{"id": id, "title": title}]
         await self.call("files.completeUploadExternal", files=files, channel_id=channel, thread_ts=thread_ts)
         return id
@@ -144,6 +154,8 @@ class SlackApi:
             raise RateLimited(_retry_after(response))
         if response.status_code != 200:
             raise SlackRefused("files", f"http_{response.status_code}")
+        # Slack redirects nobody and answers 200 with a page where the token lacks a scope, which would
+        # otherwise be taken for the file.
         if response.headers.get("content-type", "").startswith("text/html"):  # the page to sign in
             raise SlackRefused("files", "no_access", "files:read")
         return response.content
@@ -161,12 +173,14 @@ class SlackApi:
 
 
 def _form_value(value: Any) -> str:
+    """Return a parameter as it stands in a form. Lists and objects are JSON there."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return encode_json(value) if isinstance(value, list | dict) else str(value)
 
 
 def _retry_after(response: HttpReply) -> float:
+    """Return the seconds to wait, an hour at most: a wrong header must not silence the channel for days."""
     try:
         return max(0.0, min(float(response.headers["retry-after"]), 3600.0))
     except (KeyError, ValueError):
@@ -182,6 +196,7 @@ def _read_result(method: str, response: HttpReply) -> dict[str, Any]:
     if result.get("ok") is True:
         return result
     code = truncate(str(result.get("error") or "unknown_error"), 80)
+    # Sorted by code and not by status: Slack answers 200 for most errors.
     if code in _REVOKED:
         raise CredentialsRefused(f"Slack refuses the token: {code}")
     if code in _LIMITED:

@@ -24,9 +24,13 @@ from pegasus.observe import get_logger
 from pegasus.policy import end_text
 
 ALLOW: Final = "allow"
+"""`action_id` of the button that allows one call."""
 ALWAYS: Final = "always"
+"""`action_id` of the button that allows all calls of the kind."""
 DENY: Final = "deny"
+"""`action_id` of the button that refuses."""
 PAIR: Final = "pair"
+"""`action_id` of the button that lets somebody in; its value is the code."""
 LONGEST_SECTION: Final = 3_000
 """Characters of the text of a block."""
 MOST_SECTIONS: Final = 40
@@ -57,10 +61,12 @@ class SlackButtons:
 
     async def handle(self, click: SlackClick) -> None:
         """Carry out a button for an owner, and show the answer in place of the buttons."""
+        # An ephemeral message is seen by the one who has clicked only.
         if not self._context.is_owner(ChannelInfo(TYPE, click.channel, click.user)):
             refusal = "Only my owner may decide about that."
             await self._try_once("chat.postEphemeral", channel=click.channel, user=click.user, text=refusal)
             return
+        # Kept with the decision, for the log and for those who see the answer elsewhere.
         by = f"{TYPE}:{click.channel} ({click.user})"
         if click.action in (ALLOW, ALWAYS, DENY):
             self._questions.pop(click.value, None)
@@ -70,6 +76,7 @@ class SlackButtons:
             answer = await self._context.pair(click.value, by)
         else:
             return
+        # The text comes with the click, so this works after a restart as well.
         await self._replace(click.channel, click.ts, click.text, answer)
 
     async def show(self, notice: ApprovalNotice) -> None:
@@ -85,7 +92,11 @@ class SlackButtons:
         await self._try_once("chat.update", channel=channel, ts=ts, text=whole, blocks=section_blocks(whole))
 
     async def _try_once(self, method: str, **params: Any) -> None:
-        """Make a call that is not worth holding anything up for."""
+        """Make a call that is not worth holding anything up for.
+
+        The decision itself counts already. Buttons that stay after a failure answer a further click with what
+        has become of it.
+        """
         try:
             await self._api.call(method, **params)
         except (SlackRefused, ServiceDown, RateLimited) as error:
@@ -121,15 +132,21 @@ def _pairing_blocks(text: str, code: str) -> list[Json]:
 
 
 def section_blocks(text: str) -> list[Json]:
-    """Return a text (mrkdwn) as blocks, cut between lines where it is too long for one; code that is cut is a block of its own."""
+    """Return a text (mrkdwn) as blocks, cut between lines where it is too long for one; code that is cut is a block of its own.
+
+    What does not fit into MOST_SECTIONS blocks is left out there; the message's own text, which notifications
+    show, has all of it.
+    """
     sections: list[str] = []
     rest, is_code = text, False
     while rest and len(sections) < MOST_SECTIONS:
+        # A block of code that was cut goes on as one, so each part is complete in itself.
         opening = "```\n" if is_code else ""
         room = LONGEST_SECTION - len(opening) - len("\n```")
         if len(rest) <= room:
             sections.append(opening + rest)
             break
+        # A line that is too long for a block is cut within.
         end = rest.rfind("\n", 1, room)
         end = end if end > 0 else room
         part, rest = rest[:end], rest[end:].removeprefix("\n")
@@ -139,10 +156,12 @@ def section_blocks(text: str) -> list[Json]:
 
 
 def _actions(*buttons: Json) -> Json:
+    """Return a row of buttons."""
     return {"type": "actions", "elements": list(buttons)}
 
 
 def _button(text: str, action: str, value: str, style: str = "") -> Json:
+    """Return a button. value: comes back with the click. style: "primary" or "danger"; "" for a plain one."""
     button: dict[str, Json] = {
         "type": "button",
         "text": {"type": "plain_text", "text": text},

@@ -51,12 +51,16 @@ MOST_FILE_BYTES: Final = 20 * 1024 * 1024
 DOWNLOAD_PAUSES: Final = (1.0, 4.0)
 """Seconds between the attempts to read a file."""
 FILE_NOTE: Final = "(attached: {name}, {mime}, {size:,} bytes; it could not be read: {reason})"
+"""Line of the text in place of a file that could not be read."""
 
 
 class SlackIncoming:
     """Hands what Slack delivers to the agent.
 
     Example: `SocketMode(api, incoming.enter, is_up)`, where `enter` is called for each delivery and its result awaited.
+
+    The result of `enter` may be run as a task or awaited in place. Cancelled, its delivery may not be on disk,
+    and those behind it go on.
     """
 
     def __init__(
@@ -89,16 +93,21 @@ class SlackIncoming:
         return partial(self._handle_in_order, delivery, before, end)
 
     async def _handle_in_order(self, delivery: Delivery, before: trio.Event | None, end: trio.Event) -> None:
+        """Handle a delivery when the one before it has ended, however that was."""
         try:
+            # A slow file of one message holds up the messages behind it in the conversation, and nothing else.
             if before is not None:
                 await before.wait()
             await self._handle(delivery)
         finally:
             end.set()
+            # Nobody has come behind it: the conversation is forgotten, so that only those under way take
+            # memory.
             if self._ends.get(delivery.conversation) is end:
                 del self._ends[delivery.conversation]
 
     async def _handle(self, delivery: Delivery) -> None:
+        """Do what a delivery asks for. What is none of the four kinds is acknowledged by returning."""
         if self.identity is None:
             raise NotKept("Slack has not said yet who we are")
         match read_payload(delivery.kind, delivery.payload, self.identity):
@@ -107,10 +116,14 @@ class SlackIncoming:
             case SlackCommand() as command:
                 await self._obey(command)
             case SlackClick() as click:
+                # Noted before it is carried out: a click that is delivered again after a failure must not
+                # decide twice.
                 if (click.channel, click.id) not in self._seen:
                     self._note((click.channel, click.id))
                     await self._click(click)
             case AssistantThread(user, channel, thread):
+                # A stranger's thread is not remembered; it would be a fact on disk for anybody who opens the
+                # view.
                 if self._may_write(ChannelInfo(TYPE, channel, user), {GROUP: False}) is None:
                     await self._adapter.log.set_fact(assistant_key(channel, thread), True)
 
@@ -132,10 +145,13 @@ class SlackIncoming:
         if not await self._is_let_in(empty, is_bot=message.is_bot) or not self._is_heard(message):
             self._note(seen)
             return
+        # From here on the sender may write. Names and files are asked of Slack, which takes time; the place in
+        # the order is held meanwhile.
         text = await self._read_text(message, identity)
         media, notes = await self._read_files(message.files)
         whole = InboundMessage("\n".join([text, *notes]).strip(), channel, message.id, metadata, media)
         [is_kept] = await self._adapter.accept(whole)
+        # A message outside of threads opens one with its own ts, in which people answer.
         if is_kept and is_meant and not message.is_direct:
             await self.remember_thread(message.channel, message.thread_ts or message.ts)
         self._note(seen)
@@ -163,6 +179,10 @@ class SlackIncoming:
         return (message.names_app or message.is_direct) and self._adapter.hears_bot(message.channel)
 
     def _note(self, seen: tuple[str, str]) -> None:
+        """Note something as handled, and forget the oldest.
+
+        After a restart it may be handled a second time, for which the intake has its ids.
+        """
         self._seen[seen] = None
         if len(self._seen) > MOST_SEEN:
             del self._seen[next(iter(self._seen))]
@@ -181,6 +201,7 @@ class SlackIncoming:
     # ---------------------------------------------------------------- threads
 
     def _knows_thread(self, message: SlackMessage) -> bool:
+        """Return whether the agent was named in the thread of a message, or has spoken there."""
         return message.thread_ts is not None and bool(
             self._adapter.log.fact(_thread_key(message.channel, message.thread_ts))
         )
@@ -192,7 +213,9 @@ class SlackIncoming:
     # ---------------------------------------------------------------- text and files
 
     async def _read_text(self, message: SlackMessage, identity: SlackIdentity) -> str:
+        """Return the text as people see it, without the agent's own mention at its beginning: a command begins the text."""
         text = strip_mention(message.text, identity.user)
+        # Only mentions without a label need to be looked up.
         users, channels = find_mentions(text)
         names = await self._names.of_users(users - {identity.user}) if users else {}
         places = await self._names.of_channels(channels) if channels else {}
@@ -207,6 +230,7 @@ class SlackIncoming:
         notes: list[str] = []
         room = MOST_FILE_BYTES
         for file in files:
+            # Names and types are written by strangers and stand in a line of the prompt.
             name = file.name if is_attachment_label(file.name) else "file"
             mime = file.mime if is_attachment_label(file.mime) else "application/octet-stream"
             try:

@@ -53,7 +53,10 @@ def render_mrkdwn(markdown: str) -> str:
 
 
 class _Blocks(BlockRenderer):
-    """The blocks of a document as mrkdwn."""
+    """The blocks of a document as mrkdwn.
+
+    Example: `_Blocks("# Hi").render()` is "*Hi*".
+    """
 
     def inline(self, tokens: Sequence[Token]) -> str:
         """Return the text of a paragraph."""
@@ -82,6 +85,7 @@ class _Blocks(BlockRenderer):
 
 def _code_block(content: str) -> str:
     """Return a code block. Backticks in the content that would end it are separated by a zero-width space."""
+    # Two backticks are broken up already, so that no three of them stand together.
     safe = escape_mrkdwn(content.rstrip("\n")).replace("``", f"`{_INVISIBLE_SPACE}`")
     return f"```\n{safe}\n```"
 
@@ -97,6 +101,7 @@ def _prefix(text: str, prefix: str, first: str | None = None) -> str:
 # ------------------------------------------------------------------ text within a block
 
 _MARKS: Final = {"strong": "*", "em": "_", "s": "~"}
+"""Slack's mark for each of Markdown's."""
 MOST_NESTED: Final = 20
 """Marks around a text that are shown. What is within more of them is shown without its own."""
 
@@ -120,8 +125,11 @@ def _render_inline(tokens: Sequence[Token]) -> str:
             case "link_open":
                 parts.append(_link(str(token.attrGet("href") or ""), _read_plain(inner)))
             case "strong_open" | "em_open" | "s_open":
+                # Each level is a call of this function. A text made of marks only must not exhaust the stack.
                 is_deep = token.level >= MOST_NESTED
                 text = escape_mrkdwn(_read_plain(inner)) if is_deep else _render_inline(inner)
+                # Slack sees a mark only beside a space or punctuation. Within a word an invisible space stands
+                # in for one.
                 before = parts[-1][-1:] if parts else ""
                 after = tokens[at].content[:1] if at < len(tokens) else ""
                 left = _INVISIBLE_SPACE if before.isalnum() else ""
@@ -140,7 +148,11 @@ def _closing(tokens: Sequence[Token], at: int) -> int:
 
 
 def _mark(text: str, mark: str) -> str:
-    """Return a text between marks. They count within one line only, beside characters that are no spaces."""
+    """Return a text between marks. They count within one line only, beside characters that are no spaces.
+
+    Each line gets marks of its own, since Slack ends them at the end of a line. The mark itself is taken out of
+    the text, because mrkdwn cannot escape it.
+    """
     return re.sub(
         r"(?m)^(\s*)(.*?\S)([ \t]*)$",
         lambda found: f"{found[1]}{mark}{found[2]}{mark}{found[3]}",
@@ -159,6 +171,7 @@ def _link(address: str, text: str) -> str:
     shown = escape_mrkdwn(" ".join(text.split()))
     if not is_link(address):
         return f"{shown} ({escape_mrkdwn(address)})" if address and address != text else shown
+    # These would end the address or the link.
     target = re.sub(r"[|<>\s]", lambda found: f"%{ord(found[0]):02X}", address).replace("&", "&amp;")
     return f"<{target}|{shown}>" if shown and text != address else f"<{target}>"
 
@@ -179,13 +192,19 @@ def _read_plain(tokens: Sequence[Token]) -> str:
 # ------------------------------------------------------------------ receiving
 
 _TOKEN: Final = re.compile(r"<([^<>\n]*)>")
+"""A mention, a link or a command in mrkdwn."""
 _MENTION: Final = re.compile(r"[@#][A-Z0-9]{2,40}")
+"""A mention of a person or a conversation by its id."""
 _ESCAPED: Final = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
+"""Escapes of mrkdwn; there are no others."""
 _ESCAPE: Final = re.compile("|".join(_ESCAPED))
 
 
 def find_mentions(text: str) -> tuple[set[str], set[str]]:
-    """Return the ids of the people and of the conversations that a text mentions without their names."""
+    """Return the ids of the people and of the conversations that a text mentions without their names.
+
+    Ids with a label are left out, since their names need not be asked for.
+    """
     users: set[str] = set()
     channels: set[str] = set()
     for found in _TOKEN.finditer(text):
@@ -196,7 +215,10 @@ def find_mentions(text: str) -> tuple[set[str], set[str]]:
 
 
 def read_mrkdwn(text: str, users: Mapping[str, str], channels: Mapping[str, str]) -> str:
-    """Return a text of Slack as people read it. users, channels: names by id; an id without one is shown itself."""
+    """Return a text of Slack as people read it. users, channels: names by id; an id without one is shown itself.
+
+    Tokens are read before escapes are decoded: an escaped "<" is text and begins no token.
+    """
     parts: list[str] = []
     at = 0
     for found in _TOKEN.finditer(text):
@@ -206,6 +228,10 @@ def read_mrkdwn(text: str, users: Mapping[str, str], channels: Mapping[str, str]
 
 
 def _read_token(content: str, users: Mapping[str, str], channels: Mapping[str, str]) -> str:
+    """Return what people see of a token: a name, or a link as `label (address)`.
+
+    A label alone could hide where a link leads.
+    """
     target, _, label = (unescape_mrkdwn(part) for part in content.partition("|"))
     sign, name = target[:1], target[1:]
     if sign == "@":

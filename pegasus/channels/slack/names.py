@@ -45,6 +45,7 @@ class _Kept:
         return value if trio.current_time() < until else None
 
     def put(self, key: str, value: str) -> None:
+        """Keep an answer for its time, in the last place. "" is kept shorter, as what is missing may be made."""
         self._entries.pop(key, None)
         self._entries[key] = value, trio.current_time() + (KEPT if value else KEPT_UNKNOWN)
         while len(self._entries) > MOST_KEPT:
@@ -77,8 +78,13 @@ class SlackNames:
         return await self._names(ids, self._channels, self._channel_name)
 
     async def _names(self, ids: Collection[str], kept: _Kept, look_up: Any) -> dict[str, str]:
+        """Return the names that are known in time. kept: answers of this kind. look_up: asks Slack for one."""
         found = {id: kept.get(id) for id in ids}
+        # A message full of ids must not make hundreds of calls. Some of the names are then missing, which is no
+        # loss of meaning.
         unknown = [id for id, name in found.items() if name is None][:MOST_LOOKUPS]
+        # All are asked at the same time. What has come by then is used; the rest is asked for again by the next
+        # message.
         with trio.move_on_after(LOOKUP_TIME):
             async with trio.open_nursery() as nursery:
                 for id in unknown:
@@ -87,6 +93,10 @@ class SlackNames:
         return {id: name for id, name in names.items() if name}
 
     async def _look_up(self, id: str, kept: _Kept, look_up: Any) -> None:
+        """Ask for one name and keep the answer.
+
+        A refusal is an answer: there is no name. An outage is none, so nothing is kept.
+        """
         try:
             kept.put(id, await look_up(id))
         except SlackRefused:
@@ -95,9 +105,11 @@ class SlackNames:
             pass
 
     async def _user_name(self, id: str) -> str:
+        """Return the name of a person. Raises as `SlackApi.call`."""
         return _name_of((await self._api.call("users.info", user=id))["user"])
 
     async def _channel_name(self, id: str) -> str:
+        """Return the name of a conversation; "" for a direct one, which has none."""
         return str((await self._api.call("conversations.info", channel=id))["channel"].get("name") or "")
 
     # ---------------------------------------------------------------- names to ids
@@ -119,6 +131,10 @@ class SlackNames:
         return known
 
     async def _find(self, address: str) -> str:
+        """Return the id of the conversation that a name means, "" for none.
+
+        A direct conversation is opened if there was none.
+        """
         wanted = address[1:]
         if address[0] == "#":
             return await self._find_channel(wanted)
@@ -126,6 +142,9 @@ class SlackNames:
         return str((await self._api.call("conversations.open", users=user))["channel"]["id"]) if user else ""
 
     async def _find_channel(self, name: str) -> str:
+        """Return the id of a channel, "" if none that the app can see has this name."""
+        # Slack has no call that finds a channel by its name, so the list is read page by page until it is
+        # found.
         types = "public_channel,private_channel"
         cursor = ""
         for _ in range(MOST_PAGES):
@@ -153,6 +172,8 @@ class SlackNames:
                     return str(user["id"])
                 profile = user.get("profile") or {}
                 if name in (profile.get("display_name"), profile.get("real_name")):
+                    # Shown names are not unique, and anybody may choose theirs: of several people with one name
+                    # none is taken.
                     shown.append(str(user["id"]))
             cursor = _next_cursor(page)
             if not cursor:
@@ -161,6 +182,7 @@ class SlackNames:
 
 
 def _next_cursor(page: Mapping[str, Any]) -> str:
+    """Return the place of the next page of a list, "" behind the last one."""
     return str((page.get("response_metadata") or {}).get("next_cursor") or "")
 
 

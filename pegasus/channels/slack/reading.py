@@ -22,7 +22,9 @@ TYPE: Final = "slack"
 _HEARD: Final = frozenset({"", "file_share", "me_message", "thread_broadcast", "bot_message"})
 """Subtypes of messages that somebody has written."""
 _ID: Final = re.compile(r"[A-Z0-9]{2,40}")
+"""Id of a user, a bot or a conversation. Ids become keys on disk, so anything else is refused."""
 _TS: Final = re.compile(r"\d{1,16}\.\d{1,16}")
+"""Timestamp that names a message: seconds, then a number that makes it unique."""
 SLACKBOT: Final = "USLACKBOT"
 """User of Slack's own bot, which has no bot_id."""
 LONGEST_TEXT: Final = 100_000
@@ -33,20 +35,32 @@ MOST_FILES: Final = 10
 
 @attrs.frozen
 class SlackIdentity:
-    """The app itself, as auth.test says: `SlackIdentity("U0PEGASUS", "B0PEGASUS", "pegasus")`."""
+    """The app itself, as auth.test says: `SlackIdentity("U0PEGASUS", "B0PEGASUS", "pegasus")`.
+
+    Example: a message is the app's own if its `user` is `identity.user` or its `bot_id` is `identity.bot`.
+    """
 
     user: str
+    """Id of the app's user, by which it is mentioned."""
     bot: str
+    """Id of the app's bot; "" if Slack does not tell. Messages by it are the app's own."""
     name: str = ""
+    """Name of the app's user for people."""
 
 
 @attrs.frozen
 class SlackFileInfo:
-    """A file of a message."""
+    """A file of a message.
+
+    Example: `SlackFileInfo("chart.png", "image/png", 52113, "https://files.slack.com/…/chart.png")`.
+    """
 
     name: str
+    """Its name, or else its title."""
     mime: str
+    """Its MIME type, as Slack has found it."""
     size: int
+    """Bytes; 0 if Slack does not say."""
     url: str
     """Its `url_private`; "" if Slack gives none, as for a file that was deleted."""
     is_voice: bool = False
@@ -55,9 +69,13 @@ class SlackFileInfo:
 
 @attrs.frozen
 class SlackMessage:
-    """Something that a person or a bot has written."""
+    """Something that a person or a bot has written.
+
+    Example: `SlackMessage("C1", "U1", "1753000000.000100", "<@U9> hi", names_app=True)`.
+    """
 
     channel: str
+    """Id of the conversation."""
     user: str
     """Id of the writer; for a bot without a user, that of the bot."""
     ts: str
@@ -69,11 +87,13 @@ class SlackMessage:
     is_direct: bool = False
     """Only this person and the app read the conversation."""
     is_bot: bool = False
+    """A bot has written it, Slack's own one included."""
     names_app: bool = False
     """True if it mentions the app, or answers it."""
     edited_ts: str = ""
     """Id of the edit that has made it what it is, "" for the first text."""
     files: tuple[SlackFileInfo, ...] = ()
+    """Its files, at most MOST_FILES."""
 
     @property
     def id(self) -> str:
@@ -83,15 +103,21 @@ class SlackMessage:
 
 @attrs.frozen
 class SlackClick:
-    """A button that somebody has pressed on a message of the app."""
+    """A button that somebody has pressed on a message of the app.
+
+    Example: `SlackClick("U1", "C1", "1753000000.000100", "allow", "a-7f3k", "click/1753000009.000200/U1")`.
+    """
 
     user: str
+    """Id of who has pressed it, who need not be an owner."""
     channel: str
+    """Id of the conversation."""
     ts: str
     """The message."""
     action: str
     """`action_id` of the button."""
     value: str
+    """What the app has put into the button: the id of an approval, or a code."""
     id: str
     """The same for each delivery of this click."""
     text: str = ""
@@ -100,22 +126,34 @@ class SlackClick:
 
 @attrs.frozen
 class SlackCommand:
-    """A slash command, as "/pegasus status"."""
+    """A slash command, as "/pegasus status".
+
+    Example: `SlackCommand("U1", "C1", "status", "13345224609.738474920")`.
+    """
 
     user: str
+    """Id of who has given it."""
     channel: str
+    """Id of the conversation that it was typed in."""
     text: str
     """Text behind the command."""
     id: str
+    """Its `trigger_id`, the same for each delivery of it."""
 
 
 @attrs.frozen
 class AssistantThread:
-    """A thread that somebody has opened in the app's assistant view. Only such threads have a typing sign."""
+    """A thread that somebody has opened in the app's assistant view. Only such threads have a typing sign.
+
+    Example: `AssistantThread("U1", "D1", "1753000000.000100")`.
+    """
 
     user: str
+    """Id of who has opened it."""
     channel: str
+    """Id of the direct conversation with the app."""
     thread_ts: str
+    """Id of the thread."""
 
 
 SlackInput: TypeAlias = SlackMessage | SlackClick | SlackCommand | AssistantThread
@@ -148,6 +186,7 @@ def conversation_of(kind: str, payload: Mapping[str, Any]) -> str:
 
 
 def _read_event(event: Mapping[str, Any], identity: SlackIdentity) -> SlackInput | None:
+    """Return what an event of the Events API is about, None for kinds that are not heard."""
     match event.get("type"):
         case "message" if event.get("subtype") == "message_changed":
             return _read_edit(event, identity)
@@ -186,6 +225,7 @@ def _read_message(
         user,
         ts,
         text,
+        # The message that has opened a thread names itself as its thread.
         thread if thread != ts else None,
         is_direct=event.get("channel_type") == "im" or channel.startswith("D"),
         is_bot=bool(bot) or message.get("subtype") == "bot_message" or user == SLACKBOT,
@@ -215,6 +255,10 @@ def _is_hosted(file: Mapping[str, Any]) -> bool:
 
 
 def _read_click(payload: Mapping[str, Any]) -> SlackClick | None:
+    """Return the first button that was pressed; None for other interactions.
+
+    The time of the click and its user make the id.
+    """
     if payload.get("type") != "block_actions":
         return None
     action, container, user = payload["actions"][0], payload["container"], _id(payload["user"]["id"])
@@ -230,6 +274,7 @@ def _read_click(payload: Mapping[str, Any]) -> SlackClick | None:
 
 
 def _read_command(payload: Mapping[str, Any]) -> SlackCommand:
+    """Return a slash command. Its text is trimmed, as people type spaces behind a command."""
     text = str(payload.get("text") or "").strip()[:LONGEST_TEXT]
     return SlackCommand(_id(payload["user_id"]), _id(payload["channel_id"]), text, str(payload["trigger_id"])[:100])
 

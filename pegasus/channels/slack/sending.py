@@ -96,6 +96,7 @@ class SlackSender:
         text, name, thread = render_mrkdwn(piece), reply.channel.channel_id, thread_of(reply.channel)
         blocks = blocks_of(reply, text)
         drafts = 0
+        # A reply with buttons does not take the place of a draft; see the top of this file.
         if not blocks and not number:
             if ts := await self._finish_draft(name, target, thread, text):
                 return ts
@@ -119,6 +120,7 @@ class SlackSender:
         """
         last = self._log.last_id(name)
         place: dict[str, Any] = {"channel": target, "include_all_metadata": True, "limit": PAGE}
+        # The last message on record bounds the search, so that it does not read the whole conversation.
         place["oldest"] = last if is_ts(last) else f"{self._clock() / 1000 - LOOK_BACK:.6f}"
         method = "conversations.history"
         if thread is not None:
@@ -146,12 +148,17 @@ class SlackSender:
         found = await self._attempts.find(reply, number, partial(self._find_file, before))
         if found:
             return found
+        # Uploaded again at each attempt: an upload that was never shared is seen by nobody.
         id = await self._api.upload(media.name, b64decode(media.data))
         share = partial(self._api.share, id, media.name, target, thread_of(reply.channel))
         return await self._attempts.make(reply, number, share, id)
 
     async def _find_file(self, id: str) -> str | None:
-        """Return the id of a file if it is shared, "" if it is not, None if that cannot be known."""
+        """Return the id of a file if it is shared, "" if it is not, None if that cannot be known.
+
+        A file is shared if it is in at least one conversation. It has been uploaded for this reply only, so it
+        need not be asked in which.
+        """
         try:
             file = (await self._api.call("files.info", file=id))["file"]
         except SlackRefused as error:
@@ -182,6 +189,7 @@ class SlackSender:
             await self._delete_draft(name, target)
             mark = token_hex(8)
             unsure = f"{UNSURE}{mark}"
+            # On disk before the call, and taken back if the call is known to have failed.
             await self._set_draft(name, unsure, thread or "")
             async with undone_unless_sent(lambda unsure: self._set_draft(name, unsure, thread or ""), unsure):
                 ts = await self._post({"channel": target, "text": text, "thread_ts": thread}, mark)
@@ -195,6 +203,7 @@ class SlackSender:
         return ts, thread
 
     async def _set_draft(self, name: str, ts: str, thread: str) -> None:
+        """Record the draft of a conversation; "" for none. Returns when that is on disk."""
         await self._log.set_draft(name, f"{ts} {thread}" if ts else "")
 
     async def _settle_draft(self, name: str, target: str) -> None:

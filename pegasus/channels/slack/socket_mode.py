@@ -52,11 +52,15 @@ _log = get_logger("slack")
 
 @attrs.frozen(eq=False, repr=False)
 class Delivery:
-    """Something that Slack delivers."""
+    """Something that Slack delivers.
+
+    Example: `take(Delivery("events_api", {"event": {…}}))`; `SlackIncoming.enter` is such a `take`.
+    """
 
     kind: str
     """"events_api", "interactive" or "slash_commands"."""
     payload: Mapping[str, Any]
+    """The content, whose fields are as Slack documents them or not; see `read_payload`."""
 
     @property
     def conversation(self) -> str:
@@ -67,6 +71,7 @@ class Delivery:
 Take = Callable[[Delivery], Callable[[], Awaitable[None]]]
 """Called for each delivery in the order in which they come; what it returns is then awaited, and raises NotKept."""
 Connect = Callable[[str], Awaitable[trio.abc.Stream]]
+"""Opens a stream to a WebSocket's address. Raises OSError, trio.BrokenResourceError."""
 
 
 async def connect_stream(url: str) -> trio.abc.Stream:
@@ -84,6 +89,12 @@ class SocketMode:
     """Keeps a WebSocket to Slack open.
 
     Example: see the top of this file.
+
+    One connection is open as a rule, two while one replaces the other. Each is a `_Link` with a task in the
+    nursery of `run`.
+
+    How it ends: `run` raises the reason, and the adapter calls it again after a pause. It never goes on by
+    itself after a loss, so that pauses and the state of the channel are kept in one place.
     """
 
     def __init__(
@@ -121,21 +132,31 @@ class SocketMode:
             try:
                 link = await self._open(nursery)
             except (ServiceDown, RateLimited):
+                # Nothing delivers any more, so the failure is one of the channel. While the old connection
+                # works it is only a delay.
                 if old is None or old.is_over.is_set():
                     raise
+                # The pause ends early when the old connection does: then there is nothing left to wait for.
                 with trio.move_on_after(REPLACE_PAUSE):
                     await old.is_over.wait()
                 continue
             self._is_up()
+            # The new connection has been greeted, so from here on Slack may deliver on either.
             if old is not None:
                 old.retire()
+            # Set by an announcement or by the end of the connection. In the first case the loop opens the next
+            # one.
             await link.needs_successor.wait()
             if link.is_over.is_set():
                 raise ServiceDown(link.reason)
             old = link
 
     async def _open(self, nursery: trio.Nursery) -> _Link:
-        """Return a connection on which Slack has greeted."""
+        """Return a connection on which Slack has greeted.
+
+        The address is asked for anew each time, because it holds a ticket that counts once and for a short
+        time. Raises ServiceDown, RateLimited and CredentialsRefused; no connection is left open then.
+        """
         url = await self._api.open_socket_url()
         parts = urlsplit(url)
         if parts.scheme not in self._schemes:
@@ -148,9 +169,11 @@ class SocketMode:
         path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
         socket = ClientSocket(stream, host=parts.netloc, path=path, subprotocol="", max_bytes=LARGEST)
         link = _Link(socket, stream, self._take, self._under_way)
+        # Started before the greeting, since it is what reads it.
         nursery.start_soon(link.run)
         with trio.move_on_after(CONNECT_TIME):
             await link.is_greeted.wait()
+        # Refused, closed, or silent for CONNECT_TIME. Its task ends by itself behind `cut`.
         if not link.is_up:
             link.cut()
             raise ServiceDown(link.reason or "Slack does not greet")
@@ -158,7 +181,12 @@ class SocketMode:
 
 
 class _Link:
-    """One WebSocket."""
+    """One WebSocket.
+
+    Its task reads, one more sends pings, and each delivery is handled in a task of its own. The events tell
+    `SocketMode` how far it is; all of them are set at the end, so that nobody waits for a connection that is
+    over.
+    """
 
     def __init__(
         self, socket: ClientSocket, stream: trio.abc.Stream, take: Take, under_way: trio.CapacityLimiter
@@ -197,10 +225,15 @@ class _Link:
         self._scope.cancel()
 
     def retire(self) -> None:
-        """Give the connection its time to deliver what is on the way."""
+        """Give the connection its time to deliver what is on the way.
+
+        Deliveries under way on it may still be acknowledged. What is left then is delivered again on the new
+        connection.
+        """
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + DRAIN_TIME)
 
     async def _receive(self, nursery: trio.Nursery) -> None:
+        """Read frames until the connection ends. A frame that is no JSON is logged and passed over."""
         await self._socket.wait_open()
         if not self._socket.is_open:
             self.reason = "the WebSocket was refused"
@@ -218,6 +251,7 @@ class _Link:
             await self._handle(frame, nursery)
 
     async def _handle(self, frame: Mapping[str, Any], nursery: trio.Nursery) -> None:
+        """Handle a frame: a greeting, the announcement of the end, or something delivered."""
         match frame:
             case {"type": "hello"}:
                 self.is_up = True
@@ -227,7 +261,10 @@ class _Link:
                 self.needs_successor.set()
                 self.is_greeted.set()
             case {"type": str(kind), "envelope_id": str(id), "payload": dict(payload)}:
+                # Waits while MOST_OPEN deliveries are under way; nothing is read meanwhile, and TCP holds Slack
+                # back.
                 await self._under_way.acquire_on_behalf_of(token := object())
+                # `take` is called here and not in the task, since tasks start in any order.
                 nursery.start_soon(self._finish, id, self._take(Delivery(kind, payload)), token)
             case _:
                 _log.debug("a frame of Slack is not known", type=str(frame.get("type"))[:40])
@@ -236,6 +273,8 @@ class _Link:
         """Do what a delivery asks for, and acknowledge it."""
         try:
             await work()
+            # Without its acknowledgement Slack delivers it again, on the next connection, where it is
+            # recognised.
             with suppress(ConnectionClosed):
                 await self._socket.send_message(encode_json({"envelope_id": id}))
         except NotKept as error:
@@ -248,6 +287,8 @@ class _Link:
         await self.is_greeted.wait()
         while True:
             await trio.sleep(PING_PAUSE)
+            # `continue` leaves the block after a pong. Getting behind the block means that none has come in
+            # time, or that the connection is closed.
             with trio.move_on_after(PONG_TIME), suppress(ConnectionClosed):
                 await self._socket.ping()
                 continue

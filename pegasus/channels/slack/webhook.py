@@ -77,6 +77,8 @@ class EventsApi:
         if self._background is None:
             return WebhookAnswer(503, b"not ready")
         delivery = _WebhookDelivery(self._incoming, found)
+        # A task of the adapter and not of the request: Slack closes its connection after 3 seconds, which
+        # cancels the request.
         self._background.start_soon(delivery.run)
         with trio.move_on_after(ANSWER_TIME):
             await delivery.end.wait()
@@ -113,6 +115,7 @@ def read_webhook(request: WebhookRequest, secret: str, now: float) -> Delivery |
     """
     if request.method != "POST":
         return WebhookAnswer(405, b"POST only")
+    # Checked before the body is read, so that a stranger learns nothing about what is understood.
     if not _is_signed(request, secret, now):
         return WebhookAnswer(401, b"wrong signature")
     try:
@@ -134,6 +137,10 @@ def _is_signed(request: WebhookRequest, secret: str, now: float) -> bool:
 
 
 def _read_body(request: WebhookRequest) -> Delivery | WebhookAnswer:
+    """Return the delivery in a body, or the answer to one that has none.
+
+    Raises ValueError, KeyError and IndexError for anything else.
+    """
     if request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
         form = {key: values[0] for key, values in parse_qs(request.body.decode(), max_num_fields=MOST_FIELDS).items()}
         if "payload" in form:

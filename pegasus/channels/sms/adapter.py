@@ -56,6 +56,7 @@ from pegasus.storage import JournalMessage, StorageError
 from pegasus.wire import encode_json
 
 WEBHOOK_PATH: Final = "/channels/sms/twilio"
+"""Path that is entered in Twilio's console. It has no secret, since requests are signed."""
 FILES_WITHIN: Final = 2.0
 """Seconds that the answer to a webhook waits for files. Twilio gives up after 15."""
 FILES_FOR: Final = 120.0
@@ -73,7 +74,14 @@ _log = get_logger("sms")
 
 
 class SmsAdapter(ServiceAdapter):
-    """The adapter of `[channels.sms]`, and the receiver of Twilio's webhooks: `SmsAdapter(settings.channels["sms"], context)`."""
+    """The adapter of `[channels.sms]`, and the receiver of Twilio's webhooks: `SmsAdapter(settings.channels["sms"], context)`.
+
+    Example::
+
+        adapter = SmsAdapter(settings.channels["sms"], context)
+        Child("sms", adapter.run, journal)
+        await adapter.receive(request)          # by the HTTP server; needs the actor only for files
+    """
 
     def __init__(self, settings: SmsSettings, context: ServiceContext) -> None:
         super().__init__(TYPE, context)
@@ -106,6 +114,7 @@ class SmsAdapter(ServiceAdapter):
         """Check the account, take up what is still to be fetched, and wait: messages come by the webhook."""
         await self.api.check()
         self.is_up(self.settings.from_number)
+        # Only when the account is known to work: files are fetched with its credentials.
         self._take_up_files()
         await trio.sleep_forever()
 
@@ -118,6 +127,7 @@ class SmsAdapter(ServiceAdapter):
         if request.method != "POST" or request.path != WEBHOOK_PATH:
             return WebhookAnswer(404)
         try:
+            # A body that is no form is judged by its signature as well, as an empty form, before it is refused.
             form, problem = parse_form(request.body), ""
         except NoSms as error:
             form, problem = (), str(error)
@@ -135,6 +145,7 @@ class SmsAdapter(ServiceAdapter):
             problem = encode_json({"error": {"code": "bad_request", "message": str(error)}})
             return WebhookAnswer(400, problem.encode(), "application/json")
         try:
+            # None is a note about a message of ours, or something that Twilio has answered itself.
             if sms is not None:
                 await self._hear(sms)
         except NotKept as error:
@@ -146,9 +157,12 @@ class SmsAdapter(ServiceAdapter):
         """Take a message; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""
         if not sms.files or not self.context.intake.admits(sms.to_message()):  # nothing is fetched for strangers
             await self.accept(sms.to_message())
+        # The actor does not run at the moment. Its files could not be fetched now, and Twilio's patience is
+        # short, so they are named.
         elif self._fetching is None:
             await self.accept(sms.to_message(notes=tuple(_note(file, "not fetched") for file in sms.files)))
         else:
+            # On disk before anything is fetched: the answer below may be given before the files are there.
             await self.log.set_fact(_pending(sms.id), sms.to_json())
             done = trio.Event()
             self._fetching.start_soon(self._fetch_and_accept, sms, done)
@@ -156,9 +170,13 @@ class SmsAdapter(ServiceAdapter):
                 await done.wait()
 
     def _take_up_files(self) -> None:
-        """Fetch what was to be fetched when the daemon ended."""
+        """Fetch what was to be fetched when the daemon ended.
+
+        Each message gets a task of its own, and nobody waits for them.
+        """
         for key in self.log.fact_keys(_pending("")):
             sms = sms_of_json(self.log.fact(key))
+            # Facts of an earlier version that cannot be read are left alone.
             if sms is not None and self._fetching is not None:
                 self._fetching.start_soon(self._fetch_and_accept, sms, trio.Event())
 
@@ -182,6 +200,8 @@ class SmsAdapter(ServiceAdapter):
                 break
             except NotKept:
                 await trio.sleep(KEEP_DELAY)
+        # Forgotten only when the message is on disk. A crash in between hands it in again, which the inbox
+        # recognises by its id.
         await self.log.set_fact(_pending(sms.id), None)
         done.set()
 
@@ -193,6 +213,7 @@ class SmsAdapter(ServiceAdapter):
                 return await self.api.fetch(file)
             except ServiceDown:
                 pause = pauses.next()
+                # The message has waited long enough, and goes on without the file.
                 if trio.current_time() + pause > give_up:
                     raise
                 await trio.sleep(pause)
@@ -207,6 +228,7 @@ class SmsAdapter(ServiceAdapter):
         if found is None:
             return WebhookAnswer(404)
         name, mime, content = found
+        # Anything that a browser could run is offered for saving only.
         kind = mime if mime in SHOWN_TYPES else "application/octet-stream"
         place = "inline" if kind == mime else "attachment"
         headers = {
@@ -231,6 +253,8 @@ class SmsAdapter(ServiceAdapter):
             return await self._attempts.make(
                 reply, number, partial(self.api.send, to, piece.text, piece.pictures), SENT
             )
+        # An attempt was made and refused, so the text has not gone out: it is a further attempt of the same
+        # piece.
         except FileRefused as error:
             _log.info("Twilio refuses the pictures; their links go out alone", reason=str(error))
             return await self._attempts.make(reply, number, partial(self.api.send, to, piece.text), SENT)
@@ -240,6 +264,7 @@ class SmsAdapter(ServiceAdapter):
         messages = await self.api.sent_to(to)
         if messages is None:
             return None
+        # Messages come newest first. Those behind the last one on record were sent before this piece.
         on_record = self.log.last_id(to)
         found = ""
         for sent in messages:
@@ -250,6 +275,10 @@ class SmsAdapter(ServiceAdapter):
         return None if on_record else found  # with one on record that is not among them, nothing can be said
 
     def _is_recent(self, sent: SentSms) -> bool:
+        """Return whether Twilio has taken a message within SENT_LATELY.
+
+        One without a time that can be read is not.
+        """
         created = sent.created
         return created is not None and self.context.clock() / 1000 - created.timestamp() < SENT_LATELY
 
@@ -260,4 +289,5 @@ def _pending(id: str) -> str:
 
 
 def _note(file: RemoteFile, reason: str) -> str:
+    """Return the line of a message in place of a file."""
     return f"[file {file.name} ({file.mime}) was sent but could not be fetched: {reason}]"

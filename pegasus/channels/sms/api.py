@@ -30,6 +30,7 @@ from pegasus.wire import decode_object
 MOST_FILE_BYTES: Final = 20 << 20
 """Bytes of a file that are fetched."""
 MOST_REDIRECTS: Final = 3
+"""Redirects that are followed for one file. Twilio makes one, to the store of its files."""
 PAGE: Final = 50
 """Messages that are looked at to find one that was sent."""
 LONGEST_WAIT: Final = 3600.0
@@ -39,22 +40,34 @@ ACCOUNT_CODES: Final = frozenset({10001, 20003, 20005, 20006, 20404, 20008})
 SENDER_CODES: Final = frozenset({21212, 21603, 21659, 21660})
 """The number of `from_number` cannot send at all."""
 BUSY_CODES: Final = frozenset({20429, 21611, 14107})
+"""Too many requests or messages at the moment: the account waits and tries again."""
 FILE_CODES: Final = frozenset({21620, 21623, 21628, 21612, 12300, 11200, 19003, 30008, 21635})
 """A file that was attached may be the reason. Its link in the text is enough then."""
 _LONGEST_REASON: Final = 200
+"""Characters of a reason that is shown and reported."""
 
 
 class FileRefused(ReplyRefused):
-    """Twilio refuses a message because of a file that is attached to it."""
+    """Twilio refuses a message because of a file that is attached to it.
+
+    Example: `SmsAdapter.send` catches it and sends the same text once more without its pictures, whose links
+    are in the text.
+    """
 
 
 @attrs.frozen
 class SentSms:
-    """A message that Twilio has taken: its id, text and time."""
+    """A message that Twilio has taken: its id, text and time.
+
+    Example: `SentSms("SM1", "hello", "Tue, 21 Jul 2026 10:00:00 +0000").created`.
+    """
 
     sid: str
+    """Id of the message at Twilio."""
     body: str
+    """Its text, exactly as it was given to Twilio."""
     date_created: str
+    """When Twilio has taken it, in the form of RFC 2822."""
 
     @property
     def created(self) -> datetime | None:
@@ -79,6 +92,7 @@ class TwilioApi:
         self._account = f"/2010-04-01/Accounts/{account_sid}"
         self._auth = (account_sid, auth_token)
         self._sender = sender
+        # A messaging service is a pool of numbers, which Twilio chooses from.
         self._sender_key = "MessagingServiceSid" if sender.startswith("MG") else "From"
         self._http = open_service_http(self._base_url, transport)
 
@@ -90,6 +104,9 @@ class TwilioApi:
         """Find out whether the service is there and takes the token. Raises ServiceDown, RateLimited, CredentialsRefused.
 
         A key that may only send messages is refused here by another status than 401, and is good enough.
+
+        Called when the actor starts, so that wrong credentials park the channel before the first reply needs
+        them.
         """
         response = await request(self._http, "GET", f"{self._account}.json", auth=self._auth)
         if response.status_code in (401, 429):
@@ -106,6 +123,7 @@ class TwilioApi:
         response = await request(self._http, "POST", f"{self._account}/Messages.json", data=form, auth=self._auth)
         if response.status_code >= 400:
             refusal = _refusal_of(response.status_code, response.content, response.headers)
+            # Some of these codes have other causes as well. A second try without the files finds out.
             if media and isinstance(refusal, ReplyRefused) and _code_of(response.content) in FILE_CODES:
                 raise FileRefused(str(refusal))
             raise refusal
@@ -119,6 +137,7 @@ class TwilioApi:
 
         None if the service does not tell, as for a key that may not read.
         """
+        # With a pool the number that a message was sent from is not known beforehand.
         only = {"From": self._sender} if self._sender_key == "From" else {}
         query = str(httpx2.QueryParams({"To": to, **only, "PageSize": str(PAGE)}))
         response = await request(self._http, "GET", f"{self._account}/Messages.json?{query}", auth=self._auth)
@@ -151,11 +170,13 @@ class TwilioApi:
             async with self._http.stream("GET", url, auth=auth) as response:
                 if response.has_redirect_location:
                     return str(response.url.join(response.headers["location"]))
+                # A message may come before its file can be fetched, so a 404 is worth another try.
                 if response.status_code == 404 or response.status_code >= 500 or response.status_code == 429:
                     raise ServiceDown(f"the file is not there (status {response.status_code})")
                 if response.status_code != 200:
                     raise ReplyRefused(f"the file is not there (status {response.status_code})")
                 content = bytearray()
+                # Counted as it comes: the length in the header may be missing or wrong.
                 async for part in response.aiter_bytes():
                     content += part
                     if len(content) > MOST_FILE_BYTES:
@@ -167,7 +188,11 @@ class TwilioApi:
             raise ReplyRefused("its address makes no sense") from None
 
     def _is_twilio(self, url: str) -> bool:
-        """Return whether the credentials may go to this address: the API's own, or another one of Twilio's."""
+        """Return whether the credentials may go to this address: the API's own, or another one of Twilio's.
+
+        A name before the host ("https://api.twilio.com@evil.example") is refused by the comparison of hosts;
+        one with a user name is refused altogether.
+        """
         own, other = urlsplit(self._base_url), urlsplit(url)
         if (own.scheme, own.netloc) == (other.scheme, other.netloc):
             return True
@@ -189,6 +214,7 @@ def _refusal_of(status: int, body: bytes, headers: Mapping[str, str]) -> Excepti
     reason = truncate(str(answer.get("message") or f"status {status}"), _LONGEST_REASON)
     if code:
         reason += f" ({code})"
+    # The order of these checks matters: a code says more than the status, which is 400 for most refusals.
     if status == 429 or code in BUSY_CODES:
         return RateLimited(_seconds(headers.get("retry-after")), for_all=True)
     if status == 401 or code in ACCOUNT_CODES:

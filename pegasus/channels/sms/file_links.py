@@ -35,9 +35,14 @@ _LONGEST_NAME: Final = 80
 
 @attrs.frozen(eq=False, repr=False)
 class FileLink:
-    """A file of a reply with the address at which it can be fetched."""
+    """A file of a reply with the address at which it can be fetched.
+
+    Example: `link_file(file, "https://agent.example.org", token).line` is "report.pdf:
+    https://agent.example.org/channels/sms/media/…".
+    """
 
     file: StoredFile
+    """The file, as the journal keeps it."""
     url: str
     """The address; "" if the outside cannot reach this machine."""
 
@@ -55,6 +60,7 @@ class FileLink:
 
 def link_file(file: StoredFile, public_url: str, auth_token: str) -> FileLink:
     """Return a file of a reply with its link; without a link where there is no public_url."""
+    # Only files of data/media are linked: their names are hashes of their content.
     stored = _STORED.fullmatch(file.file)
     if not public_url or stored is None:
         return FileLink(file, "")
@@ -79,6 +85,7 @@ async def find_file(path: str, auth_token: str, journal: Ref[JournalMessage]) ->
     if found is None:
         return None
     digest, extension = urlsafe_b64decode(f"{found[1]}="), found[3]
+    # The name is part of the proof, so nobody can have a file of ours shown under a name of theirs.
     if not hmac.compare_digest(found[2], _text(_tag(auth_token, digest, extension, name))):
         return None
     content = await journal.ask(ReadFile, f"{MEDIA_FOLDER}/{digest.hex()}.{extension}")

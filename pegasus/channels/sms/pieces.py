@@ -26,6 +26,7 @@ GSM_7: Final = frozenset(
     "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
     "\f^{}\\[~]|€"  # these take the room of two
 )
+"""Characters of the alphabet. The last line has those of its extension table."""
 PLAIN_FORMS: Final = str.maketrans(
     {
         **dict.fromkeys("‘’‚‛′`´", "'"),
@@ -41,13 +42,18 @@ PLAIN_FORMS: Final = str.maketrans(
         "\ufeff": "",
     }
 )
+"""Plain form of punctuation that is not in the alphabet; "" for characters that cannot be seen."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class SmsPiece:
-    """Text and files of one call."""
+    r"""Text and files of one call.
+
+    Example: `SmsPiece("Here it is\nchart.png: https://…", (link,)).pictures` is `["https://…"]`.
+    """
 
     text: str
+    """Plain text of at most LONGEST characters, the lines of the files included."""
     files: tuple[FileLink, ...] = ()
     """Files whose links are in the text."""
 
@@ -71,6 +77,7 @@ def sms_pieces(reply: OutboundMessage, public_url: str, auth_token: str) -> list
     rendered: dict[str, str] = {}
 
     def measure(piece: str) -> int:
+        """Return the length of the SMS that a Markdown text becomes, as Twilio counts it."""
         rendered[piece] = _render_sms(piece)
         return utf16_length(rendered[piece])
 

@@ -25,10 +25,13 @@ from pegasus.formatting import truncate
 from pegasus.messages import ChannelInfo, InboundMessage, Json, Media
 
 TYPE: Final = "sms"
+"""The channel type."""
 MOST_FIELDS: Final = 500
+"""Parameters of a form. Twilio sends far fewer; without a bound a form could cost much time to parse."""
 MOST_FILES: Final = 10
 """Files of one message (https://www.twilio.com/docs/messaging/api/message-resource)."""
 LONGEST_ID: Final = 100
+"""Characters of a MessageSid or a number. Both become keys on disk."""
 HANDLED_BY_TWILIO: Final = ("STOP", "START", "HELP")
 """Values of OptOutType: Twilio has answered the person itself, and after STOP lets nothing through to them."""
 
@@ -66,7 +69,11 @@ def signed_address(public_url: str, requested: str, path: str) -> str:
 
 
 def _addresses(url: str) -> Iterator[str]:
-    """Yield the address as it is, without its port, and with the usual port."""
+    """Yield the address as it is, without its port, and with the usual port.
+
+    Twilio's servers and proxies differ in whether they name a usual port, so each form may be the one that was
+    signed.
+    """
     yield url
     try:
         parts = urlsplit(url)
@@ -88,10 +95,16 @@ def _with_place(parts: SplitResult, place: str) -> str:
 
 @attrs.frozen
 class RemoteFile:
-    """A file of a message, to be fetched: `RemoteFile("https://api.twilio.com/…/Media/ME1", "image/jpeg")`."""
+    """A file of a message, to be fetched: `RemoteFile("https://api.twilio.com/…/Media/ME1", "image/jpeg")`.
+
+    Example: `content = await api.fetch(RemoteFile(url, "image/jpeg"))`.
+    """
 
     url: str
+    """Its address at Twilio, which needs the account's credentials. It was signed with the form, but is checked
+    again before they are sent there."""
     mime: str
+    """Its MIME type, as Twilio names it."""
 
     @property
     def name(self) -> str:
@@ -103,14 +116,19 @@ class RemoteFile:
 
 @attrs.frozen
 class Sms:
-    """A message as Twilio hands it over."""
+    """A message as Twilio hands it over.
+
+    Example: `read_sms(parse_form(body))` gives `Sms("SM1", "+15550101", "hello")`.
+    """
 
     id: str
     """Its MessageSid. The same one is the same message, however often it comes."""
     sender: str
     """The number of who wrote it, as "+15550101"."""
     text: str
+    """Its text; "" for an MMS that only has files."""
     files: tuple[RemoteFile, ...] = ()
+    """Its files, none of them fetched yet."""
 
     def to_message(self, media: tuple[Media, ...] = (), notes: tuple[str, ...] = ()) -> InboundMessage:
         """Return the message for the agent. notes: lines about files that could not be fetched."""
@@ -124,7 +142,11 @@ class Sms:
 
 
 class NoSms(Exception):
-    """A form is no message of a person. str() says why."""
+    """A form is no message of a person. str() says why.
+
+    Example: `raise NoSms("found no From of 1 to 100 characters")`. The request is answered with 400, and
+    nothing of it is kept.
+    """
 
 
 def parse_form(body: bytes) -> Form:
@@ -138,6 +160,7 @@ def parse_form(body: bytes) -> Form:
 def read_sms(form: Form) -> Sms | None:
     """Return the message of a form; None for what needs no answer of ours: states of messages, and STOP. Raises NoSms."""
     fields = dict(form)
+    # An answer of ours to STOP would be refused, and would reach somebody who has asked for silence.
     if fields.get("OptOutType", "").upper() in HANDLED_BY_TWILIO:
         return None
     if "Body" not in fields and ("MessageStatus" in fields or "SmsStatus" in fields) and not fields.get("NumMedia"):

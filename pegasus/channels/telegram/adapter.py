@@ -92,7 +92,17 @@ _log = get_logger("telegram")
 
 
 class TelegramAdapter(ServiceAdapter):
-    """The adapter of `[channels.telegram]`: `TelegramAdapter(settings.channels["telegram"], context)`."""
+    """The adapter of `[channels.telegram]`: `TelegramAdapter(settings.channels["telegram"], context)`.
+
+    Example::
+
+        adapter = TelegramAdapter(settings.channels["telegram"], context)
+        Child("telegram", adapter.run, journal)      # the actor: polls, delivers
+        await adapter.receive(request)               # in the mode "webhook": an update, from the HTTP server
+
+    The object outlives its actor. Open connections and the nursery of webhooks belong to one run of the actor;
+    `connection` makes and ends them.
+    """
 
     has_buttons = True
     typing_pause = 4.5  # a sign is shown for 5 s (https://core.telegram.org/bots/api#sendchataction)
@@ -131,6 +141,7 @@ class TelegramAdapter(ServiceAdapter):
         await self._list_commands()
         if self.settings.mode == "webhook":
             await self._keep_webhook()
+        # The mode may have been "webhook" before, or another program may have set one.
         await self._ask("deleteWebhook")  # Telegram refuses to be polled while there is one
         self.is_up(f"@{self.bot.username}")
         await self._poll()
@@ -144,10 +155,14 @@ class TelegramAdapter(ServiceAdapter):
         offset: int | None = None
         failures = 0
         while True:
+            # Without `allowed_updates` Telegram would use those of the last call, which may be of another
+            # program.
             params: dict[str, Json] = {"timeout": POLL_SECONDS, "allowed_updates": list(ALLOWED)}
             if offset is not None:
                 params["offset"] = offset
             try:
+                # Not through `reachability`: a poll that fails now and then is no outage. Only several in a row
+                # are reported as one.
                 updates = await self.api.call("getUpdates", params, timeout=POLL_SECONDS + 10.0)
             except ServiceDown:
                 failures += 1
@@ -158,11 +173,16 @@ class TelegramAdapter(ServiceAdapter):
             failures = 0
             self.is_up()
             if isinstance(updates, list):
+                # The offset moves only behind this. A crash before it makes Telegram give the same updates
+                # again.
                 await self._hear_until_kept(updates)
                 offset = _next_offset(updates, offset)
 
     async def _list_commands(self) -> None:
-        """Tell Telegram the commands, which it offers to people who type a slash."""
+        """Tell Telegram the commands, which it offers to people who type a slash.
+
+        A refusal is logged and no more: commands work without the list.
+        """
         commands: list[Json] = [
             {"command": name.removeprefix("/"), "description": truncate(meaning, COMMAND_LENGTH)}
             for name, meaning in self.context.commands.items()
@@ -185,6 +205,8 @@ class TelegramAdapter(ServiceAdapter):
         """Handle updates in order; on return their messages are on disk. Raises NotKept: then all are to be handled again."""
         found: list[TelegramMessage] = []
         for update in updates:
+            # Moves and clicks are carried out in their place among the messages, which are gathered. If one
+            # message is not kept, all of the batch is handled again; moves and clicks may be handled twice.
             match read_update(update, self.bot, self._has_spoken_in):
                 case TelegramMessage() as heard:
                     found += self._admitted(heard)
@@ -203,6 +225,7 @@ class TelegramAdapter(ServiceAdapter):
         """Return the message; [] if a bot has written it that is not heard any more. Files of strangers are not fetched."""
         message, channel_id = heard.message, heard.message.channel.channel_id
         if not self.context.intake.admits(message):
+            # The intake decides about it, and may offer to let its writer in. For that it needs a text.
             return [attrs.evolve(heard, message=attrs.evolve(message, text=message.text or "(a file)"), files=())]
         if not heard.is_bot:
             self.hears_person(channel_id)
@@ -212,6 +235,11 @@ class TelegramAdapter(ServiceAdapter):
         return [heard]
 
     async def _click(self, click: TelegramClick) -> None:
+        """Carry out a click.
+
+        It takes WEBHOOK_SECONDS at most, so that it holds up no messages. What it asked for may be done all the
+        same.
+        """
         try:
             with trio.move_on_after(WEBHOOK_SECONDS):
                 await self.buttons.handle(click)
@@ -219,16 +247,19 @@ class TelegramAdapter(ServiceAdapter):
             _log.warning("a click could not be answered", reason=str(error))
 
     def _has_spoken_in(self, channel_id: str, thread: str) -> bool:
+        """Return whether a reply of ours is in this topic; on record since `send`."""
         return self.log.fact(f"topic/{channel_id}/{thread}") is not None
 
     # ---------------------------------------------------------------- files
 
     async def _fetch_all(self, found: Sequence[TelegramMessage]) -> list[InboundMessage]:
         """Return the messages with their files, in order. Files that have not come within FETCH_SECONDS are named."""
+        # The list has a place for each message, so that the order stays whichever files come first.
         messages = [heard.message for heard in found]
         limiter, deadline = trio.CapacityLimiter(MOST_FETCHES), trio.current_time() + FETCH_SECONDS
 
         async def fetch(index: int, heard: TelegramMessage) -> None:
+            """Replace a message by the one with its files, when it is its turn."""
             async with limiter:
                 messages[index] = await self._with_files(heard.message, heard.files, deadline)
 
@@ -252,12 +283,14 @@ class TelegramAdapter(ServiceAdapter):
                     continue
                 room -= len(content)
                 media.append(Media(file.name, file.mime, b64encode(content).decode(), file.is_voice))
+        # Files are fetched one after the other, so those that are missing are the last ones.
         late = files[len(media) + len(notes) :]
         notes += [f"(attached: {file.name}, {file.mime}; Telegram did not deliver it in time)" for file in late]
         return attrs.evolve(message, text="\n".join(filter(None, [message.text, *notes])), media=tuple(media))
 
     async def _fetch(self, file: FileRef, room: int) -> bytes:
         """Return the content of a file. Raises ReplyRefused if it is too large or Telegram does not have it."""
+        # Telegram says the size with the message, so a file that is too large is not even asked for.
         if file.size > min(room, MOST_FILE_BYTES):
             raise ReplyRefused(f"it has {file.size:,} bytes, of which a message may have {MOST_KEPT_BYTES:,}")
         found = await self.reachability.call(partial(self.api.call, "getFile", {"file_id": file.file_id}))
@@ -265,6 +298,7 @@ class TelegramAdapter(ServiceAdapter):
         if not isinstance(path, str):
             raise ReplyRefused("Telegram does not say where it is")
         content = await self.reachability.call(partial(self.api.download, path))
+        # The size that was announced may be missing (0) or wrong.
         if len(content) > room:
             raise ReplyRefused(f"it has {len(content):,} bytes, of which a message may have {MOST_KEPT_BYTES:,}")
         return content
@@ -282,6 +316,8 @@ class TelegramAdapter(ServiceAdapter):
         }
         try:
             await self._ask("setWebhook", params)
+        # What Telegram dislikes about the address (its name, its certificate) may change without us, so it
+        # counts as an outage and is tried again.
         except ReplyRefused as error:
             raise ServiceDown(str(error)) from None
         while True:
@@ -299,6 +335,7 @@ class TelegramAdapter(ServiceAdapter):
             return WebhookAnswer(404)
         given = request.headers.get("x-telegram-bot-api-secret-token", "")
         is_path_right = hmac.compare_digest(request.path[len(PATH) :].encode(), self._secret("path").encode())
+        # The path alone is not enough, since proxies log paths.
         if not (is_path_right and hmac.compare_digest(given.encode(), self._secret("header").encode())):
             return WebhookAnswer(401, b"wrong secret")
         try:
@@ -310,6 +347,7 @@ class TelegramAdapter(ServiceAdapter):
             return WebhookAnswer(400, b"no update_id")
         if self._nursery is None or not self.bot.id:
             return WebhookAnswer(503, b"not connected yet")
+        # A repeated request finds the work of the first one and waits for the same event.
         if number not in self._hearing:
             self._hearing[number] = trio.Event()
             self._nursery.start_soon(self._hear_update, number, update)
@@ -321,6 +359,7 @@ class TelegramAdapter(ServiceAdapter):
     async def _hear_update(self, number: int, update: Json) -> None:
         """Handle an update of a webhook to its end, also when its request does not wait any longer."""
         is_kept = self._hearing[number]
+        # Cancelled at the end of a run, the update was not confirmed, and Telegram makes its request again.
         await self._hear_until_kept([update])
         is_kept.set()
         self._hearing.pop(number, None)
@@ -337,6 +376,7 @@ class TelegramAdapter(ServiceAdapter):
         id = await self.sender.send(reply, piece, number)
         if isinstance(piece, TextMessage) and piece.buttons:
             await self.buttons.remember(reply, piece, id)
+        # From now on messages in this topic are meant for the agent; see `read_update`.
         if channel.reply_to is not None:
             await self.log.set_fact(f"topic/{channel.channel_id}/{channel.reply_to}", True)
         return id
@@ -351,7 +391,10 @@ class TelegramAdapter(ServiceAdapter):
         await self.sender.show_draft(draft.channel, text)
 
     def draft_pause(self, channel_id: str) -> float:
-        """Return the seconds between two states of a draft."""
+        """Return the seconds between two states of a draft.
+
+        Ids of groups are negative; in private chats Telegram is not as strict.
+        """
         return GROUP_DRAFT_PAUSE if channel_id.startswith("-") else DRAFT_PAUSE
 
     async def show_approval(self, notice: ApprovalNotice) -> None:

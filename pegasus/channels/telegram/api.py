@@ -21,15 +21,23 @@ MOST_FILE_BYTES: Final = 20 << 20
 LONGEST_WAIT: Final = 3600.0
 """Seconds of a rate limit that are obeyed; a longer one is tried again after them."""
 _LONGEST_REASON: Final = 200
+"""Characters of Telegram's explanation that are shown and reported."""
 _FORMAT_WORDS: Final = ("can't parse entities", "can't parse message text", "unsupported start tag", "entity")
+"""Words of refusals that are about the markup of a text."""
 
 
 class FormatRefused(ReplyRefused):
-    """Telegram cannot read the markup of a text. It is to be sent as plain text."""
+    """Telegram cannot read the markup of a text. It is to be sent as plain text.
+
+    Example: `TelegramSender` catches it, and sends the text once more as `plain_text` shows it.
+    """
 
 
 class GroupMoved(ReplyRefused):
-    """The group has become a supergroup with another id."""
+    """The group has become a supergroup with another id.
+
+    Example: `raise GroupMoved(-1001234)`. The sender remembers the new id and repeats the call there.
+    """
 
     def __init__(self, chat_id: int) -> None:
         super().__init__(f"the group has become the supergroup {chat_id}")
@@ -98,12 +106,14 @@ def _refusal(method: str, status: int, answer: Mapping[str, Json]) -> Exception:
     if code == 401 or (code == 404 and method == "getMe"):  # 404: what is no token at all
         return CredentialsRefused(f"Telegram refuses the bot token ({description})")
     if code == 429:
+        # A limit that names no time is tried again after five seconds.
         wait = float(seconds) if isinstance(seconds, int | float) else 5.0
         return RateLimited(min(max(wait, 0.1), LONGEST_WAIT))
     if isinstance(moved, int):
         return GroupMoved(moved)
     if code >= 500 or code == 409:  # 409: another program polls with this token
         return ServiceDown(f"Telegram answers: {description}", may_have_acted=code == GATEWAY_TIMEOUT)
+    # Telegram has one code for all of these, so its words decide.
     if code == 400 and any(word in description.lower() for word in _FORMAT_WORDS):
         return FormatRefused(description)
     return ReplyRefused(f"Telegram refuses it: {description}")

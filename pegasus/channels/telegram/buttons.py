@@ -1,10 +1,17 @@
 """Buttons below messages: a yes or no to a tool call, and letting somebody in. Only owners may click.
 
-What is in a button is what Telegram sends back when it is clicked, at most 64 bytes: `a:<id>:once`, `a:<id>:always` and `a:<id>:deny`
-for an approval, `p:<code>` for a person. Somebody could send such a click without the button, so it is worth no more than the command.
+What is in a button is what Telegram sends back when it is clicked, at most 64 bytes: `a:<id>:once`,
+`a:<id>:always` and `a:<id>:deny` for an approval, `p:<code>` for a person. Somebody could send such a click
+without the button, so it is worth no more than the command.
 
-The message of an approval is remembered on disk until it is answered, wherever that happens; then the answer stands below its text and
-the buttons are gone.
+The message of an approval is remembered on disk until it is answered, wherever that happens; then the answer
+stands below its text and the buttons are gone.
+
+Telegram does not give the text of a message back in a form that could be edited. So the HTML that was sent is
+part of what is remembered, under the beginning that all buttons of the message share (`a:<id>` or `p:<code>`).
+
+A click is carried out first and shown afterwards. A crash in between leaves the buttons; a further click is
+then answered with what has become of the approval.
 """
 
 from __future__ import annotations
@@ -27,16 +34,21 @@ from pegasus.messages import ApprovalNotice, ChannelInfo, Json, OutboundMessage
 LONGEST_TOAST: Final = 200
 """Characters of the answer to a click (https://core.telegram.org/bots/api#answercallbackquery)."""
 _NOT_YOURS: Final = "Only my owner may decide about that."
+"""Answer to somebody who may not decide."""
 _STATES: Final = {
     "allowed": "✅ Allowed",
     "denied": "❌ Denied",
     "expired": "⌛ Expired",
     "withdrawn": "Not needed any more",
 }
+"""Words for the end of an approval, by its state."""
 
 
 def buttons_of(reply: OutboundMessage) -> Buttons:
-    """Return the buttons below a reply, () for none."""
+    """Return the buttons below a reply, () for none.
+
+    Labels are short, because three of them share a line on a phone.
+    """
     approval, code = reply.metadata.get(APPROVAL), reply.metadata.get(PAIRING)
     if isinstance(approval, str):
         return (
@@ -67,11 +79,15 @@ class TelegramButtons:
 
     async def handle(self, click: TelegramClick) -> None:
         """Carry out a click and answer it. Raises what `BotApi.call` raises."""
+        # In a group everybody sees the buttons. An alert is shown to the one who has clicked only.
         if not self._context.is_owner(click.channel):
             await self._answer(click, _NOT_YOURS, is_alert=True)
             return
+        # The sentence says what has become of it: an approval may have expired, or somebody else may have
+        # answered it.
         sentence = await self._carry_out(click)
         await self._answer(click, sentence or "This button does nothing any more.")
+        # A message that is not on record loses its buttons at least.
         if sentence and not await self._close(":".join(click.data.split(":")[:2]), sentence):
             await self._remove_buttons(click)
 
@@ -98,6 +114,8 @@ class TelegramButtons:
                 piece = TextMessage(f"{html}\n\n<i>{escape_html(words)}</i>")
             case _:
                 return False
+        # Forgotten before the edit: if the edit fails, the answer is not shown, but it counts. The other way
+        # round a crash would show it twice.
         await self._log.set_fact(key, None)
         channel = ChannelInfo(TYPE, chat)
         try:
@@ -107,6 +125,7 @@ class TelegramButtons:
         return True
 
     async def _answer(self, click: TelegramClick, words: str, *, is_alert: bool = False) -> None:
+        """Answer a click, which ends its waiting sign in the app. is_alert: in a box that has to be closed."""
         params: dict[str, Json] = {"callback_query_id": click.id, "text": truncate(words, LONGEST_TOAST)}
         try:
             await self._api.call("answerCallbackQuery", {**params, "show_alert": is_alert})
@@ -114,6 +133,7 @@ class TelegramButtons:
             return
 
     async def _remove_buttons(self, click: TelegramClick) -> None:
+        """Take the buttons of a message away, whatever it is. One that was deleted has none."""
         chat = self._sender.chat_id(click.channel.channel_id)
         try:
             await self._api.call("editMessageReplyMarkup", {"chat_id": chat, "message_id": int(click.message_id)})

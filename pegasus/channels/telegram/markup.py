@@ -25,15 +25,23 @@ from pegasus.channels.splitting import split_markdown, utf16_length
 LONGEST_TEXT: Final = 4096
 """UTF-16 code units of a message, without markup (https://core.telegram.org/bots/api#sendmessage)."""
 _TAGS: Final = {"strong": "b", "em": "i", "s": "s"}
+"""Telegram's tag for each mark of Markdown."""
 _TAG: Final = re.compile(r"<[^>]*>")
+"""A tag in Telegram's HTML. Text has no `<` of its own, since it is escaped."""
 _LANGUAGE: Final = re.compile(r"[A-Za-z0-9+#_.-]{1,32}")
+"""Name of a language that may stand in a tag."""
 
 
 def split_for_telegram(markdown: str) -> list[str]:
-    """Return a Markdown text as pieces of HTML, each of which fits into a message. [] if nothing can be seen of it."""
+    """Return a Markdown text as pieces of HTML, each of which fits into a message. [] if nothing can be seen of it.
+
+    Only a text that is too long is split, since most are not: it is rendered once to be measured and is the
+    result. A piece may be longer as HTML than LONGEST_TEXT, because tags do not count.
+    """
     whole = render_telegram_html(markdown)
     if utf16_length(shown := plain_text(whole)) <= LONGEST_TEXT:
         return [whole] if shown.strip() else []
+    # The Markdown is split and not the HTML, so that each piece is rendered with all its tags closed.
     pieces = split_markdown(markdown, LONGEST_TEXT, _visible_length)
     rendered = (render_telegram_html(piece) for piece in pieces)
     return [piece for piece in rendered if plain_text(piece).strip()]
@@ -50,6 +58,7 @@ def plain_text(rendered: str) -> str:
 
 
 def _visible_length(markdown: str) -> int:
+    """Return what Telegram counts of a piece."""
     return utf16_length(plain_text(render_telegram_html(markdown)))
 
 
@@ -87,6 +96,8 @@ class _HtmlBlocks(BlockRenderer):
         self._quotes += 1
         text = self.render("blockquote_close", depth=depth)
         self._quotes -= 1
+        # A block of code within a quotation stays as it is, since a bar before its lines would become part of
+        # the code.
         if self._quotes or not text or depth:
             return "\n".join(f"┃ {line}" for line in text.split("\n")) if "<pre>" not in text else text
         return f"<blockquote>{text}</blockquote>"
@@ -97,6 +108,10 @@ class _HtmlBlocks(BlockRenderer):
 
 
 def _code_block(content: str, language: str) -> str:
+    """Return a block of code; "" for an empty one, which Telegram refuses.
+
+    A language with other characters is left out, because it becomes part of a tag.
+    """
     text = escape_html(content.rstrip("\n"))
     if not text.strip():
         return ""
@@ -127,6 +142,7 @@ def _inline(tokens: Sequence[Token]) -> str:
             case "image":
                 parts.append(_image(token))
             case kind:
+                # Kinds that Telegram does not have are left out; their text comes as tokens of its own.
                 tag = _TAGS.get(kind.rpartition("_")[0])
                 parts.append("" if tag is None else f"<{'/' if kind.endswith('close') else ''}{tag}>")
     return _without_empty("".join(parts))

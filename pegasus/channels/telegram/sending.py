@@ -58,17 +58,26 @@ Buttons: TypeAlias = Sequence[tuple[str, str]]
 
 @attrs.frozen
 class TextMessage:
-    """A text, as Telegram's HTML: `TextMessage("<b>Done</b>")`."""
+    """A text, as Telegram's HTML: `TextMessage("<b>Done</b>")`.
+
+    Example: `await sender.send(reply, TextMessage("<b>Done</b>", (("Let in", "p:K7QXW2MP"),)), 0)`.
+    """
 
     html: str
+    """Text in Telegram's HTML, at most LONGEST_TEXT characters without its tags."""
     buttons: tuple[tuple[str, str], ...] = ()
+    """Label and data of each button below it."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class FileMessage:
-    """A file of a reply."""
+    """A file of a reply.
+
+    Example: `FileMessage(Media("chart.png", "image/png", "iVBORw0…"))`.
+    """
 
     media: Media
+    """The file, in base64."""
 
 
 TelegramPiece: TypeAlias = TextMessage | FileMessage
@@ -78,6 +87,7 @@ def telegram_pieces(reply: OutboundMessage, buttons: Buttons = ()) -> list[Teleg
     """Return what is sent for a reply: its texts, the buttons below the last of them, then its files."""
     texts = [TextMessage(text) for text in split_for_telegram(reply.text)]
     if buttons:
+        # Buttons need a text above them, even where the reply has none that can be seen.
         texts = texts or [TextMessage("?")]
         texts[-1] = attrs.evolve(texts[-1], buttons=tuple(buttons))
     return [*texts, *map(FileMessage, reply.media)]
@@ -118,6 +128,8 @@ class TelegramSender:
     async def _call_at(self, channel: ChannelInfo, method: str, params: Mapping[str, Json], **options: Any) -> Any:
         """Call a method about a place. A group that has moved is followed; a topic that is gone is left out."""
         place = self.place(channel)
+        # A group that has moved and a topic that is gone can each happen once; a third refusal is about
+        # something else.
         for _ in range(3):
             try:
                 return await self._api.call(method, {**place, **params}, **options)
@@ -134,6 +146,7 @@ class TelegramSender:
     async def send(self, reply: OutboundMessage, piece: TelegramPiece, number: int) -> str:
         """Send a piece and return its message id, or UNCONFIRMED. The first text takes the place of the draft, if there is one."""
         channel = reply.channel
+        # Only the first piece may replace the draft, which stands where the reply begins.
         draft = "" if number else self._log.draft_of(channel.channel_id)
         if isinstance(piece, TextMessage):
             if draft and await self.edit(channel, draft, piece):
@@ -143,6 +156,7 @@ class TelegramSender:
             if draft:
                 await self._withdraw(channel, draft)
             send = partial(self._send_file, channel, piece.media)
+        # A draft of unknown outcome counts as an attempt, because its message may be there.
         found = await self._attempts.find(reply, number, self._look_up, drafts=int(draft == UNSURE))
         return found or await self._attempts.make(reply, number, send)
 
@@ -173,6 +187,7 @@ class TelegramSender:
                 await self.note_move(channel.channel_id, str(move.chat_id))
                 return False
             except ReplyRefused as error:
+                # The reply is what the draft has shown last, so there is nothing to change.
                 if _SAME in str(error):
                     return True
                 if any(words in str(error) for words in _GONE):
@@ -219,6 +234,7 @@ class TelegramSender:
         if shown == UNSURE:  # it may be there already, and cannot be changed
             return
         if not shown or not await self.edit(channel, shown, piece):
+            # On disk before the call: a process that dies during it leaves a mark that a message may be there.
             await self._log.set_draft(channel_id, UNSURE)
             async with undone_unless_sent(partial(self._log.set_draft, channel_id)):
                 message_id = await self._send_text(channel, piece)

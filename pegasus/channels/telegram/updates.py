@@ -38,28 +38,42 @@ ALLOWED: Final = ("message", "edited_message", "channel_post", "edited_channel_p
 LONGEST_NAME: Final = 64
 """Characters of a person's name."""
 _START: Final = "/start"
+"""Command that Telegram's apps send when somebody opens the chat with the bot."""
 _PAIR_PAYLOAD: Final = re.compile(r"(?:pair[_-])?([A-HJ-NP-Z2-9]{8})\Z")
 """Text behind `/start` when somebody has followed a link with a code (https://core.telegram.org/bots/features#deep-linking)."""
 _COMMAND: Final = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]{3,32}))?(?=\s|\Z)")
+"""A command at the beginning of a text, with the name of the bot that it is meant for if there is one."""
 _GROUP_BOT: Final = 1087968824
 """The user that stands for administrators who write anonymously, in the name of the group."""
 
 
 @attrs.frozen
 class BotName:
-    """Name of the agent on Telegram: `BotName(123, "pegasus_bot")`."""
+    """Name of the agent on Telegram: `BotName(123, "pegasus_bot")`.
+
+    Example: `BotName(123, "pegasus_bot")`, from the answer to `getMe`.
+    """
 
     id: int
+    """Number of the bot. Messages of this user are our own."""
     username: str
+    """Name without "@", by which it is mentioned."""
 
 
 @attrs.frozen
 class FileRef:
-    """A file that is fetched by its id: `FileRef("AgAC…", "photo.jpg", "image/jpeg", 52113)`."""
+    """A file that is fetched by its id: `FileRef("AgAC…", "photo.jpg", "image/jpeg", 52113)`.
+
+    Example: the adapter asks for its path by the id (`getFile`), and then for its content, before its message
+    is handed on.
+    """
 
     file_id: str
+    """Telegram's id of the file, which is valid for this bot only."""
     name: str
+    """Name as the sender's app has given it, else one by its kind."""
     mime: str
+    """MIME type as Telegram has given it, else one by its kind."""
     size: int
     """Bytes, 0 if Telegram does not say."""
     is_voice: bool = False
@@ -68,9 +82,14 @@ class FileRef:
 
 @attrs.frozen
 class TelegramMessage:
-    """A message of somebody."""
+    """A message of somebody.
+
+    Example: `TelegramMessage(InboundMessage("hi", ChannelInfo("telegram", "42", "42"), "7", {"group":
+    False}))`.
+    """
 
     message: InboundMessage
+    """The message for the agent, without its files."""
     files: tuple[FileRef, ...] = ()
     """Files to be fetched before the message is handed on."""
     is_bot: bool = False
@@ -79,13 +98,17 @@ class TelegramMessage:
 
 @attrs.frozen
 class TelegramClick:
-    """A click on a button below a message of ours."""
+    """A click on a button below a message of ours.
+
+    Example: `TelegramClick("987", ChannelInfo("telegram", "42", "42"), "8121", "a:7f3k:once", "Ann")`.
+    """
 
     id: str
     """Id by which the click is answered."""
     channel: ChannelInfo
     """The chat, and who has clicked."""
     message_id: str
+    """Message that the button is below."""
     data: str
     """Data that the adapter has put into the button."""
     name: str
@@ -94,10 +117,15 @@ class TelegramClick:
 
 @attrs.frozen
 class GroupMove:
-    """A group has become a supergroup with another id."""
+    """A group has become a supergroup with another id.
+
+    Example: `GroupMove("-42", "-1001234")`. Replies to the old id go to the new one from then on.
+    """
 
     old: str
+    """Id of the group before, which replies that wait still have."""
     new: str
+    """Id of the supergroup, for Telegram."""
 
 
 TelegramInput: TypeAlias = TelegramMessage | TelegramClick | GroupMove
@@ -137,11 +165,13 @@ def _read_message(
     for key, is_old in (("migrate_to_chat_id", True), ("migrate_from_chat_id", False)):
         if (other := _number(message.get(key))) is not None:
             return GroupMove(str(chat_id), str(other)) if is_old else GroupMove(str(other), str(chat_id))
+    # The bot's own messages are passed over, in whatever way they come back.
     writer = _writer(message)
     text = _text_of(message)
     files = tuple(_files(message))
     if writer is None or writer.id == str(bot.id) or not (text or files):
         return None
+    # Replies in a group without topics have a thread id, too, which is no place to send to.
     thread = _number(message.get("message_thread_id")) if message.get("is_topic_message") is True else None
     is_group = chat.get("type") != "private"
     channel = ChannelInfo(TYPE, str(chat_id), writer.id, None if thread is None else str(thread))
@@ -157,6 +187,7 @@ def _read_message(
     if _is_forwarded(message):
         text = f"(Forwarded)\n{text}"  # nothing that somebody else has written is a command
     elif is_edit:
+        # Several edits within one second count as one: the time is in seconds.
         id = f"{message_id}.{_number(message.get('edit_date')) or 0}"
         text = f"(This message was edited. It now reads:)\n{text}"
     else:
@@ -169,11 +200,19 @@ class _Writer:
     """Author of a message: a user, a bot, or a chat in whose name somebody writes."""
 
     id: str
+    """Id of the user or chat."""
     name: str
+    """Name for people, in one line; "" if there is none."""
     is_bot: bool
+    """Another bot. An anonymous administrator, who writes by a user that is a bot, is none."""
 
 
 def _writer(message: Mapping[str, Json]) -> _Writer | None:
+    """Return who has written a message, None if that cannot be known.
+
+    A channel or an anonymous group stands in `sender_chat`, and its `from` is a user that stands for all of
+    them.
+    """
     user, chat = message.get("from"), message.get("sender_chat")
     if isinstance(chat, Mapping) and (id := _number(chat.get("id"))) is not None:
         return _Writer(str(id), _name(chat.get("title")), is_bot=False)
@@ -189,6 +228,7 @@ def _person_name(user: Mapping[str, Json]) -> str:
 
 
 def _name(value: Json) -> str:
+    """Return a name without what could pass for something else in the prompt, "" for anything but a text."""
     return sanitize_name(value)[:LONGEST_NAME].strip() if isinstance(value, str) else ""
 
 
@@ -201,6 +241,7 @@ def _is_meant(message: Mapping[str, Json], text: str, bot: BotName) -> bool:
     if isinstance(author, Mapping) and author.get("id") == bot.id and not opens_topic:
         return True
     command = _COMMAND.match(text)
+    # A command without a name is for all bots of the group.
     if command is not None:
         return command[2] is None or command[2].lower() == bot.username.lower()
     for kind, named, entity in _entities(message, text):
@@ -287,6 +328,7 @@ def _files(message: Mapping[str, Json]) -> Iterator[FileRef]:
             continue
         if kind == "sticker" and (file.get("is_animated") is True or file.get("is_video") is True):
             name, mime = "sticker.webm", "video/webm"
+        # Names and types are the sender's word. What the file is really is found out when it is read.
         given_name, given_mime = file.get("file_name"), file.get("mime_type")
         yield FileRef(
             str(file["file_id"]),
@@ -306,6 +348,10 @@ def _is_forwarded(message: Mapping[str, Json]) -> bool:
 
 
 def _read_click(query: Mapping[str, Json]) -> TelegramClick | None:
+    """Return a click; None for one without a message in a chat, or that its user cannot have made.
+
+    Its message must be there, since the chat is known by it alone.
+    """
     user, message, data, id = query.get("from"), query.get("message"), query.get("data"), query.get("id")
     if not isinstance(user, Mapping) or not isinstance(message, Mapping):
         return None
@@ -319,4 +365,5 @@ def _read_click(query: Mapping[str, Json]) -> TelegramClick | None:
 
 
 def _number(value: Any) -> int | None:
+    """Return a whole number, None for anything else. True and False are integers in Python and no ids."""
     return value if isinstance(value, int) and not isinstance(value, bool) else None
