@@ -111,9 +111,9 @@ class Region(NamedTuple):
     end: int
     """A cut is inside if it is at `end` or before it, and behind `start`."""
     opening: str
-    """What the next piece begins with."""
+    """Text that the next piece begins with."""
     closing: str
-    """What a piece ends with that is cut inside."""
+    """Text that a piece ends with that is cut inside."""
     keeps_indent: bool = False
     """Its lines begin with spaces that count."""
 

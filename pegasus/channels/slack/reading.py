@@ -117,7 +117,7 @@ class SlackClick:
     action: str
     """`action_id` of the button."""
     value: str
-    """What the app has put into the button: the id of an approval, or a code."""
+    """Value that the app has put into the button: the id of an approval, or a code."""
     id: str
     """The same for each delivery of this click."""
     text: str = ""

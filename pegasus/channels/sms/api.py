@@ -67,7 +67,7 @@ class SentSms:
     body: str
     """Its text, exactly as it was given to Twilio."""
     date_created: str
-    """When Twilio has taken it, in the form of RFC 2822."""
+    """Time at which Twilio has taken it, in the form of RFC 2822."""
 
     @property
     def created(self) -> datetime | None:
