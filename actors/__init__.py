@@ -6,6 +6,33 @@ here, except for two parts that a program may do without: `actors.text` shows tr
 
 Layers, from the bottom: values (`_events`, `_spec`, `_table`), messages (`_reply`, `_cell`, `_ref`), one run of an actor
 (`_incarnation`), supervision (`_children`, `_loop`, `_supervisor`).
+
+Example::
+
+    @attrs.frozen
+    class Add:
+        number: int
+
+    @attrs.frozen
+    class Total:
+        reply: Reply[int]
+
+    async def counter(inbox: Inbox[Add | Total]) -> None:
+        total = 0
+        async for message in inbox:
+            match message:
+                case Add(number):
+                    total += number
+                case Total(reply):
+                    reply.send(total)
+
+    async with open_supervisor([Child("counter", counter)]) as supervisor:
+        ref: Ref[Add | Total] = supervisor.ref("counter")
+        await ref.tell(Add(2))
+        assert await ref.ask(Total, timeout=1) == 2
+
+An actor owns its variables, handles one message at a time, and loses its state when it crashes and is restarted. Whoever
+holds its ref notices a restart only by a dead letter or an ActorDied.
 """
 
 from actors._events import (

@@ -256,6 +256,7 @@ class ActorCell:
             break_cycle_of_asker(exchange)
 
         def give_up(_: Callable[[], object]) -> Abort:
+            """Leave the line of senders, on cancel. The question is where it was before, so it can still be answered there."""
             self.senders.remove(place)
             if exchange is not None:
                 exchange.target = former_target

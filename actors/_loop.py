@@ -325,6 +325,7 @@ class SupervisorLoop:
         self._refuse_if_ending()
         if self.children.parallel:
             return (await self._start_new(child)).cell
+        # Nothing waits, so the caller may have the turn: a start costs no switch to the supervisor's task and back.
         if not self._busy and not self.queue:
             return (await self._start_at_once(child)).cell
         await self._perform(partial(self._start_new, child), partial(self._take_back, forget=True))

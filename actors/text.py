@@ -238,6 +238,7 @@ def _count(field: str, style: str = "", *, zero: bool = False) -> Callable[[Acto
     """Return the column function for a count. zero: also show 0, but not for a supervisor, which has no mailbox."""
 
     def of(info: ActorInfo) -> Span:
+        """Return the count as text; "" for 0, unless zero is to be shown."""
         value: int = getattr(info, field)
         return (f"{value:,}" if value or (zero and info.capacity) else "", style)
 

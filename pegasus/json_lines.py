@@ -45,7 +45,7 @@ class BadLine(NamedTuple):
 
         for line in scan_lines(content):
             if isinstance(line, BadLine):
-                report(f"{path}, {line}")  # "line 7: no JSON object"
+                report(f"{path}, {line}")  # "line 7: not JSON (…)"
     """
 
     number: int

@@ -210,6 +210,7 @@ def _class_structure(cls: type[Any], converter: Converter) -> _Structure:
     fields = make_dict_structure_fn(cls, converter, _cattrs_detailed_validation=True, **_renames(cls))
 
     def read(value: Any, _: Any) -> Any:
+        """Return the value, after checking that an object was given."""
         return fields(value if type(value) is dict else _checked((dict,), "an object", value), cls)
 
     return read
@@ -254,11 +255,13 @@ def _tuple_structure(annotation: Any, converter: Converter) -> _Structure:
         hooks = [(converter.get_structure_hook(item), item) for item in kinds]
 
         def items(value: Any, _: Any) -> tuple[Any, ...]:
+            """Return the items, each read by the reader of its place."""
             if len(value) != len(hooks):
                 raise _Misfit(f"expected a list of {len(hooks)}, found {len(value)}")
             return tuple(hook(item, cls) for item, (hook, cls) in zip(value, hooks, strict=True))
 
     def read(value: Any, _: Any) -> Any:
+        """Return the tuple, after checking that a list was given."""
         return items(value if type(value) is list else _checked((list,), "a list", value), annotation)
 
     return read

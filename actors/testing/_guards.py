@@ -110,6 +110,7 @@ class Guards:
             return None
         if what == "clock" and _is_from(frame, HARMLESS):
             return None
+        # The one to blame is whoever called the library, not the library that passes the call on.
         while frame is not None and _is_from(frame, THROUGH):
             frame = frame.f_back
         if frame is None or _is_from(frame, self._allowed):
@@ -169,6 +170,7 @@ class Guards:
             replaced[id(real)] = guarded = self._guarded(real, _name_of(owner, attribute), what)
             undo.append((owner, attribute, real))
             setattr(owner, attribute, guarded)
+        # All places are found before the first one is changed: a change could hide another place of the same function.
         for module, attribute, real in _imported_by_name(replaced):
             undo.append((module, attribute, real))
             setattr(module, attribute, replaced[id(real)])
@@ -179,6 +181,7 @@ class Guards:
             yield
         finally:
             generator.__class__ = random.Random
+            # In reverse, so that a variable which was replaced twice ends with what it was at first.
             for owner, attribute, real in reversed(undo):
                 setattr(owner, attribute, real)
 
@@ -187,6 +190,7 @@ class Guards:
         trip = self.trip
 
         def guarded(*args: object, **options: object) -> object:
+            """Call the real function, unless the caller may not: then the error is raised in the program, where it is to be mended."""
             if not (args and name in WITH_A_TIME):
                 error = trip(f"{name}()", what, sys._getframe(1))
                 if error is not None:
@@ -252,10 +256,12 @@ def _guarded_random(guards: Guards) -> type[random.Random]:
         """Example: `random._inst.__class__ = _guarded_random(guards)` guards `random.random`, which is a method of that object."""
 
         def random(self) -> float:
+            """Return the next number, after asking whether the caller may draw one."""
             self._trip()
             return super().random()
 
         def getrandbits(self, k: int, /) -> int:
+            """Return bits, likewise. `randrange`, `choice` and `shuffle` end in this method."""
             self._trip()
             return super().getrandbits(k)
 

@@ -178,6 +178,7 @@ class Program:
         args = (simulation,) if self.takes_simulation else ()
 
         async def main() -> None:
+            """Run the program and keep its result. A cancel of the scope is the scheduler's, and ends it without an error."""
             with self.guards.watching(thoroughly=thoroughly), scheduler.scope:
                 simulation.result = await call(*args)
 

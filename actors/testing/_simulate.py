@@ -212,11 +212,14 @@ def found(program: Program, simulation: Simulation, shrink: int, which: str) -> 
     seed, kind = simulation.seed, _kind(simulation.failure)
 
     def fails(schedule: tuple[Perturbation, ...]) -> tuple[Perturbation, ...] | None:
+        """Run a schedule again. Return what took effect if it failed with errors of the same types, else None."""
         run = program.run(seed, Listed(schedule))
         return run.perturbations if run.failure is not None and _kind(run.failure) == kind else None
 
     schedule = simulation.perturbations
     again = fails(schedule)
+    # Not the seed but something else decides, so leaving out perturbations would compare runs that have nothing to do
+    # with each other.
     if again is None:
         repeated = program.run(seed, Listed(schedule))
         difference = first_difference(simulation.lines, repeated.lines)
@@ -396,6 +399,7 @@ class Shrinker:
         while schedule != before and self.left > 0:
             before = schedule
             schedule = self._fewer(schedule)
+            # From the end, since a change at one place can only move those behind it.
             for index in reversed(range(len(schedule))):
                 schedule = self._smaller(self._simpler(schedule, index), index)
         return schedule

@@ -305,6 +305,7 @@ class Trees:
         trees = self
 
         async def watched_run(loop: SupervisorLoop, up: Callable[[], object]) -> None:
+            """Run a supervisor, and check it when it has ended, also by an error."""
             trees._loops[loop] = None
             try:
                 await run(loop, up)
@@ -313,6 +314,7 @@ class Trees:
                 trees.problems += problems_of(loop)
 
         def watched_init(system: ActorSystem, *args: object) -> None:
+            """Make a tree, and listen to it from its first event on."""
             init(system, *args)  # type: ignore[arg-type]
             trees._listen(system)
 

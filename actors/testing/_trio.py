@@ -273,6 +273,7 @@ def _raiser(error: BaseException) -> Callable[[], Never]:
     """Return a function that raises the error, which is how Trio's abort functions expect it."""
 
     def throw() -> Never:
+        """Raise the error. Trio calls this in the task, at its await."""
         raise error
 
     return throw
@@ -318,11 +319,13 @@ def canary() -> None:
     loop = _CanaryLoop(seen)
 
     async def child(name: str) -> None:
+        """Run twice, so that the order of two rounds is seen."""
         seen.append(name)
         await trio.sleep(1)
         seen.append(name)
 
     async def main() -> None:
+        """Start three children, and look at the counters that this file reads."""
         async with trio.open_nursery() as nursery:
             for name in "abc":
                 nursery.start_soon(child, name, name=name)
@@ -332,6 +335,7 @@ def canary() -> None:
         await trio.lowlevel.checkpoint()
 
     def after(task: Task) -> None:
+        """Note that the places by which waits are told apart are recognised."""
         if task.name.endswith("main") and task._next_send_fn is not None and _is_in(task, CHECKPOINT):
             seen.append("checkpoint")
         if task.name.endswith("main") and task._abort_func is not None and _is_in(task, END_OF_NURSERY):
@@ -347,17 +351,22 @@ def canary() -> None:
 
 
 class _CanaryLoop:
+    """Loop of the canary: it draws tasks in an order of its own, and moves the time on when nothing can run."""
+
     def __init__(self, seen: list[str]) -> None:
         self.now = 0.0
         self._seen = seen
 
     def begin(self, runner: Runner) -> None:
+        """Keep the runner, as any loop does."""
         self._runner = runner
 
     def draw(self, queue: RunQueue) -> list[Task]:
+        """Return the tasks of the round in an order of its own, which the canary then finds or misses."""
         return sorted(queue.ready(), key=lambda task: "bca".find(task.name))
 
     def idle(self, deadline: float) -> None:
+        """Let the time jump to the next deadline."""
         if self._runner.is_idle and deadline != float("inf"):
             self.now = deadline
             self._seen.append(f"idle {deadline}")

@@ -5,6 +5,11 @@
   yields each reply once.
 
 Nothing of the server is imported, so a command starts quickly and may run on another machine than the daemon.
+
+Example::
+
+    async with open_client("ws://127.0.0.1:7717", token, ChannelInfo("cli", "main"), calls_only=True) as client:
+        status = await client.call("status")
 """
 
 from __future__ import annotations

@@ -120,6 +120,7 @@ async def _accept_all(
     """Accept from all listeners until the scope is cancelled; the connections live on in their own nursery."""
 
     def admit(stream: trio.SocketStream) -> None:
+        """Begin to serve a connection, in the nursery that outlives the accepting."""
         connections.start_soon(server.admit, stream)
 
     with scope:

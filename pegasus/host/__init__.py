@@ -6,6 +6,17 @@ Everything that makes a good supervised process, without knowledge of what the d
     process   limits, protection, clock and standard streams of the process
     signals   signals that stop the daemon or make it reload
     daemon    the announcement that the daemon is ready
+
+Example::
+
+    home = resolve_home(profile="work")
+    with own_home(home), handle_signals(grace=10.0, on_reload=reload) as signals:
+        with announced(home, Notifier.from_environment(), ws="ws://127.0.0.1:7717") as daemon:
+            print_line(daemon.ready_line)
+            await signals.stop.wait()
+
+The lock comes first: two daemons of one home would write the same files. The ready line comes last, when everything
+listens, because a service manager sends clients from then on.
 """
 
 from pegasus.host.daemon import DaemonInfo, Notifier, announced, read_daemon

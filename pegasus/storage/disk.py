@@ -83,6 +83,7 @@ async def run_in_thread(work: Callable[[*Ts], T], *args: *Ts) -> T:
     task, token = lowlevel.current_task(), lowlevel.current_trio_token()
 
     def deliver(result: Outcome[T]) -> None:
+        """Wake the task with the result. This runs in the worker thread, which may not touch Trio in another way."""
         token.run_sync_soon(lowlevel.reschedule, task, result)
 
     lowlevel.start_thread_soon(partial(work, *args), deliver, "pegasus-disk")

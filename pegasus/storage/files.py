@@ -148,6 +148,7 @@ class OsFiles:
         errors: list[OSError] = []
 
         def sync_some(some: Sequence[str]) -> None:
+            """Sync these files one after the other, and stop at the first error, which the caller raises."""
             try:
                 for path in some:
                     self.sync(path)

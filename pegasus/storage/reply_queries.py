@@ -78,6 +78,8 @@ class ReplyQueries:
             self.open.reply.fail(StorageError("another NextReplies has taken the place of this one"))
         self.open = query
         while self.outgoing and self.outgoing[0][0] <= query.handed:
+            # Confirmed, so the text is not needed in memory. It stays in the file until it is acknowledged and
+            # rewritten.
             self.outgoing.popleft()[1].message = None
 
     def hand_out(self, new: Iterable[NextReplies] = ()) -> None:
@@ -113,6 +115,7 @@ class ReplyQueries:
                 stored = self._log.unacknowledged(type, channel_id, limit)
                 if query.with_acknowledged and channel_id is not None:
                     seen = dict(after).get(channel_id, self._log.last_seq(Address(type, channel_id)))
+                    # Acknowledged ones have smaller numbers than those that are not, so the order of seq is kept.
                     stored = [*self._log.acknowledged_above(Address(type, channel_id), seen), *stored][:limit]
                 waiting = await self.messages_of(stored)
                 reply.send(tuple(message for message in waiting if message is not None))
@@ -126,6 +129,7 @@ class ReplyQueries:
         """Return the replies with their texts: "" where a rewrite has dropped it, None where the file does not hold it."""
         missing = [stored for stored in replies if stored.message is None and stored.span != GONE]
         lines: dict[str, bytes] = {}
+        # One call of the disk for all of them: a client that was away for long asks for hundreds.
         if missing:
             read = await self._disk.run(Volume.read_spans, self._log.path, [stored.span for stored in missing])
             lines = {stored.key: line for stored, line in zip(missing, read, strict=True)}

@@ -121,11 +121,17 @@ class Volume:
                         self._restore_size(path)
                         self._undo_failed_archive(path)
                         self._sync_names(path)
+                        # The size from before this append is the offset of the new bytes, and what the file is cut off
+                        # to if anything fails.
                         begun.append((path, opened.enter_context(self._opened(path))))
                         self._files.write(path, data)
+                    # Only after this does the next step begin: what it refers to in this one cannot be missing after a
+                    # power loss.
                     self._files.sync_all([path for path, _ in some])
         except OSError as error:
             self._distrust_names(path)
+            # The newest change first. What cannot be cut off now is cut off before the file is used next, and left out
+            # by `read` until then; so a request that was refused never shows.
             for changed, size in reversed(begun):
                 self._sizes_to_restore[changed] = size
                 with suppress(OSError):
@@ -169,13 +175,18 @@ class Volume:
                 self._put(path, (content,))
                 self._sync_names(path)
                 return ""
+            # From here on a failure is undone, now or before the file is used next. A crash is finished or forgotten by
+            # the next process (`_finish_archive`), which tells the two apart by whether `path` exists.
             self._unfinished_archives[path] = archive
             undo.callback(self._undo_archive, path)
+            # The new content is durable under its name aside before the old file loses its name.
             self._write_new(_next_path(path), (content,))
             self._files.sync_folder(path)
             # Nobody writes to this file again, so this is the last chance to sync what a killed process has left.
             self._make_durable(path, self._files.read(path))
             self._distrust_names(path)
+            # Between this rename and the next one there is no file of this name. A crash here is the one that the next
+            # process has to finish.
             self._files.rename(path, archive)
             self._files.rename(_next_path(path), path)
             self._sync_names(path)
@@ -268,6 +279,7 @@ class Volume:
 
     def _put(self, path: str, parts: Iterable[bytes]) -> int:
         """Make the file consist of these parts, and return its size. Its name is durable after `_sync_names`."""
+        # Synced before it is renamed. In the other order a power loss could leave the new name with no content.
         size = self._write_new(f"{path}.tmp", parts)
         try:
             self._files.rename(f"{path}.tmp", path)
@@ -319,10 +331,13 @@ class Volume:
         if not content:
             return
         if path not in self._failed_syncs:
+            # Entered before the attempt: an error in the middle of it must count as a failed sync, too.
             self._failed_syncs.add(path)
             with suppress(OSError), self._opened(path):
                 self._files.sync(path)
                 self._failed_syncs.discard(path)
+        # After a failed sync the system may take the pages for clean, and the next sync succeeds without writing them.
+        # A new file with the same content is the only proof.
         if path in self._failed_syncs:
             self._put(path, (content,))
             self._failed_syncs.discard(path)
