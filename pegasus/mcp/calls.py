@@ -53,10 +53,20 @@ LOST_WITH_PROCESS: Final = (
 
 
 class ReportProgress(Protocol):
-    """Takes the progress of a call as the server tells it. The names are those of the SDK."""
+    """Takes the progress of a call as the server tells it. The names are those of the SDK.
+
+    Example::
+
+        async def work(report: ReportProgress) -> Illustrated:
+            await report(3, 10, "pages")
+            return Illustrated({"pages": 10}, ())
+    """
 
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take what is done, the total if it is known, and the server's words."""
+        """Take what is done, the total if it is known, and the server's words.
+
+        A report is for the person and the model only: it neither ends a call nor gives it more time.
+        """
 
 
 Work: TypeAlias = Callable[[ReportProgress], Awaitable[Illustrated]]
@@ -69,7 +79,14 @@ _log = get_logger("mcp")
 
 @attrs.define(eq=False, repr=False)
 class CallUnderWay:
-    """A call that was begun."""
+    """A call that was begun. `ServerCalls` makes it; the work of the call and the questions of the server change it.
+
+    Example::
+
+        call = CallUnderWay(context.key, 1, context)
+        await call.report(3, 10, "pages")   # call.last_report is "3 of 10, pages"
+        call.refuse("its form is none")     # becomes a note in the result
+    """
 
     key: object
     """Key of the call, if its task can come back to it."""
@@ -84,6 +101,7 @@ class CallUnderWay:
     over: trio.Event = attrs.field(factory=trio.Event)
     """Set when it has ended."""
     result: Illustrated = _NOTHING
+    """Result of the work. It counts only where `over` is set and `error` is None."""
     error: Exception | None = None
     """Reason for having no result."""
     approval: str = ""
@@ -118,7 +136,14 @@ _current: ContextVar[CallUnderWay | None] = ContextVar("pegasus_mcp_call", defau
 
 
 class ServerCalls:
-    """The calls of one server: `await ServerCalls("hotel", 60.0).make("hotel__book", context, begin)`."""
+    """The calls of one server. It outlives the connections, so a task may come back after one has ended and is told so.
+
+    Example::
+
+        calls = ServerCalls("hotel", 60.0)
+        made = await calls.make("hotel__book", context, lambda: (nursery, work))
+        if isinstance(made, AwaitsOwner): ...   # the task is suspended until this approval is over: made.approval
+    """
 
     def __init__(self, server: str, timeout: float) -> None:
         """Prepare. timeout: seconds that a call may take after a question, until its task has come back."""
@@ -153,6 +178,7 @@ class ServerCalls:
             await self._run(call, work)
             is_late = call.scope.cancelled_caught
         else:
+            # A task that comes back has the same key as before, so the call is found and not made a second time.
             call = self._calls.get(context.key) or await self._begin(context, context.questions, begin)
             with trio.CancelScope(deadline=deadline) as scope:
                 await self._wait(call)
@@ -166,6 +192,7 @@ class ServerCalls:
         self, context: ToolContext, questions: CallQuestions, begin: Callable[[], tuple[trio.Nursery, Work]]
     ) -> CallUnderWay:
         """Begin a call in the nursery of the connection. Raises ToolError, also if it was begun by an earlier process."""
+        # Asked first: nothing may be begun for a call that an earlier process had begun and lost.
         if await _were_asked(questions):
             raise ToolError(f"the MCP server {self._server}: {LOST_WITH_PROCESS}")
         nursery, work = begin()
@@ -176,12 +203,15 @@ class ServerCalls:
     def _add(self, context: ToolContext) -> CallUnderWay:
         """Return a new call."""
         self._count += 1
+        # A call that nobody comes back to needs no key that can be found again, only one of its own.
         key: object = context.key if context.questions is not None else object()
         call = self._calls[key] = CallUnderWay(key, self._count, context)
         return call
 
     async def _wait(self, call: CallUnderWay) -> None:
         """Wait until a call is over, or asks. Cancelled: it is cancelled, too, and has ended when this returns."""
+        # The caller is here, and its own deadline counts. That of the time after a question is for calls that nobody
+        # waits for.
         call.scope.deadline = math.inf
         try:
             while not call.over.is_set() and not call.approval:
@@ -290,6 +320,8 @@ class ServerCalls:
     def _likely_asker(self) -> CallUnderWay | None:
         """Return the call that a question without one counts for."""
         calls = [call for call in self._calls.values() if not call.over.is_set()]
+        # False sorts before True: work of guests comes first, so a doubtful question never counts as one of an owner's
+        # call.
         return min(calls, key=lambda call: (call.context.principal.is_owner, -call.number), default=None)
 
 

@@ -97,11 +97,28 @@ Ask: TypeAlias = Callable[[ServerQuestion], Awaitable[ServerAnswer]]
 
 
 class CallFailed(Exception):
-    """A call that the server has refused, or that its end has cut off. The text is for the model."""
+    """A call that the server has refused, or that its end has cut off. The text is for the model. The connection goes on.
+
+    Example::
+
+        try:
+            result = await connection.call_tool("search", {"query": "trio"})
+        except CallFailed as error:   # "it refused the call: …"
+            raise ToolError(f"the MCP server {name}: {error}") from None
+    """
 
 
 class McpConnection:
-    """An open connection: `async with open_connection(program, on_change) as connection: await connection.list_tools()`."""
+    """An open connection. `open_connection` makes it, and it is of no use after that block.
+
+    Example::
+
+        async with open_connection(open_program(program), on_change, legacy=False) as connection:
+            entries = await connection.list_tools()   # unchecked; `read_tools` makes ListedTools of them
+            result = await connection.call_tool("get_time", {"zone": "UTC"})
+
+    Any number of calls may be under way at the same time. When the block ends, they fail with CallFailed.
+    """
 
     def __init__(self, client: Client, ask: Ask) -> None:
         self._client = client
@@ -159,6 +176,7 @@ class McpConnection:
 
     async def list_resources(self) -> tuple[list[object], list[object]]:
         """Return the entries of the lists of resources and of templates of their addresses, unchecked. Raises CallFailed."""
+        # Templates are optional, so their failure costs nothing of what was found. That of the resources is the answer.
         resources = await self._call(self._list("resources/list", "resources"))
         try:
             return resources, await self._list("resources/templates/list", "resourceTemplates")
@@ -198,7 +216,10 @@ class McpConnection:
         raise ServerDown(f"its answer to {method} has more than {MOST_PAGES} pages")
 
     async def _request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Return the raw answer to a request. It goes through the session's own stamp, which the newest protocol requires."""
+        """Return the raw answer to a request. It goes through the session's own stamp, which the newest protocol requires.
+
+        The session would validate the answer with its models in one piece; this one is read in slices by the caller.
+        """
         session = self._client.session
         data: dict[str, Any] = {"method": method, "params": params}
         options: CallOptions = {}
@@ -214,6 +235,11 @@ class McpConnection:
         return await self._call(self._call_tool(name, arguments, report))
 
     async def _call_tool(self, name: str, arguments: Metadata, report: ReportProgress | None) -> CallToolResult:
+        """Return the result of a tool, as the SDK raises errors.
+
+        An older server may refuse a call until pages were opened (URL_ELICITATION_REQUIRED). The person is asked about
+        each.
+        """
         if self.protocol in MODERN_PROTOCOL_VERSIONS:
             return await self._client.call_tool(name, dict(arguments), progress_callback=report)
         # Older protocols have no results that ask for input, for whose sake the client's own method makes a call in rounds.
@@ -227,10 +253,14 @@ class McpConnection:
         for page in pages:
             if (await self._ask(ServerQuestion(page.message, url=page.url))).action != "accept":
                 raise CallFailed("it wants the owner to open a page first, who has not agreed to that")
+        # Once more only: a server that refuses again is reported, so it cannot lead a person from page to page.
         return await session.call_tool(name, dict(arguments), progress_callback=report)
 
     async def read_resource(self, uri: str) -> ReadResourceResult:
-        """Return a resource. Raises CallFailed. Cancelled: as `call_tool`."""
+        """Return a resource. Raises CallFailed. Cancelled: as `call_tool`.
+
+        The address comes from the model. The server decides whether it gives it, as nothing is fetched from here.
+        """
         return await self._call(self._client.read_resource(uri))
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> GetPromptResult:
@@ -242,9 +272,12 @@ class McpConnection:
         try:
             return await call
         except MCPError as error:
+            # The call itself is over. The actor waits for `broken` and connects again; until then further calls fail as
+            # this one does.
             if error.message == SESSION_ENDED:
                 self.broken.set()
             if error.code == CONNECTION_CLOSED:
+                # The request may have arrived, so nobody knows whether the call had an effect.
                 raise CallFailed(LOST) from None
             raise CallFailed(f"it refused the call: {clean(error.message, LONGEST_REASON)}") from None
         except ValidationError:
@@ -272,10 +305,12 @@ async def open_connection(
     """
 
     async def take(message: object) -> None:
+        """Note that a list has changed. Other notifications, such as log lines of the server, are dropped."""
         if isinstance(message, ToolListChangedNotification | ResourceListChangedNotification):
             on_change()
 
     async def answer(context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult | ErrorData:
+        """Answer a question that the server has sent as a request of its own. A bad one is refused as wrong parameters."""
         assert ask is not None  # noqa: S101
         try:
             found = await ask(_question_of(params))
@@ -293,13 +328,18 @@ async def open_connection(
     )
     try:
         async with client:
+            # Set after the session exists and before the first call; see the top of this file.
             client.session.validate_tool_result = _accept_result  # type: ignore[method-assign]
             connection = McpConnection(client, ask or _answer_nothing)
             async with trio.open_nursery() as nursery:
+                # It waits as long as the server tells of changes, so it is cancelled when the block of the caller is
+                # left.
                 nursery.start_soon(connection.follow_changes, on_change)
                 yield connection
                 nursery.cancel_scope.cancel()
     except Exception as error:  # groups of nurseries too; a cancel is none of these
+        # One fault ends several tasks of the SDK, and each raises something. Only the first of them is a reason that a
+        # person understands.
         cause = first_fault(error)
         reason = explain(cause)
         if reason is None:
@@ -320,7 +360,10 @@ async def _answer_nothing(asked: ServerQuestion) -> ServerAnswer:
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the reason why a server cannot be used, None for an error that is a defect of this program."""
+    """Return the reason why a server cannot be used, None for an error that is a defect of this program.
+
+    The order of the cases matters: a closed connection and a timeout are MCPErrors with codes of their own.
+    """
     match error:
         case ServerDown():
             return str(error)

@@ -29,7 +29,13 @@ MOST_GARBAGE: Final = 50
 
 
 class ServerDown(Exception):
-    """A server that cannot be used, for an expected reason. The text is a sentence for people without secrets."""
+    """A server that cannot be used, for an expected reason. The text is a sentence for people without secrets.
+
+    Example::
+
+        raise ServerDown("nothing answers at its address")
+        raise ServerDown("it refused: no such version", is_refusal=True)   # the older transport is tried then
+    """
 
     def __init__(self, reason: str, *, is_refusal: bool = False) -> None:
         super().__init__(reason)

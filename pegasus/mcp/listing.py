@@ -77,7 +77,14 @@ _WORDS: Final = ("description", "title")
 
 @attrs.frozen(eq=False, repr=False)
 class ListedTool:
-    """A tool of a server: `ListedTool("read.file", ToolSpec("files__read_file", …))`."""
+    """A tool of a server, as it is shown to models.
+
+    Example::
+
+        tools = await read_tools("files", [{"name": "read.file", "inputSchema": {"type": "object"}}])
+        tools[0].own_name    # "read.file", which calls of the server use
+        tools[0].spec.name   # "files__read_file", which models use
+    """
 
     own_name: str
     """Name that the server knows it by."""
@@ -103,6 +110,8 @@ async def read_tools(server: str, found: Iterable[object]) -> tuple[ListedTool, 
     """Return the tools of a server's list. Entries that are none, and second ones of a name, are left out.
 
     found: as they came, which may be anything. Others run meanwhile: ten thousand tools take half a second.
+
+    The first entry of a name wins. The order of the server is kept, so that a prompt is the same after a restart.
     """
     tools: dict[str, ListedTool] = {}
     names: set[str] = set()
@@ -112,6 +121,7 @@ async def read_tools(server: str, found: Iterable[object]) -> tuple[ListedTool, 
         own_name = entry.get("name") if isinstance(entry, Mapping) else None
         if not isinstance(entry, Mapping) or not isinstance(own_name, str) or not 0 < len(own_name) <= LONGEST_NAME:
             continue
+        # Second ones are dropped and not renamed: the server itself could not tell them apart.
         if own_name in tools or len(tools) >= MOST_TOOLS:
             continue
         name = tool_name(server, own_name, names)
@@ -129,7 +139,11 @@ def describe(server: str, entry: Mapping[str, Any]) -> str:
 
 
 def clean(text: str, limit: int) -> str:
-    """Return a text from a server on one line, without characters that nobody sees, cut to `limit` characters."""
+    """Return a text from a server on one line, without characters that nobody sees, cut to `limit` characters.
+
+    The text is cut before it is cleaned, too, since cleaning megabytes would hold up others. Four times the limit
+    leaves room for what cleaning removes.
+    """
     return cut_text(" ".join(sanitize_for_prompt(text[: 4 * limit]).split()), limit)
 
 
@@ -149,6 +163,8 @@ def read_schema(schema: object) -> Metadata:
         return ANYTHING
     if len(properties) > MOST_PROPERTIES:
         return ANYTHING
+    # Words first go, then everything but the types: what a parameter is called helps a model more than a description of
+    # it.
     for words in (LONGEST_WORDS, 0):
         try:
             bounded: dict[str, Json] = {**_bounded(kept, words, 0, count()), "type": "object"}
@@ -157,6 +173,7 @@ def read_schema(schema: object) -> Metadata:
                 return bounded
         except (ValueError, RecursionError):
             break
+    # What is left was too large or not sound even without its words.
     return _types_only(properties, kept.get("required"))
 
 
@@ -177,6 +194,7 @@ def _bounded(value: Mapping[str, Any], words: int, level: int, parts: Iterator[i
         raise ValueError("too deep")
     kept: dict[str, Json] = {}
     for key, item in value.items():
+        # A provider would have to fetch it, and refuses the request instead.
         if key == "$ref" and isinstance(item, str) and not item.startswith("#"):
             raise ValueError("a reference to another document")
         if key in _WORDS and isinstance(item, str):
@@ -294,7 +312,10 @@ def read_listing(resources: Iterable[object], templates: Iterable[object]) -> Js
 
 
 def _describe_resource(entry: object, key: str) -> dict[str, Json]:
-    """Return the texts of an entry that people and models need; {} for one without an address."""
+    """Return the texts of an entry that people and models need; {} for one without an address.
+
+    What else is in the entry is dropped, since nothing here uses it.
+    """
     if not isinstance(entry, Mapping) or not isinstance(entry.get(key), str):
         return {}
     names = (key, "name", "description", "mimeType")

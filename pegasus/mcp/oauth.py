@@ -69,7 +69,15 @@ SIGN_IN: Final = "a person must sign in first: pegasus mcp login"
 
 
 class StoredTokens:
-    """The SDK's storage of tokens, in a file: `StoredTokens(file, settings)`."""
+    """The SDK's storage of tokens, in a file.
+
+    The SDK calls the four asynchronous methods; `_KeptTokens` calls `restore` and `keep`.
+
+    Example::
+
+        tokens = StoredTokens(TokenFile(home.path / "mcp" / "tracker.json"), settings)
+        await tokens.get_tokens()   # None before the first sign-in
+    """
 
     def __init__(self, file: TokenFile, settings: McpServerSettings) -> None:
         self.file = file
@@ -77,7 +85,10 @@ class StoredTokens:
         self._settings = settings
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens of the file."""
+        """Return the tokens of the file.
+
+        A file that cannot be read counts as none: a person has to sign in again, a program asks for a new token.
+        """
         return _parse(OAuthToken, self.file.read().get("tokens"))
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
@@ -124,7 +135,10 @@ class StoredTokens:
 
 
 def early(life: float) -> float:
-    """Return how many seconds before its end a token that lives so long is refreshed."""
+    """Return how many seconds before its end a token that lives so long is refreshed.
+
+    Of a token that lives two minutes or less it is half of its life: a minute would leave nothing of it.
+    """
     return min(EARLY, life / 2)
 
 
@@ -169,7 +183,15 @@ class _KeptTokens(OAuthClientProvider):
 
 
 class PersonAuth(_KeptTokens):
-    """Tokens for a person who has signed in: `PersonAuth(settings, tokens)`."""
+    """Tokens for a person who has signed in.
+
+    Without handlers a request that needs a person raises ServerDown with SIGN_IN.
+
+    Example::
+
+        auth = PersonAuth(settings, StoredTokens(file, settings))
+        async with httpx2.AsyncClient(auth=auth) as client: ...
+    """
 
     def __init__(
         self,
@@ -206,7 +228,12 @@ class PersonAuth(_KeptTokens):
 
 
 class ProgramAuth(_KeptTokens, ClientCredentialsOAuthProvider):
-    """Tokens by a secret of this program: `ProgramAuth(settings, tokens)`."""
+    """Tokens by a secret of this program. No person is needed, neither at the start nor later.
+
+    Example::
+
+        auth = ProgramAuth(settings, StoredTokens(file, settings))   # settings.auth is "client_credentials"
+    """
 
     def __init__(self, settings: McpServerSettings, tokens: StoredTokens) -> None:
         with warnings.catch_warnings():  # the SDK warns without an issuer; the settings explain it
@@ -223,7 +250,12 @@ class ProgramAuth(_KeptTokens, ClientCredentialsOAuthProvider):
 
 
 class KeyAuth(_KeptTokens, PrivateKeyJWTOAuthProvider):
-    """Tokens by a private key of this program (RFC 7523, section 2.2): `KeyAuth(settings, tokens)`."""
+    """Tokens by a private key of this program (RFC 7523, section 2.2). The key never leaves this machine.
+
+    Example::
+
+        auth = KeyAuth(settings, StoredTokens(file, settings))   # settings.client_key names a PEM file
+    """
 
     def __init__(self, settings: McpServerSettings, tokens: StoredTokens) -> None:
         with warnings.catch_warnings():  # as above

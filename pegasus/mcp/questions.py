@@ -51,12 +51,26 @@ _SECRET_PAIRS: Final = frozenset({("api", "key"), ("private", "key"), ("access",
 
 
 class BadQuestion(Exception):
-    """A question that nobody is shown. The text says why, for the server and for the model."""
+    """A question that nobody is shown. The text says why, for the server and for the model.
+
+    Example::
+
+        try:
+            question = read_question("hotel", asked)
+        except BadQuestion as error:   # "a field of its form has no usable name"
+            return ErrorData(code=INVALID_PARAMS, message=str(error))
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class ServerAnswer:
-    """An answer to a server: `ServerAnswer("accept", {"beds": 2})`, in the words of the protocol."""
+    """An answer to a server, in the words of the protocol.
+
+    Example::
+
+        ServerAnswer("accept", {"beds": 2})   # the form as the person has filled it in
+        ServerAnswer("cancel")                # nobody could be asked
+    """
 
     action: Literal["accept", "decline", "cancel"]
     """"accept", "decline" (the person has said no) or "cancel" (nobody has answered)."""
@@ -66,9 +80,16 @@ class ServerAnswer:
 
 @attrs.frozen(eq=False, repr=False)
 class ServerQuestion:
-    """A question as a server has sent it, unchecked."""
+    """A question as a server has sent it, unchecked.
+
+    Example::
+
+        ServerQuestion("Which room?", {"properties": {"beds": {"type": "integer"}}})
+        ServerQuestion("Please pay here.", url="https://pay.example.org/7")
+    """
 
     text: str
+    """Words of the server, shown to the person after cleaning."""
     schema: object = None
     """JSON Schema of the form; None if it asks to open a page."""
     url: str | None = None
@@ -112,6 +133,7 @@ def _read_field(name: object, schema: object, *, is_required: bool) -> FormField
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(schema, Mapping):
         raise BadQuestion("a field of its form has no usable name")
     title, description = _words(schema, "title"), _words(schema, "description")
+    # Descriptions are not looked at: a sentence may well say that no password is needed.
     if _asks_for_secret(name) or _asks_for_secret(title):
         raise BadQuestion(f"its form asks for a secret ({name}), for which the protocol has pages in a browser")
     about = f"{title}. {description}" if title and description else title or description
@@ -146,7 +168,10 @@ def _read_kind(schema: Mapping[str, Any]) -> tuple[str, tuple[FormChoice, ...], 
 
 
 def _read_choices(schema: Mapping[str, Any], titled: str) -> tuple[FormChoice, ...]:
-    """Return the choices of a field: `enum` with or without names, or a list of constants with titles. Raises BadQuestion."""
+    """Return the choices of a field: `enum` with or without names, or a list of constants with titles. Raises BadQuestion.
+
+    Choices are answered by typing them, so one that cleaning would change cannot be answered.
+    """
     values, names = schema.get("enum"), schema.get("enumNames")
     if values is None and isinstance(options := schema.get(titled), list):
         read = [option if isinstance(option, Mapping) else {} for option in options[: MOST_CHOICES + 1]]

@@ -36,9 +36,17 @@ RATE: Final = 1 << 20
 
 @attrs.define(eq=False, repr=False)
 class RemoteServer:
-    """The address of a server: `RemoteServer("https://example.org/mcp", {"Authorization": "Bearer …"})`."""
+    """The address of a server, and the way to it.
+
+    Example::
+
+        server = RemoteServer("https://example.org/mcp", {"Authorization": "Bearer …"})
+        async with open_remote(server, sse=False) as streams: ...
+        server.status   # 401 after a refusal
+    """
 
     url: str
+    """Address of its endpoint, as in the settings. It may hold a key, so no message names it."""
     headers: Mapping[str, str] = attrs.field(factory=dict)
     """Headers of each request."""
     auth: httpx2.Auth | None = None
@@ -54,7 +62,9 @@ class RemoteServer:
     ) -> httpx2.AsyncClient:
         """Return an HTTP client with the headers of the settings. The parameters are those of the SDK's own factory."""
         return httpx2.AsyncClient(
+            # Unpacked data has no bound that is known before, so the server is asked for none.
             headers={"accept-encoding": "identity", **self.headers, **(headers or {})},
+            # Reading has no timeout: the caller of a call has a deadline, and a stream of events may be silent.
             timeout=timeout or httpx2.Timeout(CONNECT_WITHIN, read=None),
             auth=auth or self.auth,
             event_hooks={"response": [self._bound]},
@@ -62,6 +72,8 @@ class RemoteServer:
 
     async def _bound(self, response: httpx2.Response) -> None:
         """Note a refusal, and bound the body of a response. Raises ServerDown for one that is packed: it may unpack to anything."""
+        # Kept here because the SDK replaces the status by words of its own, which do not say whether access was
+        # refused.
         if response.status_code >= 400:
             self.status = response.status_code
         if response.headers.get("content-encoding", "identity") != "identity":
@@ -84,11 +96,14 @@ class _BoundedBody(httpx2.AsyncByteStream):
             total += len(data)
             if not self._is_stream and total > LARGEST_MESSAGE:
                 raise ServerDown(f"it sent a message of more than {LARGEST_MESSAGE >> 20} MB")
+            # An event stream may last for weeks, so its size is no fault. It is only slowed down, which the server
+            # feels and nobody else.
             if total > FREE_BYTES:
                 await trio.sleep(len(data) / RATE)
             yield data
 
     async def aclose(self) -> None:
+        """Close the connection that the body comes from."""
         await self._stream.aclose()
 
 
@@ -114,23 +129,30 @@ async def open_remote(server: RemoteServer, *, sse: bool) -> AsyncIterator[Strea
 
 @asynccontextmanager
 async def _counted(incoming: Any, outgoing: Any) -> AsyncIterator[Streams]:
-    """Yield streams between which and the SDK's the messages are counted."""
+    """Yield streams between which and the SDK's the messages are counted.
+
+    The SDK has no hook for that, so two pairs of streams stand between it and its transport. The pair towards the
+    server holds QUEUED messages, so that a call can be cancelled while the server does not read.
+    """
     to_session, session_reads = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     session_writes, from_session = anyio.create_memory_object_stream[SessionMessage](QUEUED)
     asked: set[str | int] = set()
     flood = FloodGuard()
 
     async def read() -> None:
+        """Pass on what the server sends. An answer to a request that is open is not counted, everything else is."""
         async for item in incoming:
             message = item.message if isinstance(item, SessionMessage) else None
             if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in asked:
                 asked.discard(message.id)
             else:
+                # Its size is not counted: `_BoundedBody` bounds the bytes already.
                 flood.count(0)
             await to_session.send(item)
         raise ServerDown("it closed the connection")
 
     async def write() -> None:
+        """Pass on what the session sends, and remember the ids of its requests."""
         async for item in from_session:
             if isinstance(item.message, JSONRPCRequest):
                 asked.add(item.message.id)

@@ -33,7 +33,15 @@ _LONGEST_ERROR: Final = 4_000
 
 @attrs.frozen(eq=False, repr=False)
 class ResultReader:
-    """Makes JSON of the results of one server: `await ResultReader("browser", workspace).read_call(result)`."""
+    """Makes JSON of the results of one server.
+
+    Example::
+
+        reader = ResultReader("browser", files_context(workspace))
+        shown = await reader.read_call(result)
+        shown.result     # {"text": "…", "files": [{"path": "mcp/browser/3f….png", "mime": "image/png", "bytes": 5120}]}
+        shown.pictures   # for models that see
+    """
 
     server: str
     """The server's name, which is the name of the folder for its files."""
@@ -48,6 +56,7 @@ class ResultReader:
             raise ToolError(f"the MCP server {self.server} reports an error: {text}")
         if result.structured_content is not None:
             found["structured"] = result.structured_content
+            # Both would cost the tokens twice.
             if set(found) == {"text", "structured"} and _says_the_same(str(found["text"]), result.structured_content):
                 del found["text"]  # servers repeat structured content as text for clients that know only that
         return Illustrated(found or {"text": ""}, pictures)
@@ -57,7 +66,10 @@ class ResultReader:
         return Illustrated(*await self._read_blocks(_Embedded(part) for part in result.contents))
 
     async def read_prompt(self, result: GetPromptResult) -> Illustrated:
-        """Return the messages of a prompt."""
+        """Return the messages of a prompt.
+
+        Each message keeps its role, since a prompt may be a whole conversation.
+        """
         messages = [(message.role, await self._read_blocks([message.content])) for message in result.messages]
         pictures = tuple(picture for _, (_, shown) in messages for picture in shown)
         return Illustrated({"messages": [{"role": role, **found} for role, (found, _) in messages]}, pictures)
@@ -91,10 +103,14 @@ class ResultReader:
         return found, tuple(pictures)
 
     async def _keep(self, data: str, mime: str | None, before: int) -> dict[str, Json]:
-        """Write a file and return its path, or the reason why it is not kept. before: files of this result so far."""
+        """Write a file and return its path, or the reason why it is not kept. before: files of this result so far.
+
+        A file that cannot be kept is no error of the call: the model is told with the rest of the result.
+        """
         kind = mime or "application/octet-stream"
         if before >= MOST_FILES:
             return {"mime": kind, "note": f"not kept: {MOST_FILES} files are the most of one result"}
+        # Base64 takes 4 characters for 3 bytes. The length is judged before decoding, which would take the memory.
         if len(data) > LARGEST_FILE * 4 // 3 + 4:
             return {"mime": kind, "note": f"not kept: larger than {LARGEST_FILE >> 20} MB"}
         try:
@@ -102,6 +118,7 @@ class ResultReader:
         except (binascii.Error, ValueError):
             return {"mime": kind, "note": "not kept: it is not base64"}
         suffix = mimetypes.guess_extension(kind.partition(";")[0].strip(), strict=False) or ".bin"
+        # The folder and the name come from here, never from the server, so it cannot choose where something is written.
         path = f"mcp/{self.server}/{sha256(content).hexdigest()[:16]}{suffix}"
         try:
             await save_file(self.files, path, content)
@@ -115,7 +132,9 @@ class _Embedded:
     """A content of a resource in the form of a block."""
 
     resource: Any
+    """The content as the SDK has read it: a text, or a file in base64."""
     type: str = "resource"
+    """Type under which `_read_blocks` finds it."""
 
 
 def _says_the_same(text: str, structured: object) -> bool:

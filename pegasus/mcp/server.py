@@ -59,9 +59,18 @@ _log = get_logger("mcp")
 
 @attrs.frozen(eq=False, repr=False)
 class ServerState:
-    """State of a server, for people: `ServerState("github", "down", 12, "the program ended with exit code 1")`."""
+    """State of a server, for people.
+
+    It holds nothing of the settings, so it may be shown to everyone who may see the status.
+
+    Example::
+
+        ServerState("time", "up", 2, "", "2025-11-25")
+        ServerState("github", "down", 12, "the program ended with exit code 1")
+    """
 
     name: str
+    """Name of the server in the settings."""
     state: str
     """"off" (by the settings), "connecting", "up" or "down"."""
     tools: int = 0
@@ -73,7 +82,14 @@ class ServerState:
 
 
 class McpServer:
-    """A server of the settings: `McpServer("time", settings.mcp.servers["time"], workspace, on_change)`."""
+    """A server of the settings. It lives as long as these settings; `run_server` runs it once for each connection.
+
+    Example::
+
+        server = McpServer("time", settings.mcp.servers["time"], files_context(workspace), home.path / "mcp")
+        nursery.start_soon(server.run)   # raises ServerDown when it ends
+        server.state                     # ServerState("time", "up", 2, "", "2025-11-25") when it is connected
+    """
 
     def __init__(
         self,
@@ -131,6 +147,7 @@ class McpServer:
                 await self._connect(scope)
         except Exception as error:
             cause = first_fault(error)
+            # A defect is raised as it is: the supervisor parks this server alone, and the log has the traceback.
             if not isinstance(cause, ServerDown | trio.TooSlowError):
                 self.state = attrs.evolve(
                     self.state, state="down", reason="a defect; the log has the details", protocol=""
@@ -154,6 +171,8 @@ class McpServer:
                 self._log_line,
             )
             legacy = self._legacy
+            # Turned round before the attempt, because a program that ends during it says nothing about the reason. A
+            # connection that works sets it back (`_converse`).
             self._legacy = not legacy
             await self._converse(module, module.open_program(program), scope, legacy=legacy)
             return
@@ -163,6 +182,7 @@ class McpServer:
         try:
             await self._converse(module, module.open_remote(remote, sse=self._sse), scope, legacy=False)
         except ServerDown as error:
+            # A second attempt makes sense only for a server that was reached, refused, and never worked in this way.
             if self._sse or not error.is_refusal or self.state.state == "up":
                 raise _with_status(error, remote.status) from None
             try:  # servers that have only the older transport refuse the newer one
@@ -175,10 +195,12 @@ class McpServer:
         async with module.open_connection(streams, self._note_change, legacy=legacy, ask=self._calls.ask) as connection:
             self._legacy = legacy
             self._sse = legacy and bool(self.settings.url)
+            # Instructions stand in the prompt like the tools do, so a change of them is told in the same way.
             words, self.instructions = self.instructions, clean(connection.instructions, LONGEST_INSTRUCTIONS)
             await self._read_lists(connection, is_changed=words != self.instructions)
             self.state = ServerState(self.name, "up", len(self.tools), "", connection.protocol)
             _log.info("MCP server connected", server=self.name, tools=len(self.tools), protocol=connection.protocol)
+            # It is connected and its tools are known: from here on only the server itself ends this.
             scope.deadline = float("inf")
             async with trio.open_nursery() as nursery:
                 self._open = connection, nursery
@@ -194,7 +216,9 @@ class McpServer:
         """Read the lists again whenever the server says that they have changed. Raises ServerDown if it does not answer then."""
         while True:
             await self._has_changed.wait()
+            # A server may tell of each of a thousand changes. All that come within the pause cost one reading.
             await trio.sleep(QUIET)
+            # Replaced before the lists are read: a change during the reading leads to another one.
             self._has_changed = trio.Event()
             with trio.move_on_after(self.settings.timeout) as scope:
                 await self._read_lists(connection)
@@ -209,6 +233,7 @@ class McpServer:
         extras = extra_tools(self.name, has_resources=connection.has_resources, prompts=await connection.list_prompts())
         listed += [tool for tool in extras if tool.spec.name not in names]
         wanted = [tool for tool in listed if any(fnmatchcase(tool.own_name, name) for name in self.settings.tools)]
+        # Inherited tools call the server before this one, so none of them is taken over even if it looks the same.
         before = {} if self._has_inherited else {tool.name: tool for tool in self.tools}
         self._has_inherited = False
         made = tuple(self._make_tool(tool, before) for tool in wanted)
@@ -229,7 +254,10 @@ class McpServer:
         self.tools, self.instructions, self._has_inherited = other.tools, other.instructions, True
 
     async def retire(self) -> None:
-        """Take no calls any more, and wait until those under way have ended, for `DRAIN` seconds at most."""
+        """Take no calls any more, and wait until those under way have ended, for `DRAIN` seconds at most.
+
+        Cancelled: calls under way go on until the connection ends. New ones are refused all the same.
+        """
         self._is_retired = True
         await self._calls.finish(DRAIN)
 
@@ -242,6 +270,7 @@ class McpServer:
             return known
 
         async def run(arguments: Metadata, context: ToolContext) -> Illustrated | AwaitsOwner:
+            """Call the tool. The connection is looked up at each call, so a tool survives a restart of its server."""
             return await self.call(listed, arguments, context)
 
         more = "Ask for less, if the tool has a parameter for that."
@@ -253,6 +282,7 @@ class McpServer:
         """Return the result of a tool, or that it waits for an owner. Raises ToolError, at once if the server is down."""
 
         def begin() -> tuple[trio.Nursery, Work]:
+            """Return where the call runs, and its work. Raises ToolError if there is no connection at this moment."""
             if self._is_retired:
                 raise ToolError(
                     f"the MCP server {self.name} is being connected anew with other settings; try again soon"
@@ -289,7 +319,10 @@ class McpServer:
             raise ToolError(f"the MCP server {self.name}: {error}") from None
 
     def _without_tokens(self, result: Json) -> Json:
-        """Return a result without the access tokens of the server, which it has seen and may repeat."""
+        """Return a result without the access tokens of the server, which it has seen and may repeat.
+
+        The tokens are read from the file at each result, since a refresh replaces them.
+        """
         found = self._token_file.read().get("tokens")
         tokens = [value for value in found.values() if isinstance(value, str)] if isinstance(found, dict) else []
         secrets = [value for value in tokens if len(value) >= SHORTEST_TOKEN]
@@ -304,6 +337,9 @@ def _with_status(error: ServerDown, status: int) -> ServerDown:
 
 
 async def run_server(inbox: Inbox[object], server: McpServer) -> None:
-    """Run a server as an actor, which is up at once. Crashes with ServerDown when the server is down."""
+    """Run a server as an actor, which is up at once. Crashes with ServerDown when the server is down.
+
+    It counts as started before it is connected, so a server that hangs does not hold up the start of the agent.
+    """
     inbox.started()
     await server.run()

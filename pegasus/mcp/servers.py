@@ -116,6 +116,7 @@ class McpServers:
         self._fence = fence
 
         def make(name: str, server: McpServerSettings) -> McpServer:
+            """Return a server that is not started. The walls are those in force at this moment."""
             return McpServer(name, server, files, tokens, sandbox.now, self._refresh)
 
         self._make = make
@@ -172,6 +173,7 @@ class McpServers:
                 server.inherit(known)
             servers.append(server)
             if known is not None or settings.enabled:
+                # A server that was not there before has nothing to wait for.
                 renew(child_name(name), known.retire if known is not None else trio.lowlevel.checkpoint)
         for name, server in before.items():
             renew(child_name(name), server.retire)
@@ -185,10 +187,12 @@ class McpServers:
     def _refresh(self) -> None:
         """Make the table anew, from the lists of all servers."""
         table: dict[str, _KnownTool] = {}
+        # Small servers first: where there is no room for all, more servers are shown with all of their tools.
         for server in sorted(self.servers, key=lambda server: len(server.tools)):
             for tool in server.tools:
                 words = f"{tool.name} {tool.spec.description}"
                 known = self._tools.get(tool.name)
+                # Encoding schemas is the costly part, so it is done only for tools that are new.
                 if known is None or known.tool is not tool:
                     size = len(words) + len(encode_json(tool.spec.parameters))
                     known = _KnownTool(tool, size, words.lower())
@@ -199,7 +203,10 @@ class McpServers:
     # ------------------------------------------------------------------ the source of tools
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of this name."""
+        """Return the tool of this name.
+
+        It is looked up at each call, since a table may have been replaced since the model was shown the tool.
+        """
         if name == _FIND.name:
             return self._find if self._tools else None
         known = self._tools.get(name)
@@ -215,6 +222,8 @@ class McpServers:
         room = max(SHORTEST_ROOM, int(window * CHARACTERS_PER_TOKEN * SHARE)) if window else DEFAULT_ROOM
         if len(known) <= MOST_SHOWN and sum(entry.size for entry in known) <= room:
             return tuple(entry.tool for entry in known)
+        # Found tools come after the shown ones, so that the beginning of the list stays as the provider has it in its
+        # cache.
         found = [self._tools[name] for name in self._found.get(caller, ()) if name in self._tools and allows(name)]
         shown = _fitting(known, MOST_SHOWN - MOST_FOUND, room)
         names = {tool.name for tool in shown}
@@ -264,6 +273,7 @@ class McpServers:
         for oldest in list(found)[: max(0, len(found) - MOST_FOUND)]:
             del found[oldest]
         self._found[caller] = found
+        # Tasks end without telling this source, so the callers that have searched least recently are dropped.
         while len(self._found) > MOST_CALLERS:
             del self._found[next(iter(self._found))]
         self.version += 1
@@ -295,9 +305,16 @@ def _fitting(known: Iterable[_KnownTool], most: int, room: int) -> list[Tool]:
 
 @attrs.frozen(eq=False, repr=False)
 class CheckResult:
-    """Outcome for one server: `CheckResult("time", 2, "2025-11-25", 0.4)`, or with the reason why it cannot be used."""
+    """Outcome for one server.
+
+    Example::
+
+        CheckResult("time", 2, "2025-11-25", 0.4)
+        CheckResult("github", problem="the program ended with exit code 1", seconds=0.2)
+    """
 
     name: str
+    """Name of the server in the settings."""
     tools: int = 0
     """Tools that exist here."""
     protocol: str = ""

@@ -58,7 +58,10 @@ _NOT_THAT: Final = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: 
 
 
 async def count_tools(connection: McpConnection) -> int:
-    """Return the number of a server's tools."""
+    """Return the number of a server's tools.
+
+    A list is the cheapest request that a server refuses without a valid token.
+    """
     return len(await connection.list_tools())
 
 
@@ -72,7 +75,10 @@ async def sign_in(
 
     show: shows a line to the person. work: what to do with the connection. Raises ServerDown. What was kept for the server before is
     dropped.
+
+    The callback is on this machine, so the browser must be, too; `sign_in_by_code` is for all others.
     """
+    # A token from before would be used, and no person be asked.
     file.remove()
     with _explained():
         return await _sign_in(settings, file, show, work)
@@ -99,6 +105,7 @@ async def _sign_in(
     async with _callback() as (address, result):
 
         async def redirect(url: str) -> None:
+            """Show the address. No browser is opened from here: the terminal may be on another machine."""
             show("Open this address in a browser on this machine, and agree there:")
             show(url)
 
@@ -115,7 +122,10 @@ async def _sign_in(
 async def _connect(
     settings: McpServerSettings, auth: httpx2.Auth, work: Callable[[McpConnection], Awaitable[int]]
 ) -> int:
-    """Connect with these tokens, and return what `work` returns. Raises ServerDown."""
+    """Connect with these tokens, and return what `work` returns. Raises ServerDown.
+
+    The time for it includes what the person takes: the SDK asks them in the middle of the connection's first request.
+    """
     remote = RemoteServer(settings.url, settings.headers, auth)
     with trio.move_on_after(PATIENCE):
         async with open_connection(open_remote(remote, sse=False), lambda: None, legacy=False) as connection:
@@ -129,13 +139,16 @@ async def _callback() -> AsyncIterator[tuple[str, Callable[[], Any]]]:
     visits, visited = trio.open_memory_channel[AuthorizationCodeResult](1)
 
     async def visit(stream: trio.SocketStream) -> None:
+        """Answer one visit of the browser, within ten seconds. The first fitting one is handed on, later ones are dropped."""
         with trio.move_on_after(10):
             line = (await stream.receive_some(16_384)).split(b"\r\n", 1)[0].decode("latin-1")
             _, _, rest = line.partition(" ")
             parts = urlsplit(rest.partition(" ")[0])
             query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+            # A refusal is a visit as well. The SDK turns it into an error, which `_explained` words.
             fits = parts.path == "/callback" and ("code" in query or "error" in query)
             if fits:
+                # The channel holds one visit. A browser that loads the page again must not block this.
                 with suppress(trio.WouldBlock):
                     visits.send_nowait(
                         AuthorizationCodeResult(
@@ -143,9 +156,11 @@ async def _callback() -> AsyncIterator[tuple[str, Callable[[], Any]]]:
                         )
                     )
             await stream.send_all(_PAGE if fits else _NOT_THAT)
+        # The answer was sent with "connection: close", so there is nothing to wait for.
         await trio.aclose_forcefully(stream)
 
     async def result() -> AuthorizationCodeResult:
+        """Wait for the visit that brings the code, or the refusal."""
         return await visited.receive()
 
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -174,9 +189,11 @@ async def _sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: C
     async with RemoteServer(settings.url, settings.headers).open_client() as client:
         authorization, resource = await _discover(client, settings.url)
         endpoint = authorization.get("device_authorization_endpoint")
+        # RFC 8628 makes it optional. Not every service has it.
         if not isinstance(endpoint, str):
             raise ServerDown("its service offers no codes for devices; sign in without --device")
         metadata = OAuthMetadata.model_validate(authorization)
+        # The settings may name a client id, as services without open registration require.
         registered = await tokens.get_client_info() or await _register(client, metadata, settings, tokens)
         data = {"client_id": registered.client_id, "resource": resource}
         if settings.scopes:
@@ -184,10 +201,12 @@ async def _sign_in_by_code(settings: McpServerSettings, file: TokenFile, show: C
         if registered.client_secret:
             data["client_secret"] = registered.client_secret
         begun = await _post(client, endpoint, data)
+        # Both texts are the service's, so what a terminal could act on is removed from them.
         show(f"Open {clean(str(begun.get('verification_uri')), 300)} on any machine, and enter the code:")
         show(clean(str(begun.get("user_code")), 40))
         data |= {"grant_type": DEVICE_GRANT, "device_code": str(begun.get("device_code"))}
         token = await _poll(client, str(metadata.token_endpoint), data, begun)
+    # Kept before the token: whoever refreshes it needs to know where. A crash in between leaves a file without a token.
     file.update(authorization=metadata_of(metadata))
     await tokens.set_tokens(token)
     return await _connect(settings, PersonAuth(settings, tokens), count_tools)
@@ -198,6 +217,8 @@ async def _discover(client: httpx2.AsyncClient, url: str) -> tuple[dict[str, Any
 
     The server names both in its own metadata (RFC 9728). One without such metadata is taken for its own authorization server, as in
     older versions of the protocol.
+
+    The places are tried in the order of the SDK, from the one for this very address to the one for the host.
     """
     server, resource = "", url
     for place in build_protected_resource_metadata_discovery_urls(None, url):
@@ -213,7 +234,10 @@ async def _discover(client: httpx2.AsyncClient, url: str) -> tuple[dict[str, Any
 
 
 async def _get(client: httpx2.AsyncClient, url: str) -> dict[str, Any]:
-    """Return a JSON object, {} if there is none."""
+    """Return a JSON object, {} if there is none.
+
+    A status other than 200 is an answer: the next place of the list is tried.
+    """
     try:
         answer = await client.get(url)
         found = json.loads(answer.content) if answer.status_code == 200 else {}
@@ -262,6 +286,7 @@ async def _poll(client: httpx2.AsyncClient, url: str, data: dict[str, str], begu
     pause, patience = _seconds(begun.get("interval"), 5.0), min(_seconds(begun.get("expires_in"), PATIENCE), PATIENCE)
     with trio.move_on_after(patience):
         while True:
+            # The pause comes first: nobody types a code in no time, and a question that comes too early is answered with slow_down.
             await trio.sleep(pause)
             answer = await _post(client, url, data)
             error = answer.get("error")

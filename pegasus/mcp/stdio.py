@@ -47,7 +47,13 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 @attrs.frozen(eq=False, repr=False)
 class ServerProgram:
-    """A program to run: `ServerProgram(("npx", "-y", "some-server"), "/home/me/work", environment, sandbox, log_line)`."""
+    """A program to run.
+
+    Example::
+
+        program = ServerProgram(("npx", "-y", "some-server"), "/home/me/work", environment, sandbox, log_line)
+        async with open_program(program) as (incoming, outgoing): ...
+    """
 
     command: tuple[str, ...]
     """The program and its arguments."""
@@ -85,7 +91,11 @@ async def open_program(program: ServerProgram) -> AsyncIterator[Streams]:
 
 
 class _Pipe:
-    """Moves messages between a program and the SDK's streams."""
+    """Moves messages between a program and the SDK's streams.
+
+    The stream to the session holds no message (0): a session that is slow slows down the program, and nothing piles up
+    here. The stream from the session holds QUEUED ones, so that sending does not wait for a program that does not read.
+    """
 
     def __init__(self, process: GuardedProcess, program: ServerProgram) -> None:
         self._process = process
@@ -127,6 +137,7 @@ class _Pipe:
             start = len(buffer)
             buffer += data
             while (end := buffer.find(b"\n", start)) >= 0:
+                # Blank lines are allowed: some programs end lines with CR LF, or print an empty one.
                 line, start = bytes(buffer[:end]).strip(), 0
                 del buffer[: end + 1]
                 if line:
@@ -147,10 +158,12 @@ class _Pipe:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
             self._garbage += 1
+            # Below that, what a program prints by mistake is dropped, but counts as unasked for.
             if self._garbage > MOST_GARBAGE:
                 raise ServerDown("it writes to its stdout what is no message of the protocol") from None
             self._flood.count(len(line))
             return
+        # Only the first answer to a request is free. A second one counts, as one to nothing does.
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
             self._asked.discard(message.id)
         else:
@@ -172,11 +185,13 @@ class _Pipe:
             if total > FREE_ERRORS:
                 await trio.sleep(len(data) / ERROR_RATE)
             *lines, rest = (rest + data).split(b"\n")
+            # A line without end must not fill the memory. Four bytes are the most of a character.
             rest = rest[-4 * LONGEST_LINE :]
             for line in lines[-LOGGED_LINES:]:
                 text = clean(line.decode(errors="replace"), LONGEST_LINE)
                 if not text:
                     continue
+                # Kept also after LOGGED_LINES, since the last lines tell most about the end.
                 self._last_errors = [*self._last_errors[1 - SHOWN_LINES :], text]
                 logged += 1
                 if logged <= LOGGED_LINES:

@@ -35,6 +35,7 @@ class TokenFile:
     """
 
     path: Path
+    """Place of the file. Neither the file nor its folder need exist."""
 
     def read(self) -> dict[str, Any]:
         """Return what is in it, {} if there is none or it cannot be read as JSON."""
@@ -48,10 +49,12 @@ class TokenFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = self.path.with_name(f".{self.path.name}.{token_hex(4)}")
         try:
+            # O_EXCL and O_NOFOLLOW: nobody can have put a link there. The mode counts from the first byte on.
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(encode_json(content).encode() + b"\n")
                 file.flush()
+                # A crash after the rename must not leave an empty file, which would cost the person another sign-in.
                 os.fsync(file.fileno())
             temporary.replace(self.path)
         except OSError:
@@ -81,7 +84,10 @@ class StoredSecrets:
         """Content of each file, and its state at that time, by its name."""
 
     def read(self) -> tuple[str, ...]:
-        """Return the secrets. Looks at the folder each time, which takes some microseconds; files are small."""
+        """Return the secrets. Looks at the folder each time, which takes some microseconds; files are small.
+
+        A file that is just being replaced is read as it was or as it will be, since the replacement is a rename.
+        """
         try:
             with os.scandir(self._folder) as entries:
                 files = [
@@ -95,6 +101,7 @@ class StoredSecrets:
 
     def _read_file(self, name: str, status: os.stat_result) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Return the state of a file and its secrets."""
+        # The inode differs after each replacement, even where size and time are the same.
         state = (status.st_ino, status.st_size, status.st_mtime_ns)
         known = self._known.get(name)
         if known is not None and known[0] == state:
