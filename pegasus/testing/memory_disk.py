@@ -35,7 +35,16 @@ Ts = TypeVarTuple("Ts")
 
 
 class PowerLoss(Exception):
-    """The machine is off. Nothing more is done until `crash()` or `reopen()` starts it again."""
+    """The machine is off. Nothing more is done until `crash()` or `reopen()` starts it again.
+
+    Raised by every operation from then on, so the actors of the world fail as they would die with the process.
+
+    Example::
+
+        disk.lose_power()
+        with pytest.raises(PowerLoss):
+            disk.files.sync_folder("journal")
+    """
 
 
 class MemoryDisk:
@@ -44,6 +53,14 @@ class MemoryDisk:
     It implements the interface over `MemoryFiles` and adds time: each request takes `delay` seconds and happens
     at its end as a whole. The same object is given to one world after the other, with `crash` (power failure)
     or `reopen` (killed process) in between.
+
+    Example::
+
+        disk = MemoryDisk(delay=0.01)
+        async with open_world(model, disk=disk) as world:
+            await kill(world)
+        async with open_world(model, disk=disk) as world:  # what was synced is there
+            ...
     """
 
     def __init__(self, delay: float = 0.0, capacity: int | None = None) -> None:
@@ -142,6 +159,7 @@ class _FolderFiles:
         method = getattr(self._files, name)
 
         def call(path: Any, *args: Any) -> object:
+            """Call the method with paths below the folder."""
             if name == "sync_all":
                 return method([f"{self._folder}/{each}" for each in path])
             if name == "rename":
@@ -158,6 +176,11 @@ class MemoryFiles:
 
     Each method is one system call of the real `Files`. Methods that change something first count as an
     operation, at which a planned fault is raised. Missing files raise FileNotFoundError, as there.
+
+    Example::
+
+        files = MemoryFiles(capacity=1 << 20)  # a write beyond a megabyte fails with ENOSPC
+        disk.files.names  # the files as readers see them
     """
 
     def __init__(self, capacity: int | None = None) -> None:

@@ -38,12 +38,18 @@ Step: TypeAlias = ModelResponse | BaseException | str
 
 @attrs.frozen
 class Hang:
-    """Step that never answers; only cancellation ends the call."""
+    """Step that never answers; only cancellation ends the call.
+
+    Example: `ScriptedModel([Hang()])` is a model that somebody must stop with /stop.
+    """
 
 
 @attrs.frozen
 class After:
-    """Step that takes so many seconds first."""
+    """Step that takes so many seconds first.
+
+    Example: `After(30.0, say("late"))`, in virtual time.
+    """
 
     seconds: float
     """Delay in seconds of virtual time."""
@@ -53,7 +59,10 @@ class After:
 
 @attrs.frozen
 class Streamed:
-    """Step that streams these pieces (None retracts them), each after `pause` seconds, and then goes on."""
+    """Step that streams these pieces (None retracts them), each after `pause` seconds, and then goes on.
+
+    Example: `Streamed(("Once ", "upon"), say("Once upon a time"), pause=0.1)`.
+    """
 
     pieces: tuple[StreamPiece | str | None, ...]
     """Pieces to stream; a string is a `TextPiece`, None retracts what was streamed so far."""
@@ -91,6 +100,12 @@ class ScriptedModel:
 
     A function has no end and may look at the request, which suits long simulations; it must not wait. It is shown the request without
     the fences around text from outside, as `requests` has them.
+
+    Example::
+
+        model = ScriptedModel([down(), "hello"])
+        response = await model.generate(request)  # the first call raises ModelError, the second returns "hello"
+        assert model.requests == [request]
     """
 
     def __init__(self, script: Script, *, name: str = "scripted/test", delay: float = 0.0) -> None:
@@ -118,6 +133,7 @@ class ScriptedModel:
             raise
 
     async def _perform(self, step: AnyStep, on_piece: OnPiece) -> ModelResponse:
+        """Carry out a step, after the delay. A step within `After` or `Streamed` is what the call ends with."""
         await trio.sleep(self._delay)
         is_streamed = isinstance(step, Streamed)
         if isinstance(step, After):
@@ -144,7 +160,10 @@ def _ignore_piece(piece: StreamPiece | None) -> None:
 
 
 def _in_order(steps: Iterator[AnyStep]) -> Callable[[ModelRequest], AnyStep]:
+    """Return the function that takes one step after the other."""
+
     def following(request: ModelRequest) -> AnyStep:
+        """Return the next step. Raises AssertionError behind the last one."""
         for step in steps:
             return step
         raise AssertionError("the script is used up, and the model was asked once more")

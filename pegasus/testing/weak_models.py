@@ -55,9 +55,12 @@ class WeakModel:
     """A kind of weak answers.
 
     Example: `WeakModel("plain text", lambda request: ProviderAnswer(NAME), (NAME,))`.
+
+    A script is a function of the request, so an entry can answer otherwise once it was nudged (`_then`).
     """
 
     name: str
+    """Name by which tests and the bench report it."""
     script: Script | AsyncScript
     """Answers of the provider."""
     wanted: tuple[str, ...]
@@ -70,7 +73,14 @@ class WeakModel:
 
 @attrs.frozen
 class HeardReplies:
-    """Outcome of a question to a weak model."""
+    """Outcome of a question to a weak model.
+
+    Example::
+
+        weak = WEAK_MODELS["plain text"]
+        heard = await ask_weak_model(weak)
+        assert heard.is_sensible(weak)
+    """
 
     texts: tuple[str, ...]
     """Replies that the person got, in order."""
@@ -82,6 +92,7 @@ class HeardReplies:
         heard = "\n".join(self.texts)
         is_complete = all(text in heard for text in weak.wanted)
         return (
+            # An agent that says nothing is never sensible, even if nothing was wanted.
             bool(self.texts)
             and is_complete
             and not any(text in heard for text in weak.unwanted)
@@ -102,12 +113,14 @@ async def ask_weak_model(weak: WeakModel, question: str = QUESTION, *, speech: s
             {"lab": ProviderSettings(type="openai", base_url=server.openai_url, api_key="a-key-of-no-known-shape")},
             rng=random.Random(1),  # noqa: S311 pauses between attempts
         )
+        # The SDK is imported before the clock of the question runs.
         await service.warm_up()
         try:
             settings = Settings(agent=AgentSettings(speech=speech))
             async with open_world(service.client("default", "conversation"), settings=settings) as world:
                 await world.say(question)
                 with trio.fail_after(_LONG):
+                    # The first reply may be followed by others, such as a repetition: all that a person hears counts.
                     await world.next_reply()
                     await world.idle()
                 return HeardReplies(tuple(world.channels["cli"].texts), server.count)
@@ -126,6 +139,7 @@ async def _tick() -> None:
 
 
 def _always(answer: ProviderAnswer) -> Script:
+    """Return a script with the same answer for every request."""
     return lambda request: answer
 
 
@@ -135,6 +149,7 @@ def _text(text: str, **fields: object) -> Script:
 
 
 def _calls(*calls: Call) -> Script:
+    """Return a script that always makes these calls."""
     return _always(ProviderAnswer("", calls))
 
 
@@ -201,18 +216,23 @@ def _wander(request: ProviderRequest) -> ProviderAnswer:
 def _pausing(request: ProviderRequest) -> ProviderAnswer:
     """Pause for 50 seconds in the middle of a call."""
     answer = ProviderAnswer("", (Call("reply", _ARGUMENTS),), pieces=4)
+    # The pause stands between two deltas of one call, when a client knows that the answer has begun.
     first, second, *rest = events(answer, request.format, lambda: "1")
     return ProviderAnswer(stream=(first, second, 50.0, *rest))
 
 
 async def _slow_load(request: ProviderRequest) -> ProviderAnswer:
-    """Load the model for two minutes before the first answer."""
+    """Load the model for two minutes before the first answer.
+
+    A client with a deadline for the first byte must know that local models load.
+    """
     await trio.sleep(120)
     return ProviderAnswer("", (Call("reply", _ARGUMENTS),))
 
 
 _THOUGHT: Final = "The user wants to know my name. I should tell them."
 _SCRIPTS: Final[tuple[WeakModel, ...]] = (
+    # In groups, by what is wrong. The text of an entry is what real models of that kind have been seen to write.
     # text in place of a call
     WeakModel("plain text", _text(NAME), (NAME,)),
     WeakModel(

@@ -99,7 +99,13 @@ def wall_clock() -> int:
 
 @attrs.frozen(eq=False)
 class ScriptedModels:
-    """The models of a world: one for the conversation, one for tasks, and others by role or name."""
+    """The models of a world: one for the conversation, one for tasks, and others by role or name.
+
+    Example::
+
+        models = ScriptedModels(ScriptedModel(["hi"]), ScriptedModel([]), {"compact": ScriptedModel(["short"])}, WINDOW)
+        models.client("compact")  # the model of the role; with another role that of tasks
+    """
 
     conversation: LanguageModel
     """Model of the conversation in the default role."""
@@ -149,10 +155,15 @@ class ScriptedModels:
 
 @attrs.frozen(eq=False)
 class ScriptedChoice:
-    """The model of one chat: the one that was chosen for it at this moment, else that of all conversations."""
+    """The model of one chat: the one that was chosen for it at this moment, else that of all conversations.
+
+    Example: `ScriptedChoice(models, Address("telegram", "42")).name` changes when somebody there writes `/model`.
+    """
 
     _models: ScriptedModels
+    """Models of the world."""
     _chat: Address
+    """The chat whose choice counts."""
 
     @property
     def _model(self) -> LanguageModel:
@@ -170,7 +181,15 @@ class ScriptedChoice:
 
 @attrs.define(eq=False)
 class World:
-    """A running agent."""
+    """A running agent. `open_world` makes it.
+
+    Example::
+
+        async with open_world(ScriptedModel([say("", reply("c1", "hi"))])) as world:
+            await world.say("hello")
+            assert (await world.next_reply()).text == "hi"
+            await world.idle()
+    """
 
     root: Supervisor
     """Supervisor of the whole tree."""
@@ -211,6 +230,7 @@ class World:
         """Wait until nothing is being thought about, nothing waits, and all of it is in the files."""
         while await self.journal.ask(Waiting) or (await self.status()).thinking_about is not None:  # noqa: ASYNC110
             await trio.sleep(0.1)  # virtual time: the journal has no notification of its last item
+        # The session is written a moment later than the item is done. After this a kill loses nothing.
         await trio.sleep(2 * FLUSH_AFTER)
         await self.journal.ask(Waiting)  # answered when the flush is over, however slow the disk is
 
@@ -265,7 +285,10 @@ class DiskArchives:
 
 
 class DiskMemoryFolder:
-    """A `pegasus.memory.MemoryFolder` with the files that the journal wrote to `disk`."""
+    """A `pegasus.memory.MemoryFolder` with the files that the journal wrote to `disk`.
+
+    Example: `Memory(journal, DiskMemoryFolder(disk), clock)`.
+    """
 
     def __init__(self, disk: MemoryDisk) -> None:
         self._disk = disk
@@ -287,6 +310,7 @@ class DiskMemoryFolder:
         await trio.lowlevel.checkpoint()
 
     def _is_page(self, path: str) -> bool:
+        """Return whether a path is a page of memory."""
         return path.startswith(self._prefix) and path.endswith(".md")
 
     def _state(self, path: str, seen: Mapping[str, Stamp] | None, limit: int) -> FileState:
@@ -306,6 +330,7 @@ def files_on(disk: MemoryDisk) -> WorkspaceFiles:
     """Return the owner's files, MEMORY.md among them, as they are on the disk below WORKSPACE."""
 
     def read(path: Path, known: Mapping[str, OwnerFile]) -> OwnerFile | None:
+        """Return a file of the owner as it is on the disk; None for one that is not there."""
         content = disk.content(path.as_posix())
         return parse_owner_file(content, (hash(content), len(content), 0))
 
@@ -355,6 +380,7 @@ def world_environment(
         archives=partial(DiskArchives, disk),
         secrets=KnownSecrets(secrets),
     )
+    # Nobody has to connect first, so tasks begin at once.
     environment.may_work.set()
     return environment
 
@@ -431,6 +457,7 @@ async def kill(world: World, *, torn_bytes: int = 0) -> None:
     Actors run on for a moment in a process whose disk fails at every operation, as they may when the power
     goes; nothing of what they do then reaches the disk.
     """
+    # First the power, then the actors: whatever they try to write while they are stopped is lost, as it would be.
     world.disk.lose_power()
     with trio.CancelScope(shield=True), suppress(ActorError):
         await world.root.stop()

@@ -16,6 +16,7 @@ from pegasus.testing.provider.serving import late, open_provider
 
 async def _main(script: Script | AsyncScript, port: int) -> None:
     """Print the URL and serve for ever. Whoever started the process reads that line to know that the port is open."""
+    # One request is remembered and not a thousand: a bench sends many, and its memory is measured.
     async with open_provider(script, port=port, keep=1) as server:
         print(server.url, flush=True)  # noqa: T201
         await trio.sleep_forever()

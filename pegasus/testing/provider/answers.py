@@ -33,7 +33,13 @@ _USAGE = Usage(100, 20)
 
 @attrs.frozen
 class Call:
-    """Tool call in an answer. Arguments as a string are sent as they are, so that they can be malformed. id "": a new one."""
+    """Tool call in an answer. Arguments as a string are sent as they are, so that they can be malformed. id "": a new one.
+
+    Example::
+
+        Call("reply", {"channelId": "main", "text": "hi"})
+        Call("reply", '{"text": "hi')  # cut in the middle, as small models do it
+    """
 
     name: str
     """Name of the tool."""
@@ -49,6 +55,11 @@ class ProviderAnswer:
 
     All fields have defaults, so that a script names only what matters to its test. Where several faults are
     given, the server takes the first of `reset`, `body`, `status`, `stream`, and then those of the answer's events.
+
+    Example::
+
+        ProviderAnswer("Let me see.", (Call("current_time"),), pieces=3)
+        ProviderAnswer(status=529, message="Overloaded", retry_after=2.0)  # `refuse` makes these
     """
 
     text: str = ""
@@ -232,6 +243,7 @@ def sequence(answers: Iterable[ProviderAnswer], then: Script = silent) -> Script
     left = iter(answers)
 
     def script(request: ProviderRequest) -> ProviderAnswer:
+        """Return the next answer, or that of `then` when there is none left."""
         return next(left, None) or then(request)
 
     return script

@@ -10,6 +10,12 @@ What depends on the model (limits of tokens, supported parameters) is not checke
 `_Reader` walks through the body in order and builds Pegasus's own turns, so that scripts and tests see the same
 conversation for both formats. `where` and `at` are paths into the body, which the service puts in front of its
 messages.
+
+    turns, system, tools = read_messages(json.loads(body))             # Invalid for what the service would refuse
+    events = message_events(ProviderAnswer("hello"), lambda: "1")       # bytes of server-sent events
+
+To accept a new field, add it to `_ALLOWED` after a look at the reference. A test that fails for an unknown field is meant
+to fail: the product sends something that nobody has checked.
 """
 
 from __future__ import annotations
@@ -44,12 +50,17 @@ _MARKERS = 4
 
 
 def read_messages(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
-    """Return turns, system prompt and tool names of a request. Raises Invalid."""
+    """Return turns, system prompt and tool names of a request. Raises Invalid.
+
+    A request has passed all checks when this returns; the script sees it then.
+    """
     refuse_other_keys(raw, _KEYS, "body")
     require_text(raw.get("model"), "model")
+    # Required here, unlike in OpenAI's format: the service has no default.
     limit = raw.get("max_tokens")
     require(isinstance(limit, int) and limit >= 1, "max_tokens: Input should be greater than or equal to 1")
     reader = _Reader()
+    # Tools, system prompt, messages: the order in which the service caches them, which matters for markers (`_mark`).
     tools = reader.tools(raw.get("tools"), raw.get("tool_choice"))
     system = reader.system(raw.get("system"))
     _check_thinking(raw, limit)
@@ -81,6 +92,7 @@ def _check_thinking(raw: dict[str, Any], limit: Any) -> None:
         require(budget < limit, "`max_tokens` must be greater than `thinking.budget_tokens`")
     if thinking["type"] in ("enabled", "adaptive"):
         require(choice not in ("any", "tool"), "Thinking may not be enabled when tool_choice forces tool use.")
+        # The value that may be set is the default; a client should leave it out.
         require(raw.get("temperature", 1) == 1, "`temperature` may only be set to 1 when thinking is enabled.")
     config = raw.get("output_config") or {}
     refuse_other_keys(config, ("effort", "format"), "output_config")
@@ -89,7 +101,14 @@ def _check_thinking(raw: dict[str, Any], limit: Any) -> None:
 
 
 class _Reader:
-    """Reader of the parts of a request. markers: how many cache markers it has found."""
+    """Reader of the parts of a request, in the order of the body.
+
+    Example::
+
+        reader = _Reader()
+        reader.message({"role": "user", "content": "hello"}, "messages.0")
+        turns = reader.conversation.end("messages.1")
+    """
 
     def __init__(self) -> None:
         self.conversation = TurnBuilder()
@@ -182,6 +201,7 @@ class _Reader:
                 thinking.append(_thinking(block, at))
             else:
                 raise Invalid(f"{at}.type: {kind!r} is not permitted in an assistant message")
+        # An answer that was cut while the model thought must not be sent back.
         require(content[-1]["type"] in ("text", "tool_use"), f"{where}: the final block cannot be `thinking`")
         turn = AssistantTurn("".join(texts), tuple(calls), tuple(thinking), "anthropic" if thinking else None)
         self.conversation.assistant(turn, where)
@@ -202,7 +222,10 @@ class _Reader:
         return require_image(source.get("media_type"), source.get("data"), f"{where}.source")
 
     def _result(self, block: Any, where: str) -> None:
-        """Add a tool result to the conversation."""
+        """Add a tool result to the conversation.
+
+        A result without its call is refused by `TurnBuilder`, and so is a call without its result.
+        """
         refuse_other_keys(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), where)
         self._mark(block, where)
         call_id, failed = block.get("tool_use_id"), block.get("is_error", False)
@@ -222,7 +245,10 @@ class _Reader:
         return ToolCall(call_id, require_tool_name(block.get("name"), f"{where}.name"), block["input"])
 
     def _mark(self, block: Any, where: str) -> None:
-        """Count the cache marker of a block."""
+        """Count the cache marker of a block.
+
+        Markers count over the whole request. A marker of an hour must stand before those of five minutes.
+        """
         marker = block.get("cache_control")
         if marker is not None:
             known = ({"type": "ephemeral"}, {"type": "ephemeral", "ttl": "5m"}, {"type": "ephemeral", "ttl": "1h"})
@@ -256,7 +282,10 @@ def _thinking(block: Any, where: str) -> Json:
 
 
 def _named(name: str, data: Any) -> bytes:
-    """Return one event."""
+    """Return one event.
+
+    name: stands in the event line and in the data, as at the service.
+    """
     return b"event: %s\ndata: %s\n\n" % (name.encode(), dump({"type": name, **data}))
 
 
@@ -268,6 +297,7 @@ def message_events(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
     time.
     """
     opening = {"id": "msg_test", "type": "message", "role": "assistant", "model": "test", "content": []}
+    # The usage of the prompt is known at the start, that of the answer at the end only. Clients add up both.
     usage = {**_usage(answer), "output_tokens": 1}
     stream = [_named("message_start", {"message": {**opening, "stop_reason": None, "usage": usage}})]
     index = 0
@@ -283,6 +313,7 @@ def message_events(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
         pieces = split(arguments_text(call), answer.pieces)
         stream += _block(index, start, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces])
         index += 1
+    # The status was 200 when the stream began, so an error can only be an event. Nothing follows it.
     if answer.error:
         error = {"type": answer.error[0], "message": answer.error[1]}
         return [*stream, _named("error", {"error": error})]
@@ -292,7 +323,10 @@ def message_events(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
 
 
 def _block(index: int, start: Any, deltas: list[Any]) -> list[bytes]:
-    """Return the events of one content block."""
+    """Return the events of one content block.
+
+    index: place of the block in the message, by which a client puts deltas together.
+    """
     return [
         _named("content_block_start", {"index": index, "content_block": start}),
         *(_named("content_block_delta", {"index": index, "delta": delta}) for delta in deltas),
@@ -313,6 +347,7 @@ def _thinking_parts(block: Any, pieces: int) -> tuple[Any, list[Any]]:
 
 
 def _stop_word(answer: ProviderAnswer) -> str:
+    """Return the reason why the answer ends, in the words of this API."""
     return answer.stop_reason or ("tool_use" if answer.calls else "end_turn")
 
 
@@ -336,7 +371,10 @@ def _usage(answer: ProviderAnswer) -> dict[str, Any]:
 
 
 def whole_message(answer: ProviderAnswer, new_id: NewId) -> bytes:
-    """Return a message that is not streamed."""
+    """Return a message that is not streamed.
+
+    Arguments are put in as they are: a malformed text stays a text, which a client must bear.
+    """
     content: list[Any] = [*answer.thinking]
     if answer.text:
         content.append({"type": "text", "text": answer.text})

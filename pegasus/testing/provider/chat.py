@@ -7,6 +7,9 @@ The format is spoken by many services that differ in what they tolerate. The che
 common rules, so that a request which passes is understood everywhere: no empty texts or lists, ids of at most
 forty characters, arguments that are JSON objects in a string, a system message only at the beginning. The rules
 of order are in `TurnBuilder`, for both formats.
+
+    turns, system, tools = read_chat(json.loads(body))                 # Invalid for what a service would refuse
+    stream = chunks(ProviderAnswer("hello"), lambda: "1", usage=True)   # bytes of server-sent events
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ _LONGEST_ID = 40
 
 
 def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ...]]:
-    """Return turns, system prompt and tool names of a request. Raises Invalid."""
+    """Return turns, system prompt and tool names of a request. Raises Invalid.
+
+    A request of a service with additions has lost them before (`Dialect.plain`).
+    """
     refuse_other_keys(raw, _KEYS, "body")
     require_text(raw.get("model"), "model")
     # The older and the newer name of the same limit; services know one or the other.
@@ -56,7 +62,10 @@ def read_chat(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, ..
 
 
 def _tools(value: Any, choice: Any) -> tuple[str, ...]:
-    """Check the tools and the choice among them; return their names."""
+    """Check the tools and the choice among them; return their names.
+
+    choice: "auto", "none", "required", or an object that names one of the tools.
+    """
     names: list[str] = []
     for index, tool in enumerate(value or ()):
         where = f"tools[{index}]"
@@ -74,7 +83,10 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
 
 
 def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
-    """Return the system prompt and the turns."""
+    """Return the system prompt and the turns.
+
+    Results of tools are handed to `TurnBuilder` one by one, which puts those of one turn together.
+    """
     conversation = TurnBuilder()
     system = ""
     for index, message in enumerate(messages):
@@ -103,6 +115,7 @@ def _user(message: Any, where: str) -> tuple[str, tuple[Image, ...]]:
     Text parts and pictures may be mixed in any order; their relative order is not kept.
     """
     content = message.get("content")
+    # A content that is a text has no pictures.
     pictures = [part for part in content if part.get("type") == "image_url"] if isinstance(content, list) else []
     rest = [part for part in content if part not in pictures] if pictures else content
     text = "" if pictures and not rest else _content({"content": rest}, where)
@@ -157,6 +170,7 @@ def _call(call: Any, where: str) -> ToolCall:
     `extra_content` is accepted unchecked: Google's service demands its own signatures back in that field.
     """
     refuse_other_keys(call, ("id", "type", "function", "extra_content"), where)
+    # Ids of other providers may be longer; a client must shorten them the same way in the call and in its result.
     call_id, function = call.get("id"), call.get("function")
     require(isinstance(call_id, str) and 0 < len(call_id) <= _LONGEST_ID, f"{where}.id: 1 to {_LONGEST_ID} characters")
     require(call.get("type") == "function", f"{where}.type: unexpected value")
@@ -179,11 +193,13 @@ def chunks(answer: ProviderAnswer, new_id: NewId, *, usage: bool, dialect: Diale
     if answer.text:
         stream += [_chunk({"content": piece}) for piece in split(answer.text, answer.pieces)]
     for index, call in enumerate(answer.calls):
+        # Arguments come as pieces of a text, which is JSON only when it is whole.
         first, *rest = split(arguments_text(call), answer.pieces)
         opening = {"index": index, "type": "function", **dialect.call_fields(index, call, new_id)}
         stream.append(_chunk({"tool_calls": [{**opening, "function": {"name": call.name, "arguments": first}}]}))
         stream += [_chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]}) for piece in rest]
     if answer.error:
+        # No "[DONE]" behind an error: a client must not wait for it.
         error = {"type": answer.error[0], "message": answer.error[1]}
         return [*stream, b"data: %s\n\n" % dump({"error": error})]
     stream.append(_chunk({}, _stop_word(answer)))
@@ -202,10 +218,12 @@ def _chunk(delta: Any, finish: str | None = None) -> bytes:
 
 
 def _stop_word(answer: ProviderAnswer) -> str:
+    """Return the reason why the answer ends, in the words of this API."""
     return answer.stop_reason or ("tool_calls" if answer.calls else "stop")
 
 
 def _usage(answer: ProviderAnswer) -> Any:
+    """Return the usage as this API counts it: tokens of the cache are part of the prompt's."""
     usage = answer.usage
     details = {"cached_tokens": usage.cache_read_tokens, "cache_write_tokens": usage.cache_write_tokens}
     return {
@@ -217,7 +235,10 @@ def _usage(answer: ProviderAnswer) -> Any:
 
 
 def completion(answer: ProviderAnswer, new_id: NewId) -> bytes:
-    """Return a completion that is not streamed."""
+    """Return a completion that is not streamed.
+
+    `content` is null beside calls without text, as the service has it.
+    """
     reasoning = {"reasoning_content": answer.reasoning} if answer.reasoning else {}
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or None, **reasoning}
     if answer.calls:

@@ -32,6 +32,7 @@ class Dialect:
     """
 
     name: str
+    """Name by which tests and `DIALECTS` know the service."""
     root: str = "/v1"
     """Path of the base URL."""
     reasoning: str = "reasoning_content"
@@ -83,6 +84,7 @@ class Dialect:
         for index, message in enumerate(raw["messages"]):
             where = f"messages[{index}]"
             role = message.get("role")
+            # Some services want an assistant message between a result and the next words of the user.
             if before == "tool" and role == "user":
                 require(self.user_after_results, "Unexpected role 'user' after role 'tool'")
             before = role
@@ -125,7 +127,10 @@ class Dialect:
     # -------------------------------------------------------------- answers
 
     def reasoning_deltas(self, answer: ProviderAnswer) -> list[dict[str, Any]]:
-        """Return the deltas of an answer's reasoning."""
+        """Return the deltas of an answer's reasoning.
+
+        In the form "details" the signature comes in a delta of its own, behind all text, as blocks are signed when they are whole.
+        """
         pieces = split(answer.reasoning, answer.pieces) if answer.reasoning else []
         if self.reasoning == "details":
             deltas = [{"reasoning": piece, "reasoning_details": [_detail(piece, None)]} for piece in pieces]
@@ -144,13 +149,17 @@ class Dialect:
         return {"id": call_id, **(signature if self.signs_calls and index == 0 else {})}
 
     def usage(self, usage: dict[str, Any], answer: ProviderAnswer) -> dict[str, Any]:
-        """Return the usage as this service counts it."""
+        """Return the usage as this service counts it.
+
+        Services that do not count reasoning as output have it in the total all the same, so that the sum does not fit.
+        """
         if self.counts_reasoning or not answer.reasoning:
             return usage
         return {**usage, "total_tokens": usage["total_tokens"] + _REASONING_TOKENS}
 
 
 def _check_short(call_id: Any) -> None:
+    """Raise Invalid unless a call's id is one that Mistral takes."""
     if not re.fullmatch(r"[a-zA-Z0-9]{9}", str(call_id)):
         raise Invalid(f"Tool call id was {call_id} but must be a-z, A-Z, 0-9, with a length of 9.")
 
@@ -161,6 +170,7 @@ def _signature(text: object) -> str:
 
 
 def _detail(text: str, signature: str | None) -> dict[str, Any]:
+    """Return a piece of reasoning with its signature; None until the block is whole."""
     detail = {"type": "reasoning.text", "text": text, "format": "anthropic-claude-v1", "index": 0}
     return {**detail, "signature": signature}
 

@@ -1,6 +1,10 @@
 """Formats of the test provider: which one is spoken at a path, and how a request of it is read and an answer written.
 
 Each format has a file of its own (`anthropic`, `chat`, `responses`, `ollama`).
+
+All formats are read into the same turns (`TurnBuilder`), and written from the same `ProviderAnswer`. So a script need not
+know which one a client speaks, and a test can run with each. Which format it is depends on the path alone, as at the
+services. Ollama's answers are not made here, as they depend on the model that is loaded (`serving`).
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ def parse(path: str, headers: Mapping[str, str], body: bytes, n: int = 0, dialec
     except ValueError as error:
         raise Invalid(f"the body is not valid JSON: {error}") from error
     require(isinstance(raw, dict), "the body must be an object")
+    # Additions of a service are taken out before its request is read as Chat Completions.
     form, read = _format(path)
     turns, system, tools = read(dialect.plain(raw) if form == "openai" else raw)
     stream = raw.get("stream", form == "ollama") is True

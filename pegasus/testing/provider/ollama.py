@@ -47,9 +47,15 @@ _THINK: Final = (True, False, "low", "medium", "high", "max")
 
 @attrs.define(eq=False)
 class OllamaModel:
-    """Model that the host has."""
+    """Model that the host has.
+
+    Example::
+
+        host = OllamaHost(OllamaModel("qwen3:8b", capabilities=("completion", "tools", "thinking"), loading=20.0))
+    """
 
     name: str = "test-model"
+    """Name with its tag, as requests have it."""
     context_length: int = 40_960
     """The model's own limit."""
     capabilities: tuple[str, ...] = ("completion", "tools")
@@ -61,9 +67,16 @@ class OllamaModel:
 
 
 class OllamaHost:
-    """Models of a host, and what was done with them.
+    """Models of a host, and what was done with them. Without models it has one, "test-model".
 
     truncates: an older server that does not know `"truncate": false`.
+
+    Example::
+
+        host = OllamaHost(OllamaModel("smol", num_ctx=8192))
+        async with open_provider(echo, ollama=host) as server:
+            ...
+        assert (host.loads, host.cut) == (1, 0)  # the model was loaded once, and no prompt was cut
     """
 
     def __init__(self, *models: OllamaModel, truncates: bool = False) -> None:
@@ -79,7 +92,10 @@ class OllamaHost:
         """Descriptions that were asked for."""
 
     def get(self, path: str) -> Json | None:
-        """Return the answer to a GET, None for an unknown path."""
+        """Return the answer to a GET, None for an unknown path.
+
+        Other facts of the real answers, such as size and digest, are left out or have no meaning.
+        """
         if path == "/api/version":
             return {"version": "0.34.2"}
         if path == "/api/tags":
@@ -97,7 +113,10 @@ class OllamaHost:
         return None
 
     def show(self, body: bytes) -> ProviderAnswer:
-        """Answer `/api/show`."""
+        """Answer `/api/show`.
+
+        `context_length` is what the model was trained for. `parameters` is text, in which `num_ctx` may be among others.
+        """
         self.shown += 1
         name = str(json.loads(body).get("model"))
         model = self.models.get(name)
@@ -115,7 +134,10 @@ class OllamaHost:
         return ProviderAnswer(body=dump(told), content_type="application/json")
 
     def refusal(self, raw: Mapping[str, Any]) -> ProviderAnswer | None:
-        """Return the refusal of a valid chat request, None if the model will answer it."""
+        """Return the refusal of a valid chat request, None if the model will answer it.
+
+        The order is that of the server: model, tools, thinking, length.
+        """
         name = str(raw.get("model"))
         model = self.models.get(name)
         if model is None:
@@ -127,6 +149,7 @@ class OllamaHost:
         num_ctx = self.window(raw)
         tokens = prompt_tokens(raw)
         if tokens > num_ctx and raw.get("truncate") is False and not self.truncates:
+            # Versions wrap the error of the runner as text within the error; clients have to look into it.
             message = (
                 f"request ({tokens} tokens) exceeds the available context size ({num_ctx} tokens), try increasing it"
             )
@@ -136,7 +159,10 @@ class OllamaHost:
         return None
 
     def load(self, raw: Mapping[str, Any]) -> float:
-        """Load the model with the window of a request; return the seconds that this takes, 0 if it is in memory."""
+        """Load the model with the window of a request; return the seconds that this takes, 0 if it is in memory.
+
+        A model is in memory once; another window takes its place.
+        """
         model, num_ctx = self.models[str(raw["model"])], self.window(raw)
         if self.loaded.get(model.name) == num_ctx:
             return 0.0
@@ -145,7 +171,10 @@ class OllamaHost:
         return model.loading
 
     def window(self, raw: Mapping[str, Any]) -> int:
-        """Return the window that a request is answered with."""
+        """Return the window that a request is answered with.
+
+        The request wins over the Modelfile, and neither over the model's own limit.
+        """
         model = self.models[str(raw["model"])]
         wanted = (raw.get("options") or {}).get("num_ctx") or model.num_ctx or DEFAULT_NUM_CTX
         return min(int(wanted), model.context_length)
@@ -160,7 +189,10 @@ class OllamaHost:
 
 
 def prompt_tokens(raw: Mapping[str, Any]) -> int:
-    """Return the tokens of a prompt: four characters each."""
+    """Return the tokens of a prompt: four characters each.
+
+    Pictures are not counted. The number need not be right, as long as it grows with the prompt.
+    """
     messages = [{key: value for key, value in message.items() if key != "images"} for message in raw["messages"]]
     return len(json.dumps([messages, raw.get("tools")], ensure_ascii=False)) // _PER_TOKEN
 
@@ -199,7 +231,10 @@ def read_ollama(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[str, 
 
 
 def _messages(messages: list[Any]) -> tuple[str, tuple[Turn, ...]]:
-    """Return the system prompt and the turns."""
+    """Return the system prompt and the turns.
+
+    Results name their tool, which other formats do not ask for.
+    """
     conversation = TurnBuilder()
     system = ""
     for index, message in enumerate(messages):
@@ -235,7 +270,10 @@ def _image(data: Any, where: str) -> Image:
 
 
 def _assistant(message: Any, where: str) -> AssistantTurn:
-    """Return an assistant message."""
+    """Return an assistant message.
+
+    `thinking` may be sent back; it is not kept here.
+    """
     refuse_other_keys(message, ("role", "content", "thinking", "tool_calls"), where)
     calls = tuple(
         _call(call, f"{where}.tool_calls[{index}]") for index, call in enumerate(message.get("tool_calls", ()))
@@ -290,7 +328,10 @@ def _line(model: str, message: dict[str, Json], end: dict[str, Json] | None = No
 
 
 def whole_answer(lines: list[bytes]) -> bytes:
-    """Return an answer that is not streamed: everything in one object."""
+    """Return an answer that is not streamed: everything in one object.
+
+    The last line has the counts of all.
+    """
     parts = [json.loads(line) for line in lines]
     message = {"role": "assistant", "content": "".join(part["message"]["content"] for part in parts)}
     calls = [call for part in parts for call in part["message"].get("tool_calls", ())]

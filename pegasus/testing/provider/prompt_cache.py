@@ -16,12 +16,14 @@ _MARKERS: Final = (b',"cache_control":{"type":"ephemeral"}', b',"cache_control":
 class PromptCache:
     """Cache for the calls of one conversation, in order.
 
+    Providers count in blocks of tokens; here every byte counts, which is near enough for a share.
+
+    Example::
+
         cache = PromptCache()
         for request in requests:
             cache.send(wire.body(request), request.turns[0].text)
         assert cache.share > 0.95
-
-    Providers count in blocks of tokens; here every byte counts, which is near enough for a share.
     """
 
     def __init__(self) -> None:

@@ -26,7 +26,14 @@ _DATA_URL: Final = re.compile(r"data:(image/[a-z]+);base64,([A-Za-z0-9+/=]+)")
 
 
 class Invalid(Exception):
-    """A request that the provider answers with 400; `str()` is its message."""
+    """A request that the provider answers with 400; `str()` is its message.
+
+    Raised by the readers of all formats. The server makes the refusal of it, and keeps the message in `invalid`.
+
+    Example::
+
+        read_chat({"model": "test", "messages": []})  # Invalid: messages: must not be empty
+    """
 
 
 def require(condition: bool, message: str) -> None:
@@ -185,11 +192,12 @@ class TurnBuilder:
 
 @attrs.frozen(eq=False)
 class ProviderRequest:
-    """A call as it arrived.
+    """A call as it arrived. Scripts read `last`, `calls` and `turns`; tests of a client read `raw` and `body` too.
 
-    Scripts read `last`, `calls` and `turns`; tests of a client read `raw` and `body` too:
+    Example::
 
-        answer = ProviderAnswer("three turns" if len(request.turns) == 3 else "another number")
+        def script(request: ProviderRequest) -> ProviderAnswer:
+            return ProviderAnswer("three turns" if len(request.turns) == 3 else "another number")
     """
 
     format: str

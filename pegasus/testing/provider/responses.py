@@ -54,7 +54,9 @@ def read_responses(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[st
     """Return turns, system prompt and tool names of a request. Raises Invalid."""
     refuse_other_keys(raw, _KEYS, "body")
     require_text(raw.get("model"), "model")
+    # As for an account that keeps no data: with `store` the client would have to delete what it leaves behind.
     require(raw.get("store") is False, "store: this organization keeps no data")
+    # The service refuses anything lower, so that a client cannot ask for one token to test a key.
     limit = raw.get("max_output_tokens", 16)
     require(isinstance(limit, int) and limit >= 16, "max_output_tokens: Expected a value >= 16")
     require(set(raw.get("include") or ()) <= {_ENCRYPTED}, "include: unexpected value")
@@ -76,6 +78,7 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
         refuse_other_keys(tool, ("type", "name", "description", "parameters", "strict"), where)
         require(tool.get("type") == "function", f"{where}.type: unexpected value")
         check_schema(tool.get("parameters"), f"{where}.parameters")
+        # Left out, the service decides by itself and may refuse a schema that was valid; a client must say what it wants.
         require(isinstance(tool.get("strict"), bool), f"{where}.strict: missing")
         names.append(require_tool_name(tool.get("name"), f"{where}.name"))
     check_tool_names(names, value, is_chosen=choice is not None)
@@ -86,10 +89,15 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
 
 
 class _InputReader:
-    """Reader of the items of a conversation."""
+    """Reader of the items of a conversation.
+
+    Items of one assistant turn are collected until an item of the user comes, or the end. The state between two items is in
+    the attributes below, which `_end_answer` empties.
+    """
 
     def __init__(self) -> None:
         self._conversation = TurnBuilder()
+        # Parts of the assistant turn that is being read.
         self._texts: list[str] = []
         self._calls: list[ToolCall] = []
         self._thinking: list[Any] = []
@@ -103,6 +111,7 @@ class _InputReader:
         for index, item in enumerate(items):
             where = f"input[{index}]"
             require(isinstance(item, dict), f"{where}: an object is required")
+            # The type may be left out for messages only.
             kind = item.get("type", "message")
             if kind == "function_call_output":
                 self._end_answer(where)
@@ -118,7 +127,10 @@ class _InputReader:
         return self._conversation.end(where)
 
     def _read_answer(self, kind: str, item: Any, where: str) -> None:
-        """Read an item of an assistant turn."""
+        """Read an item of an assistant turn.
+
+        Text and calls may come in any order; reasoning must be followed by one of them.
+        """
         self._is_answering = True
         if kind == "reasoning":
             self._reasoning(item, where)
@@ -133,9 +145,13 @@ class _InputReader:
             raise Invalid(f"{where}: unexpected item of type {kind!r}")
 
     def _reasoning(self, item: Any, where: str) -> None:
-        """Read a reasoning item, which must be as the service wrote it."""
+        """Read a reasoning item, which must be as the service wrote it.
+
+        Two of them in a row are refused: the first has no item after it.
+        """
         refuse_other_keys(item, ("type", "id", "summary", "encrypted_content"), where)
         require(not self._open_reasoning, _lonely(self._open_reasoning))
+        # Without its encrypted content the service would have to look the item up, and it keeps none.
         item_id, encrypted = str(item.get("id")), item.get("encrypted_content")
         require(item_id.startswith("rs_"), f"{where}.id: Expected an ID that begins with 'rs'")
         require(isinstance(item.get("summary"), list), f"{where}.summary: missing")
@@ -148,7 +164,10 @@ class _InputReader:
         self._open_reasoning = item_id
 
     def _end_answer(self, where: str) -> None:
-        """Add the assistant turn that has ended."""
+        """Add the assistant turn that has ended.
+
+        Called before each item of the user, and at the end. Raises Invalid for reasoning that nothing has followed.
+        """
         if not self._is_answering:
             return
         require(not self._open_reasoning, _lonely(self._open_reasoning))
@@ -164,7 +183,10 @@ def _lonely(item_id: str) -> str:
 
 
 def _user(item: Any, where: str) -> tuple[str, tuple[Image, ...]]:
-    """Return text and pictures of a user message."""
+    """Return text and pictures of a user message.
+
+    A plain text stands for one part. Text parts are joined, and pictures keep their order.
+    """
     refuse_other_keys(item, ("type", "role", "content"), where)
     content = item.get("content")
     if isinstance(content, str):
@@ -178,6 +200,7 @@ def _user(item: Any, where: str) -> tuple[str, tuple[Image, ...]]:
             refuse_other_keys(part, ("type", "text"), at)
             texts.append(require_text(part.get("text"), f"{at}.text"))
         else:
+            # Pictures are data URLs; the service also takes addresses, which Pegasus never sends.
             refuse_other_keys(part, ("type", "image_url", "detail"), at)
             require(part.get("type") == "input_image", f"{at}.type: unexpected value")
             images.append(require_data_url(part.get("image_url"), f"{at}.image_url"))
@@ -185,7 +208,10 @@ def _user(item: Any, where: str) -> tuple[str, tuple[Image, ...]]:
 
 
 def _output(conversation: TurnBuilder, item: Any, where: str) -> None:
-    """Add the output of a call to the conversation. The format marks errors only by their text."""
+    """Add the output of a call to the conversation. The format marks errors only by their text.
+
+    `TurnBuilder` refuses an output whose call is not in the turn before.
+    """
     refuse_other_keys(item, ("type", "call_id", "output"), where)
     require(isinstance(item.get("call_id"), str), f"{where}.call_id: missing")
     output = require_text(item.get("output"), f"{where}.output")
@@ -193,7 +219,10 @@ def _output(conversation: TurnBuilder, item: Any, where: str) -> None:
 
 
 def _call(item: Any, where: str) -> ToolCall:
-    """Check a call that the model has made."""
+    """Check a call that the model has made.
+
+    `call_id` connects it with its output; the id of the item is another one, and may be left out.
+    """
     refuse_other_keys(item, ("type", "id", "call_id", "name", "arguments", "status"), where)
     call_id = item.get("call_id")
     require(
@@ -207,10 +236,14 @@ def _call(item: Any, where: str) -> ToolCall:
 
 
 def _items(answer: ProviderAnswer, new_id: NewId) -> list[dict[str, Any]]:
-    """Return the finished items of an answer: reasoning, text, calls."""
+    """Return the finished items of an answer: reasoning, text, calls.
+
+    A test gets the same items in the stream and in an answer that is not streamed.
+    """
     items: list[dict[str, Any]] = []
     if answer.reasoning:
         summary = [{"type": "summary_text", "text": answer.reasoning}]
+        # The encrypted content has the id in it, so that a client which mixes up two items is noticed.
         item_id = f"rs_{new_id()}"
         items.append({"type": "reasoning", "id": item_id, "summary": summary, "encrypted_content": _MARK + item_id})
     if answer.text:
@@ -226,8 +259,12 @@ def _items(answer: ProviderAnswer, new_id: NewId) -> list[dict[str, Any]]:
 
 
 def response_events(answer: ProviderAnswer, new_id: NewId) -> list[bytes]:
-    """Return the events of a response: each item is opened, sent in deltas and closed; the last event has everything."""
+    """Return the events of a response: each item is opened, sent in deltas and closed; the last event has everything.
+
+    After an error there is no item that is not closed: it comes as the end of the response, with status "failed".
+    """
     items = _items(answer, new_id)
+    # The first event has no items: a client learns of each when it is opened.
     plain: list[dict[str, Any]] = [{"type": "response.created", "response": _response([], "in_progress", answer)}]
     for index, item in enumerate(items):
         plain += _item_events(index, item, answer.pieces)

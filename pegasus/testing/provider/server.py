@@ -1,4 +1,11 @@
-"""State of a provider for tests: its script, what it has been asked, and the checks that come before the script."""
+"""State of a provider for tests: its script, what it has been asked, and the checks that come before the script.
+
+The state is apart from the connections (`serving`): a test holds a `ProviderServer` and changes it while clients are
+connected. The script may be replaced, a page added, the key revoked; the next request meets the change.
+
+A request passes three checks before the script sees it: path and key, the peculiarities of a service (`Dialect`, Ollama),
+and the format. Each has the words of the service. A request that fails is counted in `count`, its message is in `invalid`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +49,9 @@ class ProviderServer:
     api_key: if given, the only key that is accepted. keep: requests to remember. ollama: models of an Ollama, whose own API is served
     then.
 
-    The counters and lists only grow. A test that waits for something uses `until` instead of sleeping:
+    The counters and lists only grow. A test that waits for something uses `until` instead of sleeping.
+
+    Example::
 
         async with open_provider(lambda request: hang()) as server:
             nursery.start_soon(client.generate, request)
@@ -91,6 +100,7 @@ class ProviderServer:
         self.url = ""
         """Base URL for a provider of type anthropic."""
         self._api_key = api_key
+        # Random, so that ids of two servers in one test differ: a client which mixes them up is noticed.
         self._token = secrets.token_hex(5)
         self._ids = 0
         self._changed = trio.Event()
@@ -150,7 +160,10 @@ class ProviderServer:
         return request
 
     def read_audio(self, path: str, headers: dict[str, str], body: bytes) -> AudioCall | ProviderAnswer:
-        """Return a request of speech, or the refusal of an invalid one."""
+        """Return a request of speech, or the refusal of an invalid one.
+
+        A refusal of the format is kept in `invalid`, as that of a text request is.
+        """
         self.count += 1
         call = read_audio(path, headers, body, self._api_key)
         if not isinstance(call, AudioCall):

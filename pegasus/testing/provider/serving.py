@@ -71,7 +71,10 @@ class _Connection:
         return event
 
     async def _serve_request(self) -> bool:
-        """Serve one request; return whether the connection can take another."""
+        """Serve one request; return whether the connection can take another.
+
+        The body is read to its end before it is looked at, as by most services.
+        """
         head = await self._event()
         if not isinstance(head, h11.Request):
             return False
@@ -80,6 +83,7 @@ class _Connection:
             body += data.data
         path, _, query = head.target.decode().partition("?")
         headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
+        # No key is asked for: what is asked this way is about the server.
         if head.method == b"GET":
             await self._get(path)
         else:
@@ -87,7 +91,10 @@ class _Connection:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def _get(self, path: str) -> None:
-        """Answer GET with a description of the server, or with the counters, for a provider that is a process of its own."""
+        """Answer GET with a description of the server, or with the counters, for a provider that is a process of its own.
+
+        With `pages` the server stands for another one, whose other paths do not exist.
+        """
         server = self._server
         if server.pages or server.ollama is not None:
             page = server.pages.get(path) if server.ollama is None else server.ollama.get(path)
@@ -100,6 +107,7 @@ class _Connection:
     async def _answer(self, path: str, headers: dict[str, str], body: bytes, query: str) -> None:
         """Read a request and send the script's answer."""
         server = self._server
+        # Tests assert by this number that a client keeps its connection between calls.
         if path != "/api/show" and not self._is_counted:
             self._is_counted = True
             server.connections += 1
@@ -129,6 +137,7 @@ class _Connection:
         answers: list[ProviderAnswer] = []
 
         async def watch() -> None:
+            """Read until the client says something, or hangs up; then the script is cancelled."""
             data = await self._stream.receive_some(_READ)
             self._http.receive_data(data)
             if not data:
@@ -149,6 +158,7 @@ class _Connection:
         valid one.
         """
         server = self._server
+        # The order of the faults is documented at `ProviderAnswer`.
         if answer.reset:
             # Closing a socket with a linger time of zero sends RST instead of FIN.
             self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -173,7 +183,10 @@ class _Connection:
             await self._send_whole(200, "application/json", whole(answer, server.new_id))
 
     async def _send_ollama(self, answer: ProviderAnswer, host: OllamaHost, request: ProviderRequest) -> None:
-        """Send an answer in Ollama's format, after the model was loaded if it must be."""
+        """Send an answer in Ollama's format, after the model was loaded if it must be.
+
+        The load takes virtual time before the first byte, as it does at a real server.
+        """
         await trio.sleep(host.load(request.raw))
         make = answer_lines(answer, self._server.new_id, host.read_tokens(request.raw), request.model)
         if request.stream:
@@ -182,7 +195,10 @@ class _Connection:
             await self._send_whole(200, "application/json", whole_answer(make))
 
     async def _stream_raw(self, parts: tuple[bytes | float, ...]) -> None:
-        """Send the parts of a stream, with the pauses between them."""
+        """Send the parts of a stream, with the pauses between them.
+
+        For streams that no answer describes: half an event, an event in two pieces, text that is none.
+        """
         http = self._http
         await self._stream.send_all(http.send(_head(200, [("content-type", "text/event-stream")])) or b"")
         for part in parts:
@@ -215,6 +231,7 @@ class _Connection:
                 self._server.on_send(part)
             await self._stream.send_all(http.send(h11.Data(part)) or b"")
         if answer.hang_after is not None and answer.go_on is None:
+            # Nothing comes: the client waits for an answer, and this ends when it hangs up.
             await self._stream.receive_some(1)
             raise trio.BrokenResourceError("the client hung up")
         if answer.cut_after is None:
@@ -231,6 +248,7 @@ class _Connection:
 
 
 def _head(status: int, headers: list[tuple[str, str]]) -> h11.Response:
+    """Return the head of an answer."""
     return h11.Response(status_code=status, headers=headers)
 
 
@@ -254,6 +272,7 @@ async def open_provider(
     server = ProviderServer(script, api_key=api_key, keep=keep, ollama=ollama, dialect=dialect)
 
     async def handle(stream: trio.SocketStream) -> None:
+        """Serve one connection."""
         # Without this, small events wait for the acknowledgement of the one before (40 ms), which tests would
         # measure.
         stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -270,9 +289,13 @@ async def open_provider(
 
 
 def late(script: Script, seconds: float) -> AsyncScript:
-    """Return the script with each answer delayed by so many seconds."""
+    """Return the script with each answer delayed by so many seconds.
+
+    Example: `open_provider(late(echo, 2.0))`, under a clock of virtual time.
+    """
 
     async def answer(request: ProviderRequest) -> ProviderAnswer:
+        """Wait, then answer as the script does. Cancelled if the client hangs up before."""
         await trio.sleep(seconds)
         return script(request)
 

@@ -39,16 +39,28 @@ ACKNOWLEDGE_TIME: Final = 3.0
 
 @attrs.frozen
 class SlackEnvelope:
-    """A payload with its kind, as Socket Mode delivers it. The Events API sends the payload alone."""
+    """A payload with its kind, as Socket Mode delivers it. The Events API sends the payload alone.
+
+    Example::
+
+        envelope = message_event(slack, general, anna, "hello")
+        envelope.kind  # "events_api"
+        envelope.payload["event"]["text"]  # "hello"
+    """
 
     kind: str
     """"events_api", "interactive" or "slash_commands"."""
     payload: Mapping[str, Any]
+    """The object that the app gets, with names as on the wire."""
 
 
 def wrap_event(event: Mapping[str, Any], event_id: str = "") -> SlackEnvelope:
-    """Return an event in its outer object. Each gets an event_id of its own unless one is given."""
+    """Return an event in its outer object. Each gets an event_id of its own unless one is given.
+
+    Example: `wrap_event({"type": "app_home_opened", "user": anna})`. With the event_id of an earlier envelope it is a repetition.
+    """
     payload = {
+        # Fields that the adapter must not rely on are here as well, so that a test would notice if it did.
         "token": "deprecated",
         "team_id": TEAM,
         "api_app_id": APP,
@@ -74,7 +86,10 @@ def message_event(
     ts: str = "",
     **more: Any,
 ) -> SlackEnvelope:
-    """Return the event of a message that somebody writes. parent: who has begun the thread. more: fields that replace others."""
+    """Return the event of a message that somebody writes. parent: who has begun the thread. more: fields that replace others.
+
+    The message is not kept anywhere: see `SlackWorkspace.posts` for what the app writes.
+    """
     ts = ts or slack.new_ts()
     event: dict[str, Any] = {
         "type": "message",
@@ -88,6 +103,7 @@ def message_event(
         "client_msg_id": f"msg-{ts}",
         "blocks": [{"type": "rich_text", "elements": []}],
     }
+    # A thread is the ts of its first message. Slack names who has written that one in answers only.
     if thread_ts is not None:
         event |= {"thread_ts": thread_ts} | ({"parent_user_id": parent} if parent else {})
     if files:
@@ -96,14 +112,21 @@ def message_event(
 
 
 def mention_event(slack: SlackWorkspace, message: SlackEnvelope) -> SlackEnvelope:
-    """Return the `app_mention` that accompanies a message that names the app: the same text and ts, another event_id."""
+    """Return the `app_mention` that accompanies a message that names the app: the same text and ts, another event_id.
+
+    Slack sends both, and an app must answer once.
+    """
     event = message.payload["event"]
+    # Files are not among them: `app_mention` has none, even if the message has.
     kept = ("user", "text", "ts", "event_ts", "channel", "thread_ts", "client_msg_id", "team")
     return wrap_event({"type": "app_mention"} | {key: event[key] for key in kept if key in event})
 
 
 def changed_event(slack: SlackWorkspace, message: SlackEnvelope, text: str) -> SlackEnvelope:
-    """Return the event of a message whose text was edited. With the same text, it is what unfurling a link sends."""
+    """Return the event of a message whose text was edited. With the same text, it is what unfurling a link sends.
+
+    The `ts` of the event is new; the message within keeps its own, by which an app recognises it.
+    """
     before = {key: value for key, value in message.payload["event"].items() if key != "channel"}
     after = before | {"text": text}
     if text != before["text"]:
@@ -120,6 +143,7 @@ def deleted_event(slack: SlackWorkspace, message: SlackEnvelope) -> SlackEnvelop
 
 
 def _hidden(slack: SlackWorkspace, message: SlackEnvelope, subtype: str) -> dict[str, Any]:
+    """Return the fields that events about another message have in common."""
     before, ts = message.payload["event"], slack.new_ts()
     return {"type": "message", "subtype": subtype, "hidden": True, "ts": ts, "event_ts": ts} | {
         key: before[key] for key in ("channel", "channel_type")
@@ -129,7 +153,10 @@ def _hidden(slack: SlackWorkspace, message: SlackEnvelope, subtype: str) -> dict
 def click_event(
     slack: SlackWorkspace, user: str, channel: str, ts: str, action_id: str, value: str, **more: Any
 ) -> SlackEnvelope:
-    """Return the interaction of somebody who presses a button of a message of the app."""
+    """Return the interaction of somebody who presses a button of a message of the app.
+
+    ts: of the message that has the button. more: fields that replace others, such as the container of an ephemeral message.
+    """
     action = {"type": "button", "action_id": action_id, "block_id": "b1", "value": value, "action_ts": slack.new_ts()}
     payload: dict[str, Any] = {
         "type": "block_actions",
@@ -147,7 +174,10 @@ def click_event(
 
 
 def command_event(slack: SlackWorkspace, user: str, channel: str, command: str, text: str = "") -> SlackEnvelope:
-    """Return the slash command of somebody, as "/pegasus status"."""
+    """Return the slash command of somebody, as "/pegasus status".
+
+    Such a command has no ts: the app answers by `response_url`, or with a message of its own.
+    """
     payload = {
         "command": command,
         "text": text,
@@ -182,13 +212,17 @@ def signed(
         payload = envelope.payload if isinstance(envelope, SlackEnvelope) else envelope
         body, kind = encode_json(payload), "application/json"
     headers = {"content-type": kind, **signature(body.encode(), now, secret)}
+    # The reason is one of several that Slack may give; an app must not depend on it.
     if retry:
         headers |= {"x-slack-retry-num": str(retry), "x-slack-retry-reason": "http_error"}
     return headers, body.encode()
 
 
 def signature(body: bytes, now: float, secret: str = SIGNING_SECRET) -> dict[str, str]:
-    """Return the headers that prove that a body comes from Slack."""
+    """Return the headers that prove that a body comes from Slack.
+
+    now: wall clock in seconds. An app refuses one that is too old, so that a request cannot be replayed.
+    """
     timestamp = str(int(now))
     digest = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
     return {"x-slack-request-timestamp": timestamp, "x-slack-signature": f"v0={digest}"}
@@ -201,6 +235,7 @@ async def deliver(
 
     post: takes headers and body, returns the status. An answer other than 2xx, or none within 3 seconds, is a failure.
     """
+    # In virtual time the pauses cost nothing.
     for retry, pause in enumerate((0.0, *RETRY_PAUSES)):
         await trio.sleep(pause)
         with trio.move_on_after(ACKNOWLEDGE_TIME):

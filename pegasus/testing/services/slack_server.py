@@ -47,22 +47,40 @@ _READ: Final = 1 << 16
 
 @attrs.define(eq=False)
 class SlackDelivery:
-    """An envelope on its way to the app."""
+    """An envelope on its way to the app.
+
+    Example::
+
+        delivery = await server.emit(message_event(server.workspace, dm, anna, "hello"))
+        await delivery.acknowledged.wait()
+        assert delivery.attempts == 1
+    """
 
     envelope: SlackEnvelope
+    """The event, interaction or command."""
     id: str
+    """Id of the envelope, by which the app acknowledges it; the same for all attempts."""
     attempts: int = 0
     """Number of times that it was sent."""
     answer: dict[str, Any] | None = None
     """Frame that has acknowledged it first."""
     acknowledged: trio.Event = attrs.field(factory=trio.Event)
+    """Set at the first acknowledgement; no attempt follows."""
     acknowledgements: int = 0
+    """Number of them. More than one means that the app has acknowledged a repetition, too."""
     given_up: bool = False
     """Every attempt has failed, as after an outage of the app."""
 
 
 class SlackSocket:
-    """A WebSocket of the app."""
+    """A WebSocket of the app.
+
+    Example::
+
+        [socket] = server.sockets
+        await socket.disconnect("refresh_requested")  # the app connects again
+        socket.is_silent = True  # or: nothing comes any more, and the app has to notice by itself
+    """
 
     def __init__(self, server: SlackServer, stream: trio.abc.Stream) -> None:
         self._server = server
@@ -77,7 +95,10 @@ class SlackSocket:
         """Pings of the app."""
 
     async def serve(self, request: h11.Request, rest: bytes) -> None:
-        """Take over a connection whose request asks for a WebSocket, until it is closed. rest: bytes behind the request."""
+        """Take over a connection whose request asks for a WebSocket, until it is closed. rest: bytes behind the request.
+
+        Cancelled, or cut by the app: the socket is taken out of the server's list, and `until` checks its condition again.
+        """
         headers = [(bytes(name), bytes(value)) for name, value in request.headers]
         self._protocol.initiate_upgrade_connection(headers, request.target)
         if rest:
@@ -100,6 +121,7 @@ class SlackSocket:
             self._server.workspace.notify()
 
     async def _take(self, event: object) -> None:
+        """Handle one event of the WebSocket protocol: greeting, acknowledgement, ping or end."""
         match event:
             case Request(target=target):
                 await self._greet(target)
@@ -120,6 +142,7 @@ class SlackSocket:
         if ticket not in server.workspace.tickets:
             await self.close()
             return
+        # A ticket serves once, so that a client which uses an old address is noticed.
         server.workspace.tickets.discard(ticket)
         if len(server.sockets) >= MOST_SOCKETS:
             await self.disconnect("too_many_websockets")
@@ -151,7 +174,10 @@ class SlackSocket:
             await self.close()
 
     async def close(self) -> None:
-        """Send the close frame and hang up."""
+        """Send the close frame and hang up.
+
+        An app sees an end with a reason, and connects again at once; see `cut` for an end without one.
+        """
         self.is_open = False
         if self._protocol.state is ConnectionState.OPEN:
             await self._send(CloseConnection(code=1000))
@@ -163,6 +189,7 @@ class SlackSocket:
         await self._stream.aclose()
 
     async def _send(self, event: Any) -> None:
+        """Send an event of the protocol. The lock keeps the frames of deliveries and answers whole."""
         if self.is_silent:
             return
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, ProtocolError):
@@ -174,6 +201,8 @@ class SlackServer(FakeService):
     """A workspace that can be reached.
 
     Example: see the top of this file.
+
+    Everything that a test changes while it runs is an attribute: `is_down`, `fault`, `pace`, and those of the workspace.
     """
 
     def __init__(self, workspace: SlackWorkspace, nursery: trio.Nursery) -> None:
@@ -197,7 +226,10 @@ class SlackServer(FakeService):
     # ---------------------------------------------------------------- Socket Mode
 
     async def emit(self, envelope: SlackEnvelope) -> SlackDelivery:
-        """Begin to deliver something to the app; return at once. It waits for a WebSocket only for the time of its attempts."""
+        """Begin to deliver something to the app; return at once. It waits for a WebSocket only for the time of its attempts.
+
+        Returns before the first attempt. Await `acknowledged` of the result, or `workspace.until`, for what follows.
+        """
         delivery = SlackDelivery(envelope, f"envelope-{next(self._ids)}")
         self.deliveries.append(delivery)
         self._nursery.start_soon(self._deliver, delivery)
@@ -208,6 +240,7 @@ class SlackServer(FakeService):
         """Send an envelope until it is acknowledged, or until all attempts are used up."""
         for attempt, pause in enumerate(self.pace):
             await trio.sleep(pause)
+            # Looked at anew for each attempt: the app may have connected again meanwhile.
             sockets = [socket for socket in self.sockets if socket.is_open]
             if sockets:
                 delivery.attempts += 1
@@ -215,6 +248,7 @@ class SlackServer(FakeService):
                 more = {"accepts_response_payload": delivery.envelope.kind != "events_api", **again}
                 frame = {"envelope_id": delivery.id, "payload": delivery.envelope.payload}
                 await sockets[attempt % len(sockets)].send({**frame, "type": delivery.envelope.kind, **more})
+            # Waited for also where nothing was sent: the time of an attempt passes for an app that is away, too.
             with trio.move_on_after(ACKNOWLEDGE_TIME):
                 await delivery.acknowledged.wait()
                 return
@@ -222,7 +256,10 @@ class SlackServer(FakeService):
         self.workspace.notify()
 
     def acknowledge(self, text: str) -> None:
-        """Take a frame of the app, which acknowledges an envelope."""
+        """Take a frame of the app, which acknowledges an envelope.
+
+        An id that is not known is passed over, as by Slack.
+        """
         frame = decode_object(text)
         for delivery in self.deliveries:
             if delivery.id == frame["envelope_id"]:
@@ -246,6 +283,7 @@ class SlackServer(FakeService):
         """Answer a request after the time that it takes."""
         if "/files-pri/" in request.target:
             await trio.sleep(self.workspace.file_delay)
+        # The workspace decides by the host whether a request was meant for Slack.
         url = f"https://{request.headers.get('host', '')}{request.target}"
         answer = self.workspace.handle(SlackHttpRequest(request.method, url, request.headers, request.body))
         return HANG_UP if answer.hang_up else ServiceResponse(answer.status, answer.body, answer.headers)
@@ -267,7 +305,10 @@ class SlackServer(FakeService):
 async def open_slack(
     workspace: SlackWorkspace | None = None, *, in_memory: bool = False, port: int = 0
 ) -> AsyncIterator[SlackServer]:
-    """Run a workspace for as long as the block lasts, on 127.0.0.1 unless `in_memory`. port 0: any free one."""
+    """Run a workspace for as long as the block lasts, on 127.0.0.1 unless `in_memory`. port 0: any free one.
+
+    The same workspace may be given to several servers one after the other, as after an outage.
+    """
     workspace = workspace or SlackWorkspace()
     async with trio.open_nursery() as nursery:
         server = SlackServer(workspace, nursery)

@@ -58,33 +58,47 @@ PAGE: Final = 200
 
 @attrs.define
 class SlackPost:
-    """A message that the app has written, with its last text."""
+    """A message that the app has written, with its last text. Example: `[post] = slack.posts; post.versions`."""
 
     channel: str
+    """Id of the conversation."""
     ts: str
     text: str
     thread_ts: str | None
+    """Thread that it belongs to; None for none."""
     blocks: Sequence[Mapping[str, Any]]
+    """Blocks of its last text, such as buttons."""
     metadata: Mapping[str, Any] | None
+    """What the app has put with it, unseen by people."""
     at: float
     """Time of the post, on Trio's clock."""
     versions: list[str] = attrs.field(factory=list)
     """Texts that an update has replaced, oldest first."""
     is_deleted: bool = False
+    """The app has deleted it."""
 
 
 @attrs.define
 class SlackFile:
-    """A file of the workspace."""
+    """A file of the workspace.
+
+    Example: `message_event(slack, dm, anna, "see", files=[slack.add_file("a.txt", "text/plain", b"A")])`.
+    """
 
     id: str
+    """Id, which its address has in it."""
     name: str
+    """Name as people see it."""
     mime: str
+    """MIME type that the service names."""
     data: bytes = b""
+    """Content."""
     is_complete: bool = False
     """Shared, not only uploaded."""
     channel: str = ""
+    """Conversation that the app has shared it in; "" for files of people."""
     thread_ts: str | None = None
+    """Thread that it was shared in; None for none."""
     redirect: str = ""
     """Address that its download is redirected to."""
 
@@ -236,11 +250,13 @@ class SlackWorkspace:
         token = request.headers.get("authorization", "").removeprefix("Bearer ") or str(params.pop("token", ""))
         params.pop("token", None)
         call = SlackCall(method, params, trio.current_time())
+        # Recorded before the token is checked, so that a test sees calls with a wrong one.
         self.calls.append(call)
         fault = self.fault(call)
         if fault is not None and not fault.is_late:
             return fault
         try:
+            # The order of the service: token, then method, then parameters.
             self._check_token(method, token)
             function = getattr(self, "_" + re.sub(r"[.]", "_", method), None)
             if function is None:
@@ -264,6 +280,7 @@ class SlackWorkspace:
         raise SlackRefusal("invalid_auth")
 
     def _take_upload(self, id: str, request: SlackHttpRequest) -> SlackHttpAnswer:
+        """Keep the content of an upload. The file is not visible before files.completeUploadExternal."""
         file = self.files.get(id)
         if file is None:
             return SlackHttpAnswer(404, b"no such upload")
@@ -300,6 +317,7 @@ class SlackWorkspace:
     def _conversation(self, params: Mapping[str, Any], key: str = "channel") -> str:
         """Return the conversation of a call, which the app must be able to see."""
         id = str(params.get(key) or "")
+        # A user's id stands for the direct conversation with them, as in chat.postMessage of the service.
         if id in self.users and id != BOT_USER:
             return self.open_dm(id)
         if id not in self.channels:
@@ -333,6 +351,7 @@ class SlackWorkspace:
         return {"channel": post.channel, "ts": post.ts}
 
     def _own_post(self, params: Mapping[str, Any], code: str) -> SlackPost:
+        """Return the app's message that a call is about. code: the refusal for one that is deleted."""
         channel = self._conversation(params)
         found = [post for post in self.posts if (post.channel, post.ts) == (channel, params.get("ts"))]
         if not found or found[0].is_deleted:
@@ -353,6 +372,7 @@ class SlackWorkspace:
         return text, blocks
 
     def _view(self, post: SlackPost) -> dict[str, Any]:
+        """Return a message as answers show it."""
         view: dict[str, Any] = {"type": "message", "user": BOT_USER, "bot_id": BOT, "text": post.text, "ts": post.ts}
         view |= {"thread_ts": post.thread_ts} if post.thread_ts else {}
         view |= {"metadata": post.metadata} if post.metadata else {}

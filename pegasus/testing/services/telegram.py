@@ -51,7 +51,10 @@ _JSON_FIELDS: Final = (
 
 
 class Refusal(Exception):
-    """An answer `{"ok":false}`: `Refusal(429, "Too Many Requests: retry after 3", retry_after=3)`."""
+    """An answer `{"ok":false}`, raised by a method of the API. parameters: more of it, such as `retry_after`.
+
+    Example: `raise Refusal(429, "Too Many Requests: retry after 3", retry_after=3)`.
+    """
 
     def __init__(self, code: int, description: str, **parameters: Any) -> None:
         super().__init__(description)
@@ -61,25 +64,32 @@ class Refusal(Exception):
 
 @attrs.define(eq=False)
 class SentMessage:
-    """A message of the bot as people see it."""
+    """A message of the bot as people see it. Example: `(await telegram.next_message()).text`."""
 
     chat_id: int
+    """Chat that it was sent to; negative for groups."""
     message_id: int
+    """Number of the message, unique in this fake."""
     text: str
     """Without markup."""
     entities: list[dict[str, Any]]
+    """Ranges of the text that are formatted, as the API has them."""
     thread_id: int | None = None
+    """Topic of a group; None for none."""
     reply_markup: Any = None
+    """Buttons below it, as they were sent."""
     file: tuple[str, str, bytes] | None = None
     """Kind, name and content."""
     edits: int = 0
+    """Edits of its text."""
     is_deleted: bool = False
+    """The bot has deleted it."""
     states: list[str] = attrs.field(factory=list)
     """Every text that it has shown, the present one last."""
 
 
 class TelegramServer(FakeService):
-    """A fake of the Bot API for one bot. See the top of this file."""
+    """A fake of the Bot API for one bot. Example: see the top of this file."""
 
     def __init__(self, token: str = TOKEN, username: str = "pegasus_bot") -> None:
         super().__init__()
@@ -271,6 +281,7 @@ class TelegramServer(FakeService):
             raise Refusal(409, "Conflict: can't use getUpdates method while webhook is active")
         offset, limit = int(params.get("offset") or 0), int(params.get("limit") or 100)
         if offset:
+            # An offset confirms everything below it. A bot that crashes before it asks again is given the same updates once more.
             self._updates = [update for update in self._updates if update["update_id"] >= offset]
         with trio.move_on_after(float(params.get("timeout") or 0)):
             await self.until(lambda: self._updates)
@@ -307,6 +318,7 @@ class TelegramServer(FakeService):
             raise Refusal(403, "Forbidden: bot was blocked by the user")
         until = self.limits.get(chat_id, 0.0)
         if until > trio.current_time():
+            # A bot that tries again too early is what Telegram punishes; a test asserts that `violations` is empty.
             if chat_id in self._told and trio.current_time() < self._told[chat_id]:
                 self.violations.append(f"{chat_id} at {trio.current_time():.2f}")
             self._told[chat_id] = until

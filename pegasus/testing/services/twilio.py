@@ -12,6 +12,12 @@ more (21610), but gets no confirmation. Faults of the network come from `FakeSer
     request = twilio.receive_sms("+15550101", "hello")          # somebody has written; this is what Twilio calls us with
     answer = await adapter.receive(request)
     twilio.messages[-1].body                                     # what we have sent
+
+Twilio calls an app by webhooks, and an app calls Twilio by HTTP. The fake makes the requests of the first kind and hands
+them to the test, which gives them to the adapter as the web server would. So no server of the app is needed. Requests are
+signed with the account's token over the public address, so an adapter that checks signatures is tested as well.
+
+Checks of a message come in the order of the service, because a message with two mistakes gets the code of the first.
 """
 
 from __future__ import annotations
@@ -44,14 +50,26 @@ _PAGE: Final = 50
 
 @attrs.frozen(eq=False)
 class TwilioMessage:
-    """A message that we have sent."""
+    """A message that we have sent.
+
+    Example::
+
+        message = twilio.messages[-1]
+        message.to, message.body  # ("+15550101", "hello")
+    """
 
     sid: str
+    """Id, which begins with "MM" if there are files and with "SM" otherwise."""
     to: str
+    """Number of the receiver, in the form +15550101 (E.164)."""
     sender: str
+    """Number of the account that it comes from."""
     body: str
+    """Text, "" for files alone."""
     media: tuple[str, ...]
+    """Addresses of its files."""
     created: datetime
+    """Time at which it was accepted, by the fake's clock."""
 
     def to_json(self, account_sid: str) -> dict[str, Any]:
         """Return it as the API shows it."""
@@ -84,6 +102,13 @@ class FakeTwilio(FakeService):
     """An account with one number.
 
     public_url: where it calls the webhook. clock: wall clock, ms since the epoch.
+
+    Example::
+
+        twilio = FakeTwilio(public_url="https://agent.example.com")
+        request = twilio.receive_sms("+15550101", "hello")
+        await adapter.receive(request)
+        assert twilio.texts_to("+15550101") == ["hi"]
     """
 
     def __init__(
@@ -127,6 +152,8 @@ class FakeTwilio(FakeService):
         """Let somebody write, and return the request that Twilio makes for it.
 
         files: MIME types and contents. sid: of a message that comes again. extra: further parameters.
+
+        A word of STOP_WORDS or START_WORDS takes effect at once, as at the service; the webhook is made all the same.
         """
         word = text.strip().upper()
         if word in STOP_WORDS:
@@ -134,6 +161,7 @@ class FakeTwilio(FakeService):
         elif word in START_WORDS:
             self.opted_out.discard(sender)
         sid = sid or self._new_id("MM" if files else "SM")
+        # Empty fields are sent as the service sends them: the signature covers them, too.
         form = [
             ("ToCountry", "US"),
             ("MessageSid", sid),
@@ -157,7 +185,10 @@ class FakeTwilio(FakeService):
         return self.webhook([*form, *extra])
 
     def webhook(self, form: Sequence[tuple[str, str]], path: str = "/channels/sms/twilio") -> WebhookRequest:
-        """Return a signed request with this form."""
+        """Return a signed request with this form.
+
+        It is a request as the web server hands it over. Its signature is valid for this path of `public_url` only.
+        """
         url = self.public_url + path
         headers = {
             "content-type": "application/x-www-form-urlencoded; charset=UTF-8",
@@ -168,7 +199,10 @@ class FakeTwilio(FakeService):
         return WebhookRequest("POST", path, headers, urlencode(form).encode(), url)
 
     def sign(self, url: str, form: Sequence[tuple[str, str]]) -> str:
-        """Return the signature of a request (https://www.twilio.com/docs/usage/security#validating-requests)."""
+        """Return the signature of a request (https://www.twilio.com/docs/usage/security#validating-requests).
+
+        The form's fields are sorted by their names, so that their order in the body does not matter.
+        """
         text = url + "".join(f"{name}{value}" for name, value in sorted(form))
         return base64.b64encode(hmac.digest(self.auth_token.encode(), text.encode(), "sha1")).decode()
 
@@ -193,6 +227,7 @@ class FakeTwilio(FakeService):
         return refuse(20404, f"The requested resource {request.path} was not found", 404)
 
     def _create(self, request: ServiceRequest) -> ServiceResponse:
+        """Answer a request to send a message: keep it, or refuse it with the service's code."""
         form = parse_qs(request.body.decode(), keep_blank_values=True)
         to, sender, body = (form.get(name, [""])[0] for name in ("To", "From", "Body"))
         media = tuple(form.get("MediaUrl", ()))
@@ -233,6 +268,7 @@ class FakeTwilio(FakeService):
         query = dict(parse_qsl(request.target.partition("?")[2]))
         to, sender = query.get("To"), query.get("From")
         found = [m for m in reversed(self.messages) if to in (None, m.to) and sender in (None, m.sender)]
+        # Pages are counted from 0.
         size, page = int(query.get("PageSize", _PAGE)), int(query.get("Page", 0))
         part = [message.to_json(self.account_sid) for message in found[page * size : (page + 1) * size]]
         uri = f"/2010-04-01/Accounts/{self.account_sid}/Messages.json"
@@ -252,11 +288,15 @@ class FakeTwilio(FakeService):
         )
 
     def _file(self, request: ServiceRequest) -> ServiceResponse:
-        """Redirect to where the file is stored, as Twilio does."""
+        """Redirect to where the file is stored, as Twilio does.
+
+        Files lie on another host than the API, so a client must follow without its credentials.
+        """
         self.file_requests.append(request)
         id = request.path.rpartition("/")[2]
         if id not in self.files:
             return refuse(20404, "The requested resource was not found", 404)
+        # Another host name for the same server: clients drop credentials only where the host changes.
         on_loopback = "127.0.0.1" in self.base_url
         place = self.base_url.replace("127.0.0.1", "localhost") if on_loopback else "https://stored.invalid"
         return ServiceResponse(307, b"", {"location": f"{place}/stored/{id}"})
@@ -268,13 +308,18 @@ class FakeTwilio(FakeService):
         return ServiceResponse(200, content, {"content-type": mime})
 
     def _credentials(self) -> str:
+        """Return the header that a client must send: account and token, as HTTP Basic has them."""
         return "Basic " + base64.b64encode(f"{self.account_sid}:{self.auth_token}".encode()).decode()
 
     def _new_id(self, prefix: str) -> str:
+        """Return an id in the form of Twilio's: two letters for the kind, and 32 hexadecimal digits."""
         return f"{prefix}{next(self._ids):032x}"
 
 
 def refuse(code: int, message: str, status: int = 400) -> ServiceResponse:
-    """Return a refusal as Twilio words it."""
+    """Return a refusal as Twilio words it.
+
+    Example: `refuse(21610, "Attempt to send to unsubscribed recipient")`. The code is what a client decides by.
+    """
     more = f"https://www.twilio.com/docs/errors/{code}"
     return json_response({"code": code, "message": message, "more_info": more, "status": status}, status)
