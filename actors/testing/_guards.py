@@ -149,6 +149,7 @@ class Guards:
         return bool(random._inst.getstate() != self._random_before)
 
     def _profile(self, frame: FrameType, event: str, called: object) -> None:
+        """Look at a call of a function written in C. Called for every call of the program, so names are compared first."""
         if event == "c_call" and (name := getattr(called, "__name__", "")) in NAMES:
             named, what = _identify(called, name)
             if what:
@@ -175,6 +176,7 @@ class Guards:
             undo.append((module, attribute, real))
             setattr(module, attribute, replaced[id(real)])
         generator: random.Random = random._inst
+        # The class is changed and not the instance replaced: bound methods of it are held in many modules.
         generator.__class__ = _guarded_random(self)
         self._random_before = generator.getstate()
         try:
@@ -190,7 +192,11 @@ class Guards:
         trip = self.trip
 
         def guarded(*args: object, **options: object) -> object:
-            """Call the real function, unless the caller may not: then the error is raised in the program, where it is to be mended."""
+            """Call the real function, unless the caller may not: then the error is raised in the program, where it is to be mended.
+
+            Call the real function, unless the program may not use it; then raise Nondeterminism at the caller's line.
+            """
+            # Formatting a time that the program has is harmless; without an argument these read the clock.
             if not (args and name in WITH_A_TIME):
                 error = trip(f"{name}()", what, sys._getframe(1))
                 if error is not None:
@@ -256,12 +262,18 @@ def _guarded_random(guards: Guards) -> type[random.Random]:
         """Example: `random._inst.__class__ = _guarded_random(guards)` guards `random.random`, which is a method of that object."""
 
         def random(self) -> float:
-            """Return the next number, after asking whether the caller may draw one."""
+            """Return the next number, after asking whether the caller may draw one.
+
+            Check the caller, and return a number of the real source.
+            """
             self._trip()
             return super().random()
 
         def getrandbits(self, k: int, /) -> int:
-            """Return bits, likewise. `randrange`, `choice` and `shuffle` end in this method."""
+            """Return bits, likewise. `randrange`, `choice` and `shuffle` end in this method.
+
+            Check the caller, and return bits of the real source.
+            """
             self._trip()
             return super().getrandbits(k)
 

@@ -178,7 +178,10 @@ class Program:
         args = (simulation,) if self.takes_simulation else ()
 
         async def main() -> None:
-            """Run the program and keep its result. A cancel of the scope is the scheduler's, and ends it without an error."""
+            """Run the program and keep its result. A cancel of the scope is the scheduler's, and ends it without an error.
+
+            Run the program, and keep its result. Its errors leave through the scope of the scheduler.
+            """
             with self.guards.watching(thoroughly=thoroughly), scheduler.scope:
                 simulation.result = await call(*args)
 

@@ -212,7 +212,10 @@ def found(program: Program, simulation: Simulation, shrink: int, which: str) -> 
     seed, kind = simulation.seed, _kind(simulation.failure)
 
     def fails(schedule: tuple[Perturbation, ...]) -> tuple[Perturbation, ...] | None:
-        """Run a schedule again. Return what took effect if it failed with errors of the same types, else None."""
+        """Run a schedule again. Return what took effect if it failed with errors of the same types, else None.
+
+        Return the perturbations that took effect if the schedule fails in the same way; None if it does not.
+        """
         run = program.run(seed, Listed(schedule))
         return run.perturbations if run.failure is not None and _kind(run.failure) == kind else None
 
@@ -227,6 +230,7 @@ def found(program: Program, simulation: Simulation, shrink: int, which: str) -> 
             f"it failed once ({_summary(simulation.failure)}) and not again under the same schedule:\n{difference}"
         )
         return failed(program, simulation, which, schedule)
+    # From what took effect, not from what was listed: a perturbation without effect is left out at once.
     schedule = Shrinker(fails, shrink).shrink(again)
     last = program.run(seed, Listed(schedule), detailed=True)
     return failed(program, last if last.failure is not None else simulation, which, schedule)

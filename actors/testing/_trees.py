@@ -305,7 +305,10 @@ class Trees:
         trees = self
 
         async def watched_run(loop: SupervisorLoop, up: Callable[[], object]) -> None:
-            """Run a supervisor, and check it when it has ended, also by an error."""
+            """Run a supervisor, and check it when it has ended, also by an error.
+
+            Run a supervisor's task, and check its tree when it ends, also by an error or a cancel.
+            """
             trees._loops[loop] = None
             try:
                 await run(loop, up)
@@ -314,7 +317,10 @@ class Trees:
                 trees.problems += problems_of(loop)
 
         def watched_init(system: ActorSystem, *args: object) -> None:
-            """Make a tree, and listen to it from its first event on."""
+            """Make a tree, and listen to it from its first event on.
+
+            Make a tree as usual, and subscribe to its events before anything happens in it.
+            """
             init(system, *args)  # type: ignore[arg-type]
             trees._listen(system)
 

@@ -170,6 +170,7 @@ ONE_AT_A_TIME = threading.RLock()
 
 
 def _is_simulated() -> bool:
+    """Return whether this thread runs Trio under a simulation."""
     runner = getattr(_run.GLOBAL_RUN_CONTEXT, "runner", None)
     return runner is not None and isinstance(runner.runq, RunQueue)
 
@@ -227,6 +228,8 @@ def run(main: Callable[[], object], loop: Loop, after_step: Callable[[Task], Non
 
 
 class _AfterStep(trio.abc.Instrument):
+    """Instrument that reports each step of a task to a function."""
+
     def __init__(self, call: Callable[[Task], None]) -> None:
         self._call = call
 
@@ -273,7 +276,10 @@ def _raiser(error: BaseException) -> Callable[[], Never]:
     """Return a function that raises the error, which is how Trio's abort functions expect it."""
 
     def throw() -> Never:
-        """Raise the error. Trio calls this in the task, at its await."""
+        """Raise the error. Trio calls this in the task, at its await.
+
+        Raise the error.
+        """
         raise error
 
     return throw
@@ -319,13 +325,19 @@ def canary() -> None:
     loop = _CanaryLoop(seen)
 
     async def child(name: str) -> None:
-        """Run twice, so that the order of two rounds is seen."""
+        """Run twice, so that the order of two rounds is seen.
+
+        Note the step, let virtual time pass, and note the next one.
+        """
         seen.append(name)
         await trio.sleep(1)
         seen.append(name)
 
     async def main() -> None:
-        """Start three children, and look at the counters that this file reads."""
+        """Start three children, and look at the counters that this file reads.
+
+        Run three children, and look at the private parts that this file reads.
+        """
         async with trio.open_nursery() as nursery:
             for name in "abc":
                 nursery.start_soon(child, name, name=name)
@@ -335,7 +347,10 @@ def canary() -> None:
         await trio.lowlevel.checkpoint()
 
     def after(task: Task) -> None:
-        """Note that the places by which waits are told apart are recognised."""
+        """Note that the places by which waits are told apart are recognised.
+
+        Note the two places of a wait that `can_raise` distinguishes.
+        """
         if task.name.endswith("main") and task._next_send_fn is not None and _is_in(task, CHECKPOINT):
             seen.append("checkpoint")
         if task.name.endswith("main") and task._abort_func is not None and _is_in(task, END_OF_NURSERY):
@@ -351,22 +366,31 @@ def canary() -> None:
 
 
 class _CanaryLoop:
-    """Loop of the canary: it draws tasks in an order of its own, and moves the time on when nothing can run."""
+    """Loop that runs three tasks in the order b, c, a: neither that of their start nor its reverse."""
 
     def __init__(self, seen: list[str]) -> None:
         self.now = 0.0
         self._seen = seen
 
     def begin(self, runner: Runner) -> None:
-        """Keep the runner, as any loop does."""
+        """Keep the runner, as any loop does.
+
+        Keep the runner.
+        """
         self._runner = runner
 
     def draw(self, queue: RunQueue) -> list[Task]:
-        """Return the tasks of the round in an order of its own, which the canary then finds or misses."""
+        """Return the tasks of the round in an order of its own, which the canary then finds or misses.
+
+        Return all tasks that are ready, in the order to be tested.
+        """
         return sorted(queue.ready(), key=lambda task: "bca".find(task.name))
 
     def idle(self, deadline: float) -> None:
-        """Let the time jump to the next deadline."""
+        """Let the time jump to the next deadline.
+
+        Jump to the next deadline, and note it.
+        """
         if self._runner.is_idle and deadline != float("inf"):
             self.now = deadline
             self._seen.append(f"idle {deadline}")

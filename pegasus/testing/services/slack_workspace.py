@@ -69,7 +69,7 @@ class SlackPost:
     blocks: Sequence[Mapping[str, Any]]
     """Blocks of its last text, such as buttons."""
     metadata: Mapping[str, Any] | None
-    """What the app has put with it, unseen by people."""
+    """Values that the app has put with it, unseen by people."""
     at: float
     """Time of the post, on Trio's clock."""
     versions: list[str] = attrs.field(factory=list)
