@@ -227,6 +227,21 @@ def test_texts_of_others_stay_texts(site):
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
 
 
+def test_a_link_that_was_used_says_so_and_names_of_settings_are_whole(site):
+    page = site.open(sign_in=False)
+    page.goto(f"{site.daemon.at.http}/login?code=used")
+    expect(page.get_by_role("alert")).to_have_text("This link was used already or is older than 5 minutes.")
+    assert page.url == f"{site.daemon.at.http}/"
+    page.get_by_label("Token").fill(site.daemon.token)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Chat").wait_for(state="attached")
+    go(page, "settings")
+    expect(page.get_by_text("guest_messages_per_minute", exact=True)).to_be_visible()
+    page.goto(f"{site.daemon.at.http}/login?code=used")  # as by "back": whoever is signed in sees the page
+    expect(page.locator(".model .mono")).to_be_attached()
+    assert page.problems == []
+
+
 def test_sessions_of_many_chats_are_listed_in_parts_and_found_by_name(site):
     folder = site.daemon.home / "data" / "sessions"
     folder.mkdir(exist_ok=True)

@@ -159,9 +159,12 @@ async def sign_in_by_link(request: ApiRequest) -> Response:
     """Set the cookie for somebody who comes with the code of `pegasus open`, and lead to the page.
 
     The code counts once, so a link in the browser's history is worth nothing. The response leads to the page
-    without the code in its address.
+    without the code in its address. A browser whose code does not count is led there, too: the page then says so and asks for a
+    token, or is shown if the browser is signed in already. Raises ApiError 401 for such a code from any other program.
     """
     if not request.services.sessions.redeem(request.http.query_params.get("code", "")):
+        if "text/html" in request.http.headers.get("accept", ""):
+            return Response(status_code=303, headers={"location": "/?link=used", "cache-control": "no-store"})
         message = "this link was used already or is older than 5 minutes; `pegasus open` makes another one"
         raise ApiError(401, "unauthorized", message)
     with failures_as_errors():

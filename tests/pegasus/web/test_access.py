@@ -138,6 +138,15 @@ async def test_a_link_leads_to_the_page_with_a_cookie():
         assert (await client.get(path)).status_code == 401
 
 
+async def test_a_browser_with_a_used_link_is_led_to_the_page():
+    """A person reads no JSON: the page says what has happened, or shows the conversation if they are signed in."""
+    async with world() as there, there.client() as client:
+        response = await client.get("/login?code=used", headers={"accept": "text/html,*/*;q=0.8"})
+        assert (response.status_code, response.headers["location"]) == (303, "/?link=used")
+        assert "set-cookie" not in response.headers
+        assert (await client.get("/api/status")).status_code == 401
+
+
 async def test_signing_out_ends_the_session():
     async with world() as there, there.client(origin=there.origin) as client:
         await sign_in(there, client)

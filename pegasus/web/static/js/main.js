@@ -32,6 +32,10 @@ const app = {
   },
 };
 
+/** The server leads a browser here whose link does not count any more. It is said once: the address is cleaned. */
+const usedLink = new URLSearchParams(location.search).get("link") === "used";
+if (usedLink) history.replaceState(null, "", location.pathname + location.hash);
+
 let current = null; // {name, page}
 let frame = null;
 
@@ -222,7 +226,7 @@ async function showSignIn() {
   const page = open(() => {
     connection.state = "connecting";
     connection.open();
-  }, connection.refusal ? T.signIn.refused(connection.refusal) : "");
+  }, connection.refusal ? T.signIn.refused(connection.refusal) : usedLink ? T.signIn.usedLink : "");
   fill(document.getElementById("app"), page.element);
   document.title = T.signIn.title;
   page.focus.focus();

@@ -125,7 +125,7 @@ class Memory {
     return h(
       "li",
       { class: "change" },
-      h("header", {}, h("p", {}, h("span", { class: "strong" }, who), ` ${T.memory.how[change.how] ?? change.how} `, hasPath ? h("a", { href: `#/memory/${encodeURIComponent(change.path)}`, class: "mono" }, ...visible(change.path)) : "", h("span", { class: "hint" }, " · ", h("time", { title: fullTime(change.ts) }, fromNow(change.ts)), by.why ? [" · ", ...visible(by.why)] : "", by.channel ? [" · ", name(by.channel)] : "")), undo),
+      h("header", {}, h("p", {}, h("span", { class: "strong" }, who), ` ${(hasPath ? null : T.memory.howHere[change.how]) ?? T.memory.how[change.how] ?? change.how} `, hasPath ? h("a", { href: `#/memory/${encodeURIComponent(change.path)}`, class: "mono" }, ...visible(change.path)) : "", h("span", { class: "hint" }, " · ", h("time", { title: fullTime(change.ts) }, fromNow(change.ts)), by.why ? [" · ", ...visible(by.why)] : "", by.channel ? [" · ", name(by.channel)] : "")), undo),
       lines.length ? h("pre", { class: "diff", tabindex: "0" }, lines) : null,
     );
   }

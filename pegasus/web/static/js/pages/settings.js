@@ -38,7 +38,7 @@ export function open(app) {
     fill(
       body,
       shown.map((section) =>
-        h("section", { class: "section" }, h("h2", { class: "mono" }, section.name ? `[${section.name}]` : T.settings.root), h("dl", { class: "keys" }, section.keys.map((key) => h("div", { class: key.origin === undefined ? "key" : "key set" }, h("dt", { class: "mono" }, key.key), h("dd", { class: "mono" }, ...visible(key.value), key.restart ? h("span", { class: "hint origin" }, T.settings.restart) : null, key.origin ? h("span", { class: "hint origin" }, key.origin) : null))))),
+        h("section", { class: "section" }, h("h2", { class: "mono" }, section.name ? `[${section.name}]` : T.settings.root), h("dl", { class: "keys" }, section.keys.map((key) => h("div", { class: key.origin === undefined ? "key" : "key set" }, h("dt", { class: "mono" }, key.key.split(/(?<=_)/u).flatMap((part) => [part, h("wbr")])), h("dd", { class: "mono" }, ...visible(key.value), key.restart ? h("span", { class: "hint origin" }, T.settings.restart) : null, key.origin ? h("span", { class: "hint origin" }, key.origin) : null))))),
       ),
       shown.length ? null : h("p", { class: "hint" }, sections.length ? T.settings.none : T.loading),
     );
