@@ -8,6 +8,12 @@ terminal.
 Around commands stand walls, as far as the machine can build them. `sandbox` finds out which, and starts bubblewrap;
 `landlock` is the other way to build them; `folders` plans what a command sees; `proxy` is the way of a walled-in command to
 the network.
+
+The parts depend on one another in this direction: `guarded` needs the walls, `process` and `background` need `guarded`.
+The guard and Landlock run outside of the daemon, in a bare interpreter, so they import nothing of Pegasus.
+
+No command gets an environment by itself: the caller passes all of it, so no key of the daemon leaks into one by
+mistake.
 """
 
 from pegasus.sandbox.background import BackgroundCommand, BackgroundCommands, CommandError, CommandOutput

@@ -52,12 +52,26 @@ _INPUT_LIMIT: Final = 5.0
 
 
 class CommandError(Exception):
-    """A request that a background command cannot carry out. The text says why, and what would work."""
+    """A request that a background command cannot carry out. The text says why, and what would work.
+
+    Example::
+
+        try:
+            command = commands.get("c3")
+        except CommandError as error:   # "there is no background command 'c3' of this task; there are: c1, c2"
+            raise ToolError(str(error)) from error
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class CommandOutput:
-    """The output of a background command since it was last read: `CommandOutput("Listening on 8000", 0, 0)`."""
+    """The output of a background command since it was last read.
+
+    Example::
+
+        CommandOutput("Listening on 8000")            # all of it
+        CommandOutput("…and the end", lost=120_000)   # what came before had no room in the ring
+    """
 
     text: str
     """The next text; of a terminal, the lines that were changed."""
@@ -88,6 +102,7 @@ class OutputRing:
     def add(self, data: bytes | bytearray) -> None:
         """Take the next bytes of the stream."""
         self.total += len(data)
+        # Of a part longer than the limit only the end is copied.
         self._kept += data[-self._limit :]
         if len(self._kept) > 2 * self._limit:
             del self._kept[: -self._limit]
@@ -95,6 +110,7 @@ class OutputRing:
     def read(self, position: int, count: int | None = None) -> tuple[bytes, int]:
         """Return up to `count` bytes from a position on, and the number of bytes that are lost between it and the first of them."""
         first = self.total - min(len(self._kept), self._limit)
+        # A position before the ring is no error: the reader is told how much it has missed.
         start = max(position, first)
         at = len(self._kept) - (self.total - start)
         end = len(self._kept) if count is None else at + count
@@ -102,7 +118,15 @@ class OutputRing:
 
 
 class BackgroundCommand:
-    """One background command: its output so far, and its end. Made by `BackgroundCommands.start`."""
+    """One background command: its output so far, and its end. Made by `BackgroundCommands.start`.
+
+    Example::
+
+        server = await commands.start("python -m http.server", folder, environment, CommandLimits())
+        await server.wait_for_news(5.0)
+        output = await server.read(4_000)   # CommandOutput("Serving HTTP on …", 0, 0)
+        await server.stop()
+    """
 
     def __init__(
         self,
@@ -187,6 +211,7 @@ class BackgroundCommand:
         async with trio.open_nursery() as nursery:
 
             async def wait(end: Callable[[], Awaitable[object]]) -> None:
+                """End the waiting of both tasks when one of the two ends has come."""
                 await end()
                 nursery.cancel_scope.cancel()
 
@@ -218,7 +243,10 @@ class BackgroundCommand:
         await self.ended.wait()
 
     async def write(self, data: bytes, *, end: bool = False) -> None:
-        """Write to its input. end: nothing follows. Raises CommandError if it has ended, has closed its input or does not read it."""
+        """Write to its input. end: nothing follows. Raises CommandError if it has ended, has closed its input or does not read it.
+
+        Cancelled, or too late: a part of the text may have been written, and nobody knows which.
+        """
         process = self._process
         if self.end is not None or process is None or process.stdin is None:
             raise CommandError(f"{self.id} has ended; nobody reads its input")
@@ -234,6 +262,7 @@ class BackgroundCommand:
                     if data:
                         await process.stdin.send_all(data)
                     if end and self._terminal is not None:
+                        # The terminal stays open: a program that reads on after ^D gets what is written later.
                         await process.stdin.send_all(b"\x04")
                     elif end:
                         self._input_ended = True
@@ -244,10 +273,14 @@ class BackgroundCommand:
             raise CommandError(f"{self.id} does not read its input; a part of the text may have been written")
 
     async def wait_for_news(self, seconds: float) -> None:
-        """Wait for output that was not read yet, and until it pauses; or for the end, or until `seconds` are over."""
+        """Wait for output that was not read yet, and until it pauses; or for the end, or until `seconds` are over.
+
+        Cancelled: nothing is lost, since reading is a step of its own.
+        """
         with trio.move_on_after(seconds):
             while self.end is None and self._output.total == self._position:
                 await self._news.wait()
+            # A program that writes all the time never pauses, so the gathering has an end of its own.
             with trio.move_on_after(LONGEST_GATHERING):
                 paused = False
                 while self.end is None and not paused:
@@ -265,6 +298,8 @@ class BackgroundCommand:
                 data, lost = self._output.read(self._position, room)
                 while len(data) > 1 and len(encode_json(data.decode("utf-8", "replace"))) > room:
                     data = data[: len(data) // 2]  # binary output: escapes take the room of several characters
+                # The end of an ended command is returned as it is, even in the middle of a character: no rest will
+                # come.
                 is_all = self._position + lost + len(data) == self._output.total
                 data = data if self.end is not None and is_all else _whole_characters(data)
                 self._position += lost + len(data)
@@ -272,6 +307,7 @@ class BackgroundCommand:
             data, lost = self._output.read(self._position)
             self._position += lost + len(data)
             text = await trio.to_thread.run_sync(_render, self._screen, data)
+        # Of a screen the newest lines count, so what has no room is lost at the beginning.
         shown = text[-room:]
         return CommandOutput(shown, lost + len(text) - len(shown))
 
@@ -362,10 +398,12 @@ class BackgroundCommands:
             )
         self._number += 1
         command = BackgroundCommand(f"c{self._number}", line, limits, terminal, self._take_change)
+        # Counted before the first wait: calls at the same time must not start more than there may be.
         self._starting += 1
         try:
             await self._nursery.start(self._run, command, cwd, env, sandbox)
         except BaseExceptionGroup as group:
+            # The nursery wraps the one exception of the start. The caller is promised that one.
             raise group.exceptions[0] from None
         finally:
             self._starting -= 1
@@ -409,7 +447,10 @@ class BackgroundCommands:
             command.request_stop()
 
     async def end_all(self) -> None:
-        """End all of them at the same time; returns when nothing of them is left."""
+        """End all of them at the same time; returns when nothing of them is left.
+
+        Cancelled: they are ended all the same, since a stop is not taken back.
+        """
         async with trio.open_nursery() as nursery:
             for command in self.running:
                 nursery.start_soon(command.stop)

@@ -125,6 +125,10 @@ def plan_folders(
     own = _existing([str(home), *([str(settings_file)] if settings_file is not None else [])])
 
     def is_opened(path: str) -> bool:
+        """Return whether the owner has opened a folder, so that it is not hidden.
+
+        A home that is the root counts as opened: all would be hidden with it.
+        """
         return path == "/" or any(is_within(path, folder) for folder in opened)
 
     people = [environ.get("HOME", ""), *_home_of_user(), *(_ROOTS_HOMES if os.geteuid() == 0 else ())]

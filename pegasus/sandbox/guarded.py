@@ -64,15 +64,22 @@ call."""
 
 
 class ProcessError(Exception):
-    """A command that could not be started. The text names the reason."""
+    """A command that could not be started. The text names the reason.
+
+    Example::
+
+        try:
+            async with open_process(["no-such-program"], cwd=folder, env=environment) as process: ...
+        except ProcessError as error:   # "cannot run no-such-program: No such file or directory"
+            raise ToolError(str(error)) from error
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
 class CommandLimits:
     """Limits of one command.
 
-    `CommandLimits(memory=1 << 30, grace=5.0)` gives a command one gigabyte for each process and five seconds to
-    end.
+    Example: `CommandLimits(memory=1 << 30, grace=5.0)` gives it one gigabyte in all, and five seconds to end.
     """
 
     output: int = DEFAULT_OUTPUT
@@ -95,15 +102,17 @@ class CommandLimits:
 
 @attrs.frozen
 class TerminalSize:
-    """The size of a terminal. `TerminalSize(24, 80)` is the classical one; the default is wide, so that few lines are wrapped."""
+    """The size of a terminal. The default is wide, so that few lines are wrapped. Example: `TerminalSize(24, 80)`."""
 
     rows: int = 40
+    """Lines of text, as a program that asks for the window size is told."""
     columns: int = 120
+    """Characters of a line."""
 
 
 @attrs.frozen
 class ProcessEnd:
-    """The end of a process: `ProcessEnd(139, "SIGSEGV")`."""
+    """The end of a process. Example: `ProcessEnd(139, "SIGSEGV")` of one that has crashed."""
 
     exit_code: int
     """The exit code; 128 + number after a signal, as shells report it."""
@@ -423,12 +432,14 @@ class _TerminalOutput(trio.abc.ReceiveStream):
         self._terminal = terminal
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return the next output, b"" at its end."""
         try:
             return bytes(await self._terminal.receive_some(max_bytes))
         except trio.BrokenResourceError:  # EIO: nobody has it open
             return b""
 
     async def aclose(self) -> None:
+        """Close the terminal in both directions: it is one descriptor, which `stdin` uses as well."""
         await self._terminal.aclose()
 
 

@@ -92,6 +92,8 @@ def restrict(walls: Mapping[str, Any]) -> None:
             "prctl", _PR_CAPBSET_DROP, number, 0, 0, 0
         )  # without privileges there is nothing to drop, and it is refused
     _call("prctl", _PR_CAP_AMBIENT, 4, 0, 0, 0)
+    # Without it the kernel takes neither the rules nor the filter from a process without privileges; and no program
+    # with the setuid bit gets more rights.
     _require(_call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     _restrict_files(walls["version"], walls["read"], walls["write"], walls["ports"])
     _restrict_calls(bool(walls["ports"]))
@@ -99,11 +101,14 @@ def restrict(walls: Mapping[str, Any]) -> None:
 
 def _restrict_files(version: int, read: Sequence[str], write: Sequence[str], ports: Sequence[int]) -> None:
     """Apply Landlock, as far as this version of it goes."""
+    # A right that the version does not know is an error for the kernel, so only known ones are handled.
     handled = 0
     for since, rights in _OF_VERSION:
         handled |= rights if version >= since else 0
+    # Version 6 keeps signals and abstract sockets within the walls.
     scoped = _ABSTRACT_SOCKETS | _SIGNALS if version >= 6 else 0
     network = (_CONNECT if ports else _BIND | _CONNECT) if version >= 4 else 0
+    # The structure has grown with the versions. An older kernel refuses a longer one.
     attributes = pack("=QQQ", handled, network, scoped)[: 24 if version >= 6 else 16 if version >= 4 else 8]
     rules = _call("syscall", _CREATE_RULESET, attributes, len(attributes), 0)
     _require(rules)
@@ -127,6 +132,7 @@ def _allow_path(rules: int, path: str, rights: int) -> None:
     try:
         mode = os.fstat(descriptor).st_mode
         if not S_ISLNK(mode):
+            # The kernel refuses a rule that gives rights about folders to a file.
             rights &= ~0 if S_ISDIR(mode) else _OF_FILES
             _require(_call("syscall", _ADD_RULE, rules, _RULE_PATH, pack("=Qi", rights, descriptor), 0))
     finally:
@@ -162,8 +168,10 @@ def filter_steps(machine: str, *, tcp: bool) -> list[_Step]:
     refuse, missing = (_RETURN, 0, 0, _REFUSE | errno.EACCES), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)
     allow = (_RETURN, 0, 0, _ALLOW)
     steps: list[_Step] = [(_LOAD, 0, 0, _MACHINE), (_EQUAL, 1, 0, architecture), missing, (_LOAD, 0, 0, _NUMBER)]
+    # The same calls under other numbers would pass by everything below.
     if machine == "x86_64":
         steps += [(_AT_LEAST, 0, 1, _X32), missing]
+    # ENOSYS and not EACCES: programs then take the way that they have for older kernels.
     for number in (_IO_URING_SETUP, *key_calls):
         steps += [(_EQUAL, 0, 1, number), missing]
     family = [(_LOAD, 0, 0, _argument(0)), (_EQUAL, 0, 1, _NETLINK), allow]

@@ -39,7 +39,14 @@ _CONTINUATION_BYTES: Final = bytes(range(0x80, 0xC0))
 
 @attrs.frozen(eq=False, repr=False)
 class CommandResult:
-    """The end of a command and its output."""
+    """The end of a command and its output.
+
+    Example::
+
+        result = await run_process("make test", cwd=folder, env=environment, timeout=60.0)
+        result.exit_code   # 0; 124 and timed_out after 60 seconds
+        result.stdout      # its beginning and its end, if it was long
+    """
 
     exit_code: int
     """The exit code; 128 + number after a signal (as shells report it), 124 after the timeout (as

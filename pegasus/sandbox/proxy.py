@@ -36,9 +36,11 @@ MAX_CONNECTIONS: Final = 32
 HEAD_SECONDS: Final = 30.0
 """Seconds that a client has for the beginning of a request."""
 _PIECE: Final = 64 * 1024
+"""Bytes that are read at once, of the beginning of a request."""
 _PAUSE: Final = 0.1
 """Seconds until it is tried again to accept a connection after that has failed."""
 _USER: Final = "command"
+"""Name that goes with the password. It says nothing."""
 _NOT_PASSED_ON: Final = ("proxy-authorization", "proxy-connection", "connection", "keep-alive")
 """Headers that are about the connection to the proxy."""
 _VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
@@ -48,7 +50,13 @@ _OWN_HOSTS: Final = "localhost,127.0.0.1,::1"
 
 
 class DialError(Exception):
-    """A connection that is refused or failed. The text is for the program that wanted it, and for the model."""
+    """A connection that is refused or failed. The text is for the program that wanted it, and for the model.
+
+    Example::
+
+        async def dial(host: str, port: int) -> trio.abc.Stream:
+            raise DialError(f"{host} is not allowed")   # the program gets status 403 with this text
+    """
 
 
 class _BadRequest(Exception):
@@ -57,7 +65,13 @@ class _BadRequest(Exception):
 
 @attrs.frozen(eq=False, repr=False)
 class ProxyOrder:
-    """The proxy of one command, as its guard has to know it."""
+    """The proxy of one command, as its guard has to know it. Each command has a password of its own.
+
+    Example::
+
+        order = ProxyOrder()
+        order.as_dict()["HTTP_PROXY"]   # "http://command:<password>@127.0.0.1:{port}"; the guard fills in the port
+    """
 
     secret: str = attrs.field(factory=lambda: secrets.token_urlsafe(16), repr=False)
     """Password of the proxy."""
@@ -79,6 +93,8 @@ async def serve_proxy(conduit: socket.socket, order: ProxyOrder, dial: Dial) -> 
     """Serve the proxy of one command while the block runs. conduit: the socket over which its guard has sent the listening one.
 
     Leaving the block ends all its connections. An exception of the block leaves as it is.
+
+    The guard sends the socket before the command runs, so the command finds its proxy from its first moment on.
     """
     listener = await _receive_listener(conduit)
     try:
@@ -97,6 +113,7 @@ async def _accept_all(listener: trio.SocketListener, order: ProxyOrder, dial: Di
     room = trio.Semaphore(MAX_CONNECTIONS)
 
     async def serve(stream: trio.SocketStream) -> None:
+        """Serve one connection. A fault of either side ends only this one."""
         try:
             async with stream:
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
@@ -106,6 +123,7 @@ async def _accept_all(listener: trio.SocketListener, order: ProxyOrder, dial: Di
 
     async with trio.open_nursery() as nursery:
         while True:
+            # Before accepting: what waits in the kernel costs the daemon nothing.
             await room.acquire()
             try:
                 nursery.start_soon(serve, await listener.accept())
@@ -121,6 +139,7 @@ async def _receive_listener(conduit: socket.socket) -> trio.SocketListener:
     _, ancillary, _, _ = await stream.recvmsg(16, socket.CMSG_LEN(descriptors.itemsize))
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            # Only the first descriptor is taken; there was room for no other.
             descriptors.frombytes(data[: descriptors.itemsize])
     if not descriptors:
         raise OSError("the guard of the command has opened no proxy")
@@ -128,7 +147,11 @@ async def _receive_listener(conduit: socket.socket) -> trio.SocketListener:
 
 
 class _Exchange:
-    """One connection to the proxy: one request, and what follows it in both directions."""
+    """One connection to the proxy: one request, and what follows it in both directions.
+
+    Nothing behind the beginning is understood or changed. So everything passes that has one connection: TLS,
+    WebSockets, answers without end.
+    """
 
     def __init__(self, client: trio.SocketStream, order: ProxyOrder, dial: Dial) -> None:
         self._client = client
@@ -141,6 +164,7 @@ class _Exchange:
             with trio.fail_after(HEAD_SECONDS):
                 head, rest = await self._read_head()
             method, target, headers = _parse_head(head)
+            # In constant time, so that the password cannot be guessed letter by letter.
             if not secrets.compare_digest(headers.get("proxy-authorization", ""), self._order.authorization):
                 await self._refuse(
                     407, "Proxy Authentication Required", "the password of the proxy is missing or wrong"
@@ -148,12 +172,16 @@ class _Exchange:
                 return
             host, port, first = _destination(method, target, head)
             upstream = await self._dial(host, port)
+        # A refusal is an answer, so the program can report it. A connection that is only closed would look like an
+        # outage.
         except (_BadRequest, trio.TooSlowError) as error:
             await self._refuse(400, "Bad Request", str(error) or "the request is incomplete")
         except DialError as error:
             await self._refuse(403, "Forbidden", str(error))
         else:
             async with upstream:
+                # A plain request goes on to the server. After CONNECT the client waits for a yes before it begins with
+                # TLS.
                 if first:
                     await upstream.send_all(first)
                 else:
@@ -177,6 +205,7 @@ class _Exchange:
         if rest:
             await upstream.send_all(rest)
         async with trio.open_nursery() as nursery:
+            # The client may end its sending first and wait for the answer, so only the end of the answer ends both.
             nursery.start_soon(_pass_on, self._client, upstream)
             await _pass_on(upstream, self._client)
             nursery.cancel_scope.cancel()  # a client that goes on sending after the answer has ended talks to nobody
@@ -202,7 +231,10 @@ async def _pass_on(source: trio.abc.ReceiveStream, target: trio.abc.Stream) -> N
 
 
 def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
-    """Return method, target and headers of a request. Raises _BadRequest."""
+    """Return method, target and headers of a request. Raises _BadRequest.
+
+    Of repeated headers the last one counts. The only one that is looked at is that of the password.
+    """
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
     if len(words) != 3 or not words[2].startswith("HTTP/1."):
@@ -219,6 +251,7 @@ def _destination(method: str, target: str, head: bytes) -> tuple[str, int, bytes
             port = parts.port
         else:
             parts = urlsplit(target)
+            # An http:// address may leave the port out. CONNECT names it always.
             port = parts.port or 80
     except ValueError:
         raise _BadRequest(f"{target!r} is no address") from None

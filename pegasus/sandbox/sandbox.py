@@ -68,11 +68,28 @@ PRIVATE: Final = ("tmp", "home", "shm")
 
 
 class SandboxError(Exception):
-    """Walls that are required and not there. The text is one line that names the setting."""
+    """Walls that are required and not there. The text is one line that names the setting.
+
+    Example::
+
+        try:
+            sandbox = probe_sandbox(settings, home.path, home.workspace)
+        except SandboxError as error: ...   # the daemon does not start
+    """
 
 
 class Witness(Protocol):
-    """Watches over the workspace, in which programs can write: it is told when one begins and when it has ended."""
+    """Watches over the workspace, in which programs can write: it is told when one begins and when it has ended.
+
+    Example::
+
+        class Observer:
+            @asynccontextmanager
+            async def running_program(self) -> AsyncIterator[None]:
+                before = list_files(workspace)
+                yield
+                compare(before, list_files(workspace))
+    """
 
     def running_program(self) -> AbstractAsyncContextManager[None]:
         """Return a block in which a program runs. Entering raises OSError if none may; leaving comes when all of it has ended."""
@@ -81,7 +98,13 @@ class Witness(Protocol):
 
 @attrs.frozen(eq=False, repr=False)
 class Walls:
-    """The walls around one command, made by `Sandbox.walls`."""
+    """The walls around one command, made by `Sandbox.walls`.
+
+    Example::
+
+        walls = sandbox.walls({"PATH": "/usr/bin"}, mark)
+        [*walls.prefix, sys.executable, …]   # starts the guard, within bubblewrap if there is one
+    """
 
     prefix: tuple[str, ...] = ()
     """Beginning of the command line that starts its guard."""

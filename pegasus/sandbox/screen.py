@@ -73,6 +73,7 @@ class ScreenText:
     def __init__(self, size: TerminalSize) -> None:
         """Make an empty screen."""
         self._rows = max(size.rows, 1)
+        # Two at least: a wide character must fit into a row.
         self._columns = max(size.columns, 2)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._partial = ""
@@ -103,6 +104,7 @@ class ScreenText:
         rows = ["".join(row) for row in self._screen[self._first_new :]]
         lines = [*self._above, *zip(rows, self._wrapped[self._first_new :], strict=True)]
         self._above.clear()
+        # Nothing is new any more. Lines that are changed from now on move it up again.
         self._first_new = self._rows
         text = "".join(line if goes_on else f"{line.rstrip()}\n" for line, goes_on in lines)
         return text.rstrip("\n")
@@ -111,6 +113,7 @@ class ScreenText:
 
     def feed(self, data: bytes) -> None:
         """Carry out what a program has written. Takes time in proportion to the length of the data."""
+        # A program may be read in the middle of a character or of a sequence; both halves meet here.
         text = self._partial + self._decoder.decode(data)
         at = 0
         while at < len(text):
@@ -137,6 +140,7 @@ class ScreenText:
         """Put characters at the cursor. A full row continues in the next one when the next character comes."""
         if self._draws_lines:
             text = text.translate(_LINES)
+        # Most output is ASCII, one cell for each character, so whole runs are put at once.
         if text.isascii():
             at = 0
             while at < len(text):
@@ -148,6 +152,8 @@ class ScreenText:
         for character in text:
             if unicodedata.combining(character) or character in "\u200b\u200c\u200d\ufe0e\ufe0f":
                 row = self._screen[self._y]
+                # They belong to the cell before the cursor and take none. The bound keeps one cell from growing for
+                # ever.
                 if 0 < self._x <= len(row) and len(row[self._x - 1]) < _MAX_COMBINING:
                     row[self._x - 1] += character
                 continue
@@ -165,6 +171,7 @@ class ScreenText:
     def _put(self, cells: list[str]) -> None:
         """Overwrite cells of the row from the cursor on."""
         row = self._screen[self._y]
+        # A cursor that was moved to the right leaves cells that nobody has written.
         if len(row) < self._x:
             row += " " * (self._x - len(row))
         row[self._x : self._x + len(cells)] = cells
@@ -179,6 +186,7 @@ class ScreenText:
 
     def _line_feed(self) -> None:
         """Go down by a row. In the last row, everything moves up."""
+        # Only the last row of the region scrolls. Below the region the cursor just goes down.
         if self._y == self._bottom:
             self._delete_rows(self._top, 1, keep=self._top == 0 and self._normal is None)
         elif self._y < self._rows - 1:
@@ -192,6 +200,8 @@ class ScreenText:
             self._wrapped.insert(self._bottom, False)
             if not keep:
                 self._first_new = min(self._first_new, at)
+            # A line that was taken already is not kept again when it leaves the screen. All rows move up, so the first
+            # new one does.
             elif self._first_new == 0:
                 self._above.append(("".join(row), wrapped))
             else:
@@ -217,6 +227,7 @@ class ScreenText:
             case "\r":
                 self._x = 0
             case "\b":
+                # A cursor behind the last column first counts as in it.
                 self._x = max(min(self._x, self._columns - 1) - 1, 0)
             case "\t":
                 self._x = min((self._x // 8 + 1) * 8, self._columns - 1)
@@ -228,14 +239,17 @@ class ScreenText:
                 self._saved = (self._x, self._y)
             case "8":
                 self._x, self._y = self._saved
+            # IND and NEL: down by a row; the second also to its start.
             case "D" | "E":
                 self._x = 0 if final == "E" else self._x
                 self._line_feed()
+            # RI: up by a row. In the first row of the region everything moves down.
             case "M":
                 if self._y == self._top:
                     self._insert_rows(self._top, 1)
                 else:
                     self._y = max(self._y - 1, 0)
+            # RIS: the reset of the terminal. The saved cursor and the lines above the screen stay as they are.
             case "c":
                 self._clear(0, self._rows)
                 self._x = self._y = self._top = 0
@@ -244,11 +258,13 @@ class ScreenText:
     def _sequence(self, parameters: str, final: str) -> None:
         """Carry out a control sequence (CSI). Those with a private mark other than "?" do not concern text."""
         if parameters[:1] == "?":
+            # Three numbers of xterm for the same; they differ in what they save and clear beside.
             if final in "hl" and {"47", "1047", "1049"} & set(parameters[1:].split(";")):
                 self._switch_screen(final == "h")
             return
         if parameters[:1] in ("<", "=", ">"):
             return
+        # Empty and absurd numbers count as 0, which each action reads as its default.
         numbers = [int(part) if part.isdecimal() and len(part) < 6 else 0 for part in parameters.split(";")[:16]]
         action = _ACTIONS.get(final)
         if action is not None:
@@ -257,6 +273,7 @@ class ScreenText:
     def _switch_screen(self, to_alternate: bool) -> None:
         """Show the alternate screen, which programs that fill the screen use, or the normal one as it was."""
         if to_alternate and self._normal is None:
+            # The first new row is part of what is saved: it belongs to the rows of the normal screen.
             self._normal = (self._screen, self._wrapped, self._x, self._y, self._first_new)
             self._screen, self._wrapped = [[] for _ in range(self._rows)], [False] * self._rows
             self._x = self._y = 0
@@ -280,6 +297,7 @@ class ScreenText:
 
     def _go(self, rows: int, *, to_start: bool = False) -> None:
         """Move the cursor down, or up, but not out of the rows that scroll if it is in them."""
+        # A cursor outside the region may go to the edge of the screen, one inside stays in the region.
         first = self._top if self._y >= self._top else 0
         last = self._bottom if self._y <= self._bottom else self._rows - 1
         self._move(0 if to_start else self._x, max(first, min(self._y + rows, last)))
@@ -289,6 +307,7 @@ class ScreenText:
         mode = numbers[0]
         if mode == 0:
             self._erase_line([0])
+            # The row of the cursor is erased from the cursor on, the rows below as a whole.
             self._clear(self._y + 1, self._rows)
         elif mode == 1:
             self._clear(0, self._y)
@@ -303,6 +322,7 @@ class ScreenText:
             del row[self._x :]
             self._wrapped[self._y] = False
         elif numbers[0] == 1:
+            # Only what was written is blanked: a row is never made longer by erasing.
             row[: self._x + 1] = " " * min(self._x + 1, len(row))
         else:
             row.clear()
@@ -316,6 +336,7 @@ class ScreenText:
             row[self._x : self._x + erase] = " " * len(row[self._x : self._x + erase])
         elif self._x < len(row):
             row[self._x : self._x + delete] = " " * min(insert, self._columns)
+            # Cells that are pushed beyond the last column are lost, as on a terminal.
             del row[self._columns :]
         self._changed(self._y)
 
@@ -323,11 +344,13 @@ class ScreenText:
         """Set the rows that scroll. Numbers begin at 1; missing ones mean the whole screen."""
         top = max(numbers[0], 1) - 1
         bottom = (numbers[1] if len(numbers) > 1 and numbers[1] else self._rows) - 1
+        # A region of one row, or one upside down, is ignored.
         if top < min(bottom, self._rows - 1):
             self._top, self._bottom = top, min(bottom, self._rows - 1)
             self._x = self._y = 0
 
     def _scrolls_here(self) -> bool:
+        """Return whether the cursor is among the rows that scroll; rows are inserted and deleted only there."""
         return self._top <= self._y <= self._bottom
 
 
@@ -337,22 +360,26 @@ def _count(numbers: list[int]) -> int:
 
 
 def _insert_lines(screen: ScreenText, numbers: list[int]) -> None:
+    """Insert empty rows at the cursor (IL), which goes to the start of its row."""
     if screen._scrolls_here():
         screen._insert_rows(screen._y, _count(numbers))
         screen._x = 0
 
 
 def _delete_lines(screen: ScreenText, numbers: list[int]) -> None:
+    """Delete rows from the cursor on (DL). The cursor goes to the start of its row."""
     if screen._scrolls_here():
         screen._delete_rows(screen._y, _count(numbers))
         screen._x = 0
 
 
 def _restore(screen: ScreenText, numbers: list[int]) -> None:
+    """Move the cursor back to where it was saved (SCORC)."""
     screen._move(*screen._saved)
 
 
 def _save(screen: ScreenText, numbers: list[int]) -> None:
+    """Save the cursor (SCOSC), in the same place as the escape sequence 7 does."""
     screen._saved = (screen._x, screen._y)
 
 

@@ -61,6 +61,8 @@ def _kill(pid: int) -> bool:
     """Kill a process. Return False if it was gone, already dead, or not ours."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name of a program stands in brackets and may hold anything, so the state is looked for behind the last
+            # one.
             if file.read().rpartition(b")")[2].split()[0] in b"ZX":
                 return False
         os.kill(pid, signal.SIGKILL)
