@@ -1,6 +1,21 @@
 """From the form of other agents to that of Pegasus: texts, times, messages and jobs, as the homes of several agents have them.
 
-Whatever looks like a key is masked on the way: an agent's notes and conversations hold keys more often than people think.
+Whatever looks like a key is masked on the way: an agent's notes and conversations hold keys more often than
+people think.
+
+**Nothing is trusted.** A foreign home may be damaged, of another version, or made by somebody who wants the
+agent to read it. So every value is looked at before it is used, and nothing here raises for what a file holds.
+A part that makes no sense is left out, and the report names it with the reason (`Findings.skip`).
+
+**What is kept of a message** is its text, its calls with their results, its time and its channel. Pictures and
+other parts that are no text are counted and left out. The entries are marked as words from
+a file, since nobody here has seen them being said.
+
+**Jobs** are turned into the values that `draft_job` takes, which is also what the agent's own tool gives it. So
+an imported job obeys the same rules as one that was made here. A job whose meaning cannot be kept whole is
+imported as paused, with the reasons.
+
+The functions are shared by `openclaw`, `nanobot` and `hermes`, some of whose forms are the same.
 """
 
 from __future__ import annotations
@@ -27,12 +42,17 @@ PERSONA: Final = ("SOUL.md", "AGENTS.md", "IDENTITY.md", "TOOLS.md", "HEARTBEAT.
 KNOWN_CHANNELS: Final = ("cli", "web", "api", *SERVICE_SECTIONS)
 """Channel types that there are here."""
 _FROM_FILE: Final[Metadata] = {OUTSIDE: [Outside.FILE.value]}
+"""Metadata of each entry: its text comes from a file, whoever has said it."""
 
 _redactor = Redactor()
 
 
 def masked(text: str) -> str:
-    """Return a text without characters that cannot be seen, and without whatever has the format of a key."""
+    """Return a text without characters that cannot be seen, and without whatever has the format of a key.
+
+    Both are done for everything that is written or shown: characters that cannot be seen could hide
+    instructions from the person who reads the report.
+    """
     return _redactor.apply(sanitize_for_prompt(text))
 
 
@@ -42,7 +62,11 @@ def shown_name(value: object) -> str:
 
 
 def _split_text(text: str) -> list[str]:
-    """Return a text in parts that a file of memory can hold, cut between paragraphs where there are any, else between lines."""
+    """Return a text in parts that a file of memory can hold, cut between paragraphs where there are any, else between lines.
+
+    A part is as long as LARGEST_PART allows, but a heading begins a new one when less than a quarter of the
+    room is left: so a section mostly stays in one file.
+    """
     parts: list[str] = []
     room = LARGEST_PART
     for line in _short_lines(text.strip()):
@@ -57,6 +81,10 @@ def _split_text(text: str) -> list[str]:
 
 
 def _short_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text, those that are too long in pieces.
+
+    Without a bound a single line could be longer than a file of memory may be.
+    """
     for line in text.splitlines(keepends=True):
         for start in range(0, len(line), LARGEST_PART // 4):
             yield line[start : start + LARGEST_PART // 4]
@@ -64,9 +92,11 @@ def _short_lines(text: str) -> Iterator[str]:
 
 def time_of(value: object) -> int | None:
     """Return a time in ms: of ISO 8601, of seconds or of milliseconds since the epoch; None for anything else."""
+    # True and False are numbers in Python.
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
+        # As seconds 1e11 is the year 5138, as milliseconds it is 1973: no agent is that old.
         ms = value if abs(value) > 1e11 else value * 1000
         return int(ms) if 0 <= ms < 4e12 else None
     if isinstance(value, str):
@@ -78,7 +108,11 @@ def time_of(value: object) -> int | None:
 
 
 def json_lines(text: str) -> Iterator[Mapping[str, Any] | None]:
-    """Yield the object of each line; None for a line that is none."""
+    """Yield the object of each line; None for a line that is none.
+
+    Blank lines are passed over. What is damaged yields None instead of ending the file: a program that was
+    killed leaves half a line.
+    """
     for line in text.splitlines():
         if line.strip():
             yield json_object(line)
@@ -94,7 +128,10 @@ def json_object(text: str) -> Mapping[str, Any] | None:
 
 
 def text_of(content: object) -> tuple[str, int]:
-    """Return the text of a message's content, which is a text or a list of blocks, and the number of blocks that are no text."""
+    """Return the text of a message's content, which is a text or a list of blocks, and the number of blocks that are no text.
+
+    Reasoning and calls are no text and are not counted: they are kept apart, or not at all, in every format.
+    """
     if isinstance(content, str):
         return content, 0
     if not isinstance(content, list):
@@ -117,9 +154,12 @@ def _calls_of(calls: object) -> tuple[ToolCall, ...]:
         of: Any = call["function"] if isinstance(call.get("function"), dict) else call
         name, given = of.get("name"), of.get("arguments", of.get("input"))
         if isinstance(given, str):
+            # Many programs keep arguments as the text in which the model has written them.
             given = json_object(given)
         if isinstance(name, str) and name:
             id = call.get("id")
+            # Masked as a text and read again. If the mask has broken the JSON, the call stays without
+            # arguments.
             arguments = json_object(masked(json.dumps(given))) if isinstance(given, dict) else None
             found.append(ToolCall(id if isinstance(id, str) and id else f"c{number}", masked(name), arguments or {}))
     return tuple(found)
@@ -130,6 +170,7 @@ def entry_of(
 ) -> tuple[Entry | None, int]:
     """Return the entry of a message, None for one without a meaning here, and the number of its parts that are left out."""
     text, others = text_of(content)
+    # Cut before it is masked, since masking takes time in proportion to the text.
     text = masked(text[:LONGEST_MESSAGE])
     match role:
         case "user" if text.strip():
@@ -138,6 +179,7 @@ def entry_of(
             return Entry(ts, "assistant", clean_text(text), _calls_of(calls), metadata=_FROM_FILE), others
         case "tool" | "toolResult" if isinstance(call_id, str) and call_id:
             return Entry(ts, "tool", text, call_id=masked(call_id), metadata=_FROM_FILE), others
+    # A system message has no meaning here: its agent had another prompt. It is left out without being counted.
     return None, others + (role not in ("user", "assistant", "tool", "toolResult", "system"))
 
 
@@ -162,11 +204,16 @@ def add_note(found: Findings, origin: str, path: str, text: str) -> None:
         found.skip("memory", origin, "it is empty")
     for number, part in enumerate(parts, 1):
         suffix = f"-{number}" if number > 1 else ""
+        # Further parts have a number in their origin, since the record of imports knows each part by it.
         found.notes.append(FoundNote(f"{origin}{f' ({number})' if number > 1 else ''}", f"{path}{suffix}.md", part))
 
 
 def add_persona(found: Findings, folder: ForeignFolder, place: str) -> None:
-    """Say that the files about its character are not imported. place: their folder, with a slash at the end, or ""."""
+    """Say that the files about its character are not imported. place: their folder, with a slash at the end, or "".
+
+    They are left out on purpose: an agent's character is made of its prompt, its tools and its owner, and would
+    contradict the one that is here.
+    """
     for name in PERSONA:
         try:
             exists = folder.content(place + name) is not None
@@ -187,7 +234,11 @@ def add_settings(found: Findings, folder: ForeignFolder, names: Collection[str])
 
 
 def each_job(found: Findings, folder: ForeignFolder, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the jobs of a file `{"jobs": […]}` with a name for people each. What cannot be read is left out."""
+    """Yield the jobs of a file `{"jobs": […]}` with a name for people each. What cannot be read is left out.
+
+    The id is shown to people and is part of the record of imports, so a job is found again although its place
+    in the file has changed.
+    """
     try:
         text = folder.text(name)
     except CannotRead as error:
@@ -220,6 +271,8 @@ def cron_values(schedule: Any) -> tuple[Metadata | None, list[str]]:
     """Return a schedule `{"kind": "at" | "every" | "cron", …}` as `draft_job` takes it, and what of it cannot be kept.
 
     None if it makes no sense; the reason is in the list then.
+
+    Several spellings of a field are accepted, since the agents have renamed theirs over time.
     """
     match schedule.get("kind"):
         case "cron" if isinstance(schedule.get("expr"), str):
@@ -239,6 +292,7 @@ def cron_values(schedule: Any) -> tuple[Metadata | None, list[str]]:
 
 
 def _iso(ms: int) -> str:
+    """Return a time in the form that `draft_job` takes. ms: since the epoch."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
@@ -246,6 +300,7 @@ def address_of(type: object, id: object) -> tuple[str, str]:
     """Return `<type>:<id>` of a chat and why a job cannot speak there; ("cli:main", reason) if it is not known."""
     if not (isinstance(type, str) and type and isinstance(id, str | int) and str(id)):
         return "cli:main", "it does not say in which chat it speaks"
+    # Some agents say in the id whether it is a person or a room.
     name = str(id).removeprefix("channel:").removeprefix("user:")
     if type not in KNOWN_CHANNELS:
         return f"{type}:{name}", f"there is no channel {type} here; a bridge could be one"

@@ -30,15 +30,30 @@ MOST_FILES: Final = 20_000
 
 
 class CannotRead(Exception):
-    """A file that is not read. str() is the reason, in a few words."""
+    """A file that is not read. str() is the reason, in a few words.
+
+    Example: `raise CannotRead("it is a link")`. The import goes on without the file, and the report has the
+    reason.
+    """
 
 
 class NotAHome(ValueError):
-    """A folder that is no home of this kind. str() says what was found, and what one has."""
+    """A folder that is no home of this kind. str() says what was found, and what one has.
+
+    Example: `raise NotAHome("/home/ann/x: found none of config.json, workspace, which a home of nanobot has")`.
+    The command shows it and ends.
+    """
 
 
 class ForeignFolder:
-    """A folder with files of others: `ForeignFolder(Path("~/.openclaw").expanduser()).text("workspace/MEMORY.md")`."""
+    """A folder with files of others: `ForeignFolder(Path("~/.openclaw").expanduser()).text("workspace/MEMORY.md")`.
+
+    Example::
+
+        folder = ForeignFolder(Path("~/.openclaw").expanduser())
+        folder.names("workspace/memory", ".md")      # ["workspace/memory/2026-07-21.md", …]
+        folder.text("workspace/MEMORY.md")           # None if there is none
+    """
 
     def __init__(self, path: Path) -> None:
         """Raises OSError if it is no folder that can be read."""
@@ -54,12 +69,14 @@ class ForeignFolder:
         """Return the bytes of a file, None if there is none. name: its path, with "/". Raises CannotRead."""
         try:
             with self._opened(name) as descriptor:
+                # Asked of the open file and not of its name, which could mean another file by now.
                 found = os.fstat(descriptor)
                 if not stat.S_ISREG(found.st_mode):
                     raise CannotRead("it is no regular file")
                 if found.st_size > limit:
                     raise CannotRead(f"it has {found.st_size:,} bytes; at most {limit:,} are read")
                 with os.fdopen(os.dup(descriptor), "rb") as file:
+                    # One byte more than is allowed tells whether the file has grown since.
                     content = file.read(limit + 1)
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -75,6 +92,7 @@ class ForeignFolder:
         """Return the paths of the entries of a folder whose names end so, sorted; [] if there is no such folder. Raises CannotRead."""
         try:
             with self._opened(folder) as descriptor, os.scandir(descriptor) as entries:
+                # A folder with millions of entries must not fill the memory.
                 found = [entry.name for _, entry in zip(range(MOST_FILES), entries, strict=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
@@ -90,6 +108,8 @@ class ForeignFolder:
         descriptor = os.open(self.path, flags | os.O_DIRECTORY)
         try:
             for part in [part for part in name.split("/") if part]:
+                # Relative to the folder that is open, so that a folder which is replaced by a link meanwhile is
+                # not followed.
                 inner = os.open(part, flags, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
@@ -98,6 +118,10 @@ class ForeignFolder:
             os.close(descriptor)
 
     def _is_link(self, name: str) -> bool:
+        """Return whether the name or a folder on its way is a link.
+
+        It is asked for the words of an error only, when the file was refused already.
+        """
         with suppress(OSError, ValueError):
             parts = name.split("/")
             return any(self.path.joinpath(*parts[: n + 1]).is_symlink() for n in range(len(parts)))
@@ -114,7 +138,10 @@ def _is_plain(name: str) -> bool:
 
 @attrs.frozen
 class FoundNote:
-    """A text that the other agent remembers: `FoundNote("workspace/MEMORY.md", "facts/openclaw-memory.md", "- Likes tea")`."""
+    """A text that the other agent remembers: `FoundNote("workspace/MEMORY.md", "facts/openclaw-memory.md", "- Likes tea")`.
+
+    Example: `found.notes.append(FoundNote("USER.md", "facts/hermes-user.md", "- Likes tea"))`.
+    """
 
     origin: str
     """Place where it was found, for people, and its name in the record of imports."""
@@ -125,13 +152,19 @@ class FoundNote:
 
 @attrs.frozen
 class FoundSession:
-    """A conversation: `FoundSession("sessions/telegram_42.jsonl", "telegram", "42", entries)`."""
+    """A conversation: `FoundSession("sessions/telegram_42.jsonl", "telegram", "42", entries)`.
+
+    Example: `found.sessions.append(FoundSession(name, "telegram", "42", tuple(entries), left_out=2))`.
+    """
 
     origin: str
+    """File, or row of a database, that it was found in."""
     type: str
     """Channel type; "" if it is not known."""
     channel_id: str
+    """Chat within the channel; "" if it is not known."""
     entries: tuple[Entry, ...]
+    """Messages in the order in which they were said."""
     left_out: int = 0
     """Messages or parts that an archive cannot hold, such as pictures, or lines that cannot be read."""
 
@@ -144,30 +177,48 @@ class FoundJob:
     """
 
     origin: str
+    """File and id of the job, for people and for the record of imports."""
     values: Metadata
+    """Values by their names: "schedule", "prompt", "channel", "name", "kind"."""
     paused: tuple[str, ...] = ()
     """Reasons why it is made paused: what of its meaning cannot be kept, or that it was paused before."""
 
 
 @attrs.frozen
 class LeftOut:
-    """Something that is not imported: `LeftOut("setting", "openclaw.json", "keys and settings stay where they are")`."""
+    """Something that is not imported: `LeftOut("setting", "openclaw.json", "keys and settings stay where they are")`.
+
+    Example: `found.skip("setting", "openclaw.json", "keys and settings stay where they are")` adds one.
+    """
 
     kind: str
+    """Kind of the thing, as in `ImportLine.kind`."""
     origin: str
+    """Name of the thing in the foreign home."""
     reason: str
+    """Reason for people, a part of a sentence."""
 
 
 @attrs.define
 class Findings:
-    """Everything that a foreign home has: `Findings("openclaw")`."""
+    """Everything that a foreign home has: `Findings("openclaw")`.
+
+    Example::
+
+        found = read_foreign_home(Path.home() / ".nanobot", "nanobot")
+        len(found.notes), len(found.sessions), len(found.jobs), found.left_out
+    """
 
     source: str
     """Name of its kind."""
     notes: list[FoundNote] = attrs.field(factory=list)
+    """Notes, each of them one file of memory."""
     sessions: list[FoundSession] = attrs.field(factory=list)
+    """Conversations, each of them one archive."""
     jobs: list[FoundJob] = attrs.field(factory=list)
+    """Scheduled jobs."""
     left_out: list[LeftOut] = attrs.field(factory=list)
+    """Everything that is not imported, with the reasons."""
 
     def skip(self, kind: str, origin: str, reason: str) -> None:
         """Note something that is not imported."""
@@ -176,13 +227,18 @@ class Findings:
 
 @attrs.frozen
 class ImportLine:
-    """A line of the report: `ImportLine("imported", "memory", "workspace/MEMORY.md", "facts/openclaw-memory.md")`."""
+    """A line of the report: `ImportLine("imported", "memory", "workspace/MEMORY.md", "facts/openclaw-memory.md")`.
+
+    Example: `[line for line in plan_import(found, target) if line.outcome == "left out"]`.
+    """
 
     outcome: Literal["imported", "paused", "there", "left out"]
     """"there": it was imported before."""
     kind: str
     """"memory", "session", "job", "persona", "setting" or "file"."""
     origin: str
+    """Name of the thing in the foreign home."""
     target: str = ""
     """Name of what it has become; "" if nothing."""
     reason: str = ""
+    """Reason why it is left out or paused, or parts that are missing; "" if all is well."""

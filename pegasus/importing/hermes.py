@@ -43,7 +43,9 @@ from pegasus.messages import ChannelInfo, Metadata
 MARKS: Final = ("config.yaml", "memories", "state.db", "cron")
 """Names in such a home."""
 SETTINGS: Final = (".env", "auth.json", "config.yaml")
+"""Files of settings and keys, which are named in the report and not read."""
 DATABASE: Final = "state.db"
+"""Name of the file of all sessions."""
 LARGEST_DATABASE: Final = 512 << 20
 """Bytes of the database."""
 MOST_MESSAGES: Final = 100_000
@@ -55,7 +57,10 @@ STRUCTURED: Final = "\0json:"
 
 
 def read_hermes(folder: ForeignFolder) -> Findings:
-    """Return what a home has."""
+    """Return what a home has.
+
+    Blocks while it reads, up to QUERY_SECONDS for the database.
+    """
     found = Findings("hermes")
     for name, path in (("memories/MEMORY.md", "facts/hermes-memory"), ("memories/USER.md", "facts/hermes-user")):
         try:
@@ -64,6 +69,7 @@ def read_hermes(folder: ForeignFolder) -> Findings:
             found.skip("memory", name, str(error))
             continue
         if text is not None:
+            # An entry may have several lines there; it becomes one item of a list here.
             entries = [" ".join(entry.split()) for entry in text.split("\n§\n")]
             add_note(found, name, path, "\n".join(f"- {entry.removeprefix('- ')}" for entry in entries if entry))
     add_persona(found, folder, "")
@@ -78,6 +84,11 @@ def read_hermes(folder: ForeignFolder) -> Findings:
 
 
 def _add_sessions(found: Findings, folder: ForeignFolder) -> None:
+    """Add the sessions of the database, if there is one.
+
+    It is copied together with its write-ahead log, because the last messages may be in the log alone. The copy
+    is deleted at the end, also after an error.
+    """
     try:
         content = folder.content(DATABASE, LARGEST_DATABASE)
         log = folder.content(f"{DATABASE}-wal", LARGEST_DATABASE)
@@ -95,6 +106,7 @@ def _add_sessions(found: Findings, folder: ForeignFolder) -> None:
             with closing(sqlite3.connect(copy)) as database:
                 _guard(database)
                 for session in _sessions(database):
+                    # One after the other: an error in the middle keeps those before it.
                     found.sessions.append(session)
         except (sqlite3.Error, UnicodeError, OverflowError) as error:
             found.skip("session", DATABASE, f"it cannot be read ({error})")
@@ -114,9 +126,12 @@ def _guard(database: sqlite3.Connection) -> None:
 
 def _sessions(database: sqlite3.Connection) -> Iterator[FoundSession]:
     """Yield the sessions, oldest first. Columns that came with later versions may be missing."""
+    # The name of the column is one of three constants, so nothing of the database gets into the query.
     columns = {row[1] for row in database.execute("PRAGMA table_info(sessions)")}
     chat = "chat_id" if "chat_id" in columns else "user_id" if "user_id" in columns else "NULL"
     for id, source, channel_id in database.execute(f"SELECT id, source, {chat} FROM sessions ORDER BY started_at, id"):  # noqa: S608
+        # A session of the terminal has no chat. Its entries get a channel all the same, since each message here
+        # has one.
         type, name = str(source or ""), str(channel_id or "")
         channel, entries, left_out = ChannelInfo(type or "import", name or "hermes"), [], 0
         rows = database.execute(
@@ -142,6 +157,7 @@ def _decoded(content: object) -> object:
 
 
 def _decoded_calls(calls: object) -> object:
+    """Return the calls of a message, None if there are none or they are damaged."""
     try:
         return json.loads(calls) if isinstance(calls, str) and calls else None
     except (ValueError, RecursionError):
@@ -152,6 +168,10 @@ def _decoded_calls(calls: object) -> object:
 
 
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
+    """Add a job, or the reason why it is left out.
+
+    A program of that home is never run: it may be anything, and would run with the rights of this agent.
+    """
     if job.get("script") or job.get("no_agent"):
         found.skip("job", origin, "it runs a program of that home")
         return
@@ -165,12 +185,15 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     skills, repeat = job.get("skills") or job.get("skill"), job.get("repeat")
     if skills:
         paused.append("it uses skills that there may not be here")
+    # A job at a fixed time runs once in any case.
     times = repeat.get("times") if isinstance(repeat, dict) else None
     if times and "at" not in schedule:
         paused.append(f"it was to run {times} times only")
+    # These change what the job does. They have no counterpart here that could be set without asking.
     paused += [f"it sets {key} for itself" for key in ("model", "workdir", "context_from") if job.get(key)]
     if job.get("enabled", True) is not True or job.get("state") == "paused":
         paused.append("it was paused")
+    # Each run has a session of its own there, so it is a task here.
     values: Metadata = {
         "schedule": schedule,
         "prompt": prompt,
@@ -194,12 +217,16 @@ def _schedule(given: Mapping[str, Any]) -> Metadata | None:
 
 
 def _target(job: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Return where a job speaks, and why it is paused if that is not known here."""
+    """Return where a job speaks, and why it is paused if that is not known here.
+
+    A result that went to a file only is said on the terminal, where its owner sees it.
+    """
     deliver, origin = job.get("deliver") or "local", job.get("origin")
     if deliver == "origin" and isinstance(origin, dict):
         address, reason = address_of(origin.get("platform"), origin.get("chat_id"))
     elif isinstance(deliver, str) and ":" in deliver:
         type, _, id = deliver.partition(":")
+        # Behind a second colon stands a thread, which a job cannot name here.
         address, reason = address_of(type, id.partition(":")[0])
     elif deliver == "local":
         address, reason = "cli:main", "its result was only kept in a file"

@@ -63,6 +63,9 @@ def read_foreign_home(path: Path, source: str) -> Findings:
     """Return what a foreign home has. Blocks while it reads; changes nothing. Raises NotAHome.
 
     Example: `read_foreign_home(Path.home() / ".openclaw", "openclaw")`.
+
+    source: one of HOMES. A folder that has none of a home's files is refused, so that a typing error does not
+    pass for an empty home.
     """
     marks, read = HOMES[source]
     try:
@@ -76,7 +79,14 @@ def read_foreign_home(path: Path, source: str) -> Findings:
 
 @attrs.frozen(eq=False, repr=False)
 class ImportTarget:
-    """The home that is imported into."""
+    """The home that is imported into.
+
+    Example::
+
+        target = ImportTarget(home.data, settings.agent.scope, clock)
+        for line in plan_import(found, target):
+            print(line.outcome, line.origin, line.reason)
+    """
 
     data: Path
     """Its data folder."""
@@ -89,7 +99,10 @@ class ImportTarget:
 
 
 def plan_import(found: Findings, target: ImportTarget) -> list[ImportLine]:
-    """Return what an import would do, without doing it. Blocks while it reads."""
+    """Return what an import would do, without doing it. Blocks while it reads.
+
+    It reads the files of the home itself, without a journal.
+    """
     record = _read_record(_bytes_of(target.data / RECORD))
     folder, before = target.data / FOLDER, partial(_before, record, found)
     return [
@@ -104,8 +117,12 @@ async def carry_out_import(found: Findings, target: ImportTarget, journal: Ref[J
     """Import, and return what became of each thing.
 
     Raises StorageError if the disk refuses; what was written until then stays, and the next import goes on from there.
+
+    The steps have this order: notes, sessions, jobs, record. Cancelled or after a crash, what was written
+    stays; the next import finds it, by the record or by its content, and does not bring it twice.
     """
     record = _read_record(await journal.ask(ReadFile, RECORD))
+    # The record is read once. What this import does is added to it at the end only.
     steps = _ImportSteps(found, target, journal, record)
     lines = [line async for line in steps.lines()]
     done = record.setdefault(found.source, {})
@@ -115,7 +132,13 @@ async def carry_out_import(found: Findings, target: ImportTarget, journal: Ref[J
 
 
 class _ImportSteps:
-    """The steps of one import."""
+    """The steps of one import.
+
+    Example: `[line async for line in _ImportSteps(found, target, journal, record).lines()]`.
+
+    Notes and sessions are written one by one, since each is a file. Jobs are in one file, which is written
+    once.
+    """
 
     def __init__(
         self, found: Findings, target: ImportTarget, journal: Ref[JournalMessage], record: dict[str, dict[str, str]]
@@ -129,6 +152,7 @@ class _ImportSteps:
         """Carry out one step after the other, and yield what became of it."""
         for note in self._found.notes:
             yield _before(self._record, self._found, "memory", note.origin) or await self._note(note)
+        # Two sessions of one chat may end in the same second.
         taken: set[str] = set()
         for session in self._found.sessions:
             yield _before(self._record, self._found, "session", session.origin) or await self._session(session, taken)
@@ -141,6 +165,7 @@ class _ImportSteps:
         memory = memory_in(self._target.data, self._journal, self._target.clock)
         if any(file.path == note.path for file in await memory.list()):
             return _note_line(note, is_there=True)
+        # Memory keeps with each change from where its text comes.
         source = "user" if self._target.is_mine else "file"
         by = Author("user", channel="cli:import", why=f"imported from {self._found.source}", source=source)
         try:
@@ -157,14 +182,18 @@ class _ImportSteps:
         files = _files_of(session, self._target.scope, self._found.source)
         entries = session.entries
         if self._target.is_mine:
+            # Without the mark they count as the person's own words. Results of tools keep it: nobody can vouch
+            # for those.
             entries = tuple(attrs.evolve(entry, metadata={}) if entry.role != "tool" else entry for entry in entries)
         content = b"".join(map(encode, entries))
         for name in _archive_names(session):
             path = f"{files.folder}/{files.file(name)}"
+            # Read from the disk directly. Nothing else writes there: the home is held by this import.
             present = _bytes_of(self._target.data / path)
             if path not in taken and present in (b"", content):
                 break
         taken.add(path)
+        # Equal content is from an import before a crash, and is not written again.
         if present != content:
             await self._journal.ask(ReplaceFile, path, content)
         return attrs.evolve(line, target=path)
@@ -175,6 +204,7 @@ class _ImportSteps:
             jobs, problems = decode_jobs(content)
         except ValueError as error:
             jobs, problems = [], [str(error)]
+        # Writing the file would drop the lines that could not be read.
         if problems and self._found.jobs:
             reason = f"{JOBS_FILE} here is damaged ({problems[0]}); start the agent once, which repairs it"
             return [_left_out("job", job.origin, reason) for job in self._found.jobs]
@@ -184,6 +214,7 @@ class _ImportSteps:
             if line is None:
                 line, job = _job_line(found, self._target, self._found.source)
                 if job is not None:
+                    # A job that is here keeps its state: it may have been paused or changed since.
                     by_id.setdefault(job.id, job)
             lines.append(line)
         if len(by_id) > len(jobs):
@@ -195,14 +226,17 @@ class _ImportSteps:
 
 
 def _left_out(kind: str, origin: str, reason: str) -> ImportLine:
+    """Return the line of something that is not imported."""
     return ImportLine("left out", kind, origin, reason=reason)
 
 
 def _lines_of_left_out(found: Findings) -> list[ImportLine]:
+    """Return the lines of what was found and is not imported."""
     return [_left_out(item.kind, item.origin, item.reason) for item in found.left_out]
 
 
 def _key(kind: str, origin: str) -> str:
+    """Return the key of the record for a thing: "memory USER.md"."""
     return f"{kind} {origin}"
 
 
@@ -213,12 +247,17 @@ def _before(record: Mapping[str, Mapping[str, str]], found: Findings, kind: str,
 
 
 def _note_line(note: FoundNote, is_there: bool) -> ImportLine:
+    """Return the line of a note. is_there: memory has a page of this name."""
     if is_there:
         return _left_out("memory", note.origin, f"{note.path} is there already; rename or delete it to import this")
     return ImportLine("imported", "memory", note.origin, note.path)
 
 
 def _session_line(session: FoundSession) -> ImportLine:
+    """Return the line of a session.
+
+    One without entries is left out, and lost parts are named beside the outcome.
+    """
     if not session.entries:
         return _left_out("session", session.origin, "there is nothing in it that was said")
     left = f"{plural(session.left_out, 'part')} left out: no text that can be read" if session.left_out else ""
@@ -226,7 +265,12 @@ def _session_line(session: FoundSession) -> ImportLine:
 
 
 def _job_line(found: FoundJob, target: ImportTarget, source: str) -> tuple[ImportLine, Job | None]:
-    """Return the line of a job, and the job, None if there can be none."""
+    """Return the line of a job, and the job, None if there can be none.
+
+    The id follows from the kind of home and the origin, so that the same job has the same id at each import.
+    Texts that `draft_job` would refuse for their length are cut beforehand only where nothing is lost by that:
+    the name.
+    """
     now, principal = target.clock(), Principal(Role.OWNER, OWNER)
     try:
         draft = draft_job(
@@ -254,14 +298,21 @@ def _job_line(found: FoundJob, target: ImportTarget, source: str) -> tuple[Impor
 
 
 def _page(note: FoundNote) -> str:
-    """Return a note as a page of memory, with a heading and a summary."""
+    """Return a note as a page of memory, with a heading and a summary.
+
+    A note that has a heading and a summary already is kept as it is.
+    """
     if note.text.startswith("# ") and "\n> Summary:" in note.text:
         return note.text
     return f"# Imported notes\n\n> Summary: notes of another agent, imported\n\n{note.text}"
 
 
 def _files_of(session: FoundSession, scope: str, source: str) -> SessionFiles:
-    """Return the session of the chat that a conversation belongs to; that of the import itself if no chat is known."""
+    """Return the session of the chat that a conversation belongs to; that of the import itself if no chat is known.
+
+    Without a conversation for each chat (`agent.scope` is not "chat") all archives belong to the one session
+    that there is.
+    """
     if scope != "chat":
         return GLOBAL
     is_known = session.type and session.channel_id
@@ -269,7 +320,11 @@ def _files_of(session: FoundSession, scope: str, source: str) -> SessionFiles:
 
 
 def _archive_names(session: FoundSession) -> Iterator[str]:
-    """Yield the names that its archive may have: that of its last time, then with numbers."""
+    """Yield the names that its archive may have: that of its last time, then with numbers.
+
+    The name is the time of the last message, as it would be if the session had been archived here. The numbers
+    have an end so that a loop over them has one.
+    """
     stem = format_time(max((entry.ts for entry in session.entries), default=0), "%Y-%m-%d-%H%M%S")
     yield f"{stem}.jsonl"
     for number in range(2, 1_000_000):
@@ -277,6 +332,7 @@ def _archive_names(session: FoundSession) -> Iterator[str]:
 
 
 def _bytes_of(path: Path) -> bytes:
+    """Return the content of a file, b"" if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -6,6 +6,16 @@ workspace/sessions/*.jsonl  sessions/*.jsonl            sessions; older versions
 cron/jobs.json  workspace/cron/jobs.json                {"version": 1, "jobs": […]}
 workspace/SOUL.md AGENTS.md …                           its character
 config.json                                             settings and keys
+
+Versions of nanobot differ in where they keep these files, so every place is looked at, and a home may have
+files in both. A file that is missing is not mentioned in the report.
+
+A session is one file of JSON lines: a line with metadata, which names the chat, then a line for each message. A
+file without that line, as older versions wrote it, has the chat in its name.
+
+A job says where it speaks in one of several fields, or only by the session that it was made in. They are tried
+in that order. Jobs that the program makes for itself (`system_event`) mean nothing outside of it and are left
+out.
 """
 
 from __future__ import annotations
@@ -32,10 +42,14 @@ from pegasus.messages import ChannelInfo, Metadata
 MARKS: Final = ("config.json", "workspace", "sessions", "cron")
 """Names in such a home."""
 SETTINGS: Final = ("config.json", ".env")
+"""Files of settings and keys, which are named in the report and not read."""
 
 
 def read_nanobot(folder: ForeignFolder) -> Findings:
-    """Return what a home has."""
+    """Return what a home has.
+
+    Blocks while it reads. Notes come first in the report, settings last.
+    """
     found = Findings("nanobot")
     add_notes(found, folder, "workspace/memory/MEMORY.md", "facts/nanobot-memory")
     add_notes(found, folder, "workspace/USER.md", "facts/nanobot-user")
@@ -52,7 +66,10 @@ def read_nanobot(folder: ForeignFolder) -> Findings:
 
 
 def _add_history(found: Findings, folder: ForeignFolder, name: str) -> None:
-    """Add the history of newer versions: lines of `{"cursor", "timestamp", "content"}`."""
+    """Add the history of newer versions: lines of `{"cursor", "timestamp", "content"}`.
+
+    Lines of other forms are passed over. A history without any entry is not mentioned in the report.
+    """
     try:
         text = folder.text(name)
     except CannotRead as error:
@@ -65,6 +82,10 @@ def _add_history(found: Findings, folder: ForeignFolder, name: str) -> None:
 
 
 def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
+    """Add the sessions of a folder.
+
+    One that cannot be read is left out with its reason, and the others are read.
+    """
     try:
         names = folder.names(place, ".jsonl")
     except CannotRead as error:
@@ -82,13 +103,17 @@ def _session(origin: str, text: str) -> FoundSession:
     type, _, channel_id = origin.rpartition("/")[2].removesuffix(".jsonl").partition("_")
     entries, left_out = [], 0
     for line in json_lines(text):
+        # A damaged line is counted, for the report of what an archive lacks.
         if line is None:
             left_out += 1
         elif line.get("_type") == "metadata":
             if isinstance(line.get("key"), str) and ":" in line["key"]:
+                # The key holds the id as it is; in the name of the file characters may have been replaced.
                 type, _, channel_id = line["key"].partition(":")
         else:
+            # Each entry needs a channel, also where nobody knows which one it was.
             channel = ChannelInfo(type or "import", channel_id or "nanobot")
+            # Without a time an entry has 0. The order is that of the lines in any case.
             ts, calls = time_of(line.get("timestamp")) or 0, line.get("tool_calls")
             entry, others = entry_of(
                 line.get("role"), line.get("content"), ts, channel, calls, line.get("tool_call_id")
@@ -100,6 +125,10 @@ def _session(origin: str, text: str) -> FoundSession:
 
 
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
+    """Add a job, or the reason why it is left out.
+
+    It becomes a message to the chat that it speaks in.
+    """
     payload: Any = job.get("payload") if isinstance(job.get("payload"), dict) else {}
     if payload.get("kind") == "system_event":
         found.skip("job", origin, "it is a job of the program itself")
@@ -110,6 +139,7 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     if schedule is None:
         found.skip("job", origin, paused[0])
         return
+    # The session's key is `<channel>:<chatId>`, the last resort for a job that names no chat.
     key = str(payload.get("sessionKey") or payload.get("session_key") or "").partition(":")
     channel = payload.get("channel") or payload.get("originChannel") or payload.get("origin_channel") or key[0]
     to = payload.get("to") or payload.get("originChatId") or payload.get("origin_chat_id") or key[2]

@@ -5,6 +5,16 @@ agents/<id>/sessions/<sessionId>.jsonl                 sessions; sessions.json s
 cron/jobs.json                                         {"version": 1, "jobs": […]}
 workspace/SOUL.md AGENTS.md IDENTITY.md …              its character
 openclaw.json  credentials/  agents/<id>/agent/        settings and keys
+
+A home may have several agents, each with sessions of its own. Those of all of them are imported.
+
+Long-term notes become facts, and daily notes become episodes, which is what they are called here. A session's
+file does not say in which chat it was held. The index beside it does, for the sessions that are current; older
+ones are imported without a chat.
+
+A job has a session, a payload and a delivery. From these follow its kind and its chat: a job in the main
+session is a message there, one in a session of its own is a task. What a job sets for itself (a model, a time
+limit) has no counterpart, so such a job is imported as paused.
 """
 
 from __future__ import annotations
@@ -33,11 +43,17 @@ from pegasus.messages import ChannelInfo, Metadata
 MARKS: Final = ("openclaw.json", "workspace", "agents", "cron")
 """Names in such a home."""
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+"""Name of a daily note."""
 SETTINGS: Final = ("openclaw.json", "credentials", ".env", "auth-profiles.json")
+"""Files of settings and keys, which are named in the report and not read."""
 
 
 def read_openclaw(folder: ForeignFolder) -> Findings:
-    """Return what a home has."""
+    """Return what a home has.
+
+    A single file that cannot be read is left out. Raises CannotRead if `workspace/memory` or `agents` is a link
+    or cannot be listed, since nothing could be said about what is in it.
+    """
     found = Findings("openclaw")
     add_notes(found, folder, "workspace/MEMORY.md", "facts/openclaw-memory")
     add_notes(found, folder, "workspace/USER.md", "facts/openclaw-user")
@@ -59,6 +75,7 @@ def _episode(name: str) -> str:
 
 
 def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
+    """Add the sessions of an agent. The index is read first; without one no session has a chat."""
     try:
         names = folder.names(place, ".jsonl")
         chats = _chats(folder.text(f"{place}/sessions.json") or "")
@@ -71,6 +88,7 @@ def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
         except CannotRead as error:
             found.skip("session", name, str(error))
             continue
+        # The file is named by the session's id.
         session = name.rpartition("/")[2].removesuffix(".jsonl")
         found.sessions.append(_session(name, text, *chats.get(session, ("", ""))))
 
@@ -82,20 +100,29 @@ def _chats(index: str) -> dict[str, tuple[str, str]]:
         if not (isinstance(entry, dict) and isinstance(entry.get("sessionId"), str)):
             continue
         parts = key.split(":")
+        # A key with fewer parts is that of a session without a chat, such as the main one. A chat's id may hold
+        # colons itself.
         if len(parts) >= 5 and parts[0] == "agent":
             chats[entry["sessionId"]] = parts[2], ":".join(parts[4:])
     return chats
 
 
 def _session(origin: str, text: str, type: str, channel_id: str) -> FoundSession:
+    """Return a session.
+
+    Lines without a message are notes of the program (a model was changed, a context was compacted) and are not
+    counted.
+    """
     channel, entries, left_out = ChannelInfo(type or "import", channel_id or "openclaw"), [], 0
     for line in json_lines(text):
         message = line.get("message") if line is not None else None
         if line is None or not isinstance(message, dict):
             left_out += line is None
             continue
+        # Calls stand among the blocks of text, with the arguments as an object.
         content = message.get("content")
         calls = [block for block in content if _is_call(block)] if isinstance(content, list) else None
+        # Either of the two may be missing.
         ts = time_of(message.get("timestamp")) or time_of(line.get("timestamp")) or 0
         entry, others = entry_of(message.get("role"), content, ts, channel, calls, message.get("toolCallId"))
         left_out += others
@@ -105,10 +132,12 @@ def _session(origin: str, text: str, type: str, channel_id: str) -> FoundSession
 
 
 def _is_call(block: object) -> bool:
+    """Return whether a block of a message is a call of a tool, in the words of either format."""
     return isinstance(block, dict) and block.get("type") in ("toolCall", "tool_use")
 
 
 def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
+    """Add a job, or the reason why it is left out."""
     payload: Any = job.get("payload") if isinstance(job.get("payload"), dict) else {}
     if not (prompt := prompt_of(found, origin, payload.get("text") or payload.get("message"))):
         return
@@ -123,9 +152,11 @@ def _add_job(found: Findings, origin: str, job: Mapping[str, Any]) -> None:
     else:
         address, reason = address_of(channel, to)
         paused += [reason] if reason else []
+    # Here every job speaks in a chat, so its owner decides whether it should.
     if delivery.get("mode") in ("none", "webhook"):
         paused.append(f"its result goes to {'a webhook' if delivery['mode'] == 'webhook' else 'nobody'} there")
     paused += [f"it sets {key} for itself" for key in ("model", "thinking", "timeoutSeconds") if payload.get(key)]
+    # A job that does not say that it is enabled is paused, too: its owner can let it go on.
     if job.get("enabled") is not True:
         paused.append("it was paused")
     kind = "task" if job.get("sessionTarget") == "isolated" else "message"
