@@ -55,14 +55,23 @@ that `${…}` names.
 """
 
 ApplySettings = Callable[[Settings], Awaitable[TakenUp]]
+"""Puts settings in force; returns which of them count at once. Raises for settings that cannot work; then
+nothing has changed.
+"""
 
 
 class AgentFailed(Exception):
-    """The agent cannot start, or its root supervisor gave up. str() says why. What was accepted is on disk."""
+    """The agent cannot start, or its root supervisor gave up. str() says why. What was accepted is on disk.
+
+    Example: `except AgentFailed as error: print(error)` around the block of `Agent.create`. The host may create
+    the agent again, which goes on with what was accepted.
+    """
 
 
 class Agent:
     """An agent in this process. `create` makes one; use it as a context manager.
+
+    Example::
 
         async with Agent.create({"models": {"default": "openai/gpt-5.5"}}, home="agent-home") as agent:
             async for message in agent.process_message(InboundMessage("cli", "me", "main", "Hello")):
@@ -94,6 +103,8 @@ class Agent:
         it cannot start. Within the block AgentFailed means: its root supervisor gave up, and the block is cancelled.
         """
         folder = resolve_home(os.fspath(home))
+        # Reading files and taking the lock of the home block, so they are done in threads: the host's own tasks
+        # go on.
         settings = await trio.to_thread.run_sync(settings_of, config, folder)
         manager = own_world(folder, settings)
         world = await trio.to_thread.run_sync(manager.__enter__)
@@ -105,6 +116,8 @@ class Agent:
                 world.reloader.journal = agent._tree.journal
                 yield agent
         finally:
+            # Also after a cancel, so that no TLS connection is left half open; bounded, so that the host can
+            # end.
             with trio.move_on_after(GOODBYE, shield=True):
                 await world.aclose()
             manager.__exit__(None, None, None)
@@ -131,6 +144,8 @@ class Agent:
         desk: ReplyDesk | None = None
         try:
             async with (
+                # The strategy and the intensity are those of the daemon: parts that depend on one that has
+                # crashed are started anew behind it.
                 open_supervisor(strategy=Strategy.REST_FOR_ONE, intensity=ROOT_INTENSITY, name="pegasus") as root,
                 trio.open_nursery() as nursery,
             ):
@@ -207,7 +222,11 @@ class Agent:
 
 
 def settings_of(config: Config, home: Home) -> Settings:
-    """Return the settings, with a conversation for each chat. Blocks while it reads a file. Raises SettingsError."""
+    """Return the settings, with a conversation for each chat. Blocks while it reads a file. Raises SettingsError.
+
+    The scope of conversations is always "chat" here, whatever the settings say: a host that talks with several
+    people must not mix what they say.
+    """
     if config is None:
         settings = load_settings(SettingsSource(home.config))
     elif isinstance(config, Settings):

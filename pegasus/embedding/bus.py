@@ -58,6 +58,7 @@ class InboundChatMessage:
     chat_id: str
     """Conversation within the channel."""
     content: str
+    """Text of the message, or a command: "/stop"."""
     timestamp: int | None = None
     """Time at which it was written, ms since the epoch; None: unknown."""
     media: tuple[Media, ...] = ()
@@ -99,7 +100,10 @@ class InboundChatMessage:
 
 
 class MessageKind(StrEnum):
-    """Kind of a message from the agent."""
+    """Kind of a message from the agent.
+
+    Example: `if message.kind is MessageKind.REASONING: continue`.
+    """
 
     PROGRESS = "progress"
     """The text so far of a turn that is not over. Each replaces the one before."""
@@ -113,10 +117,15 @@ class MessageKind(StrEnum):
 
 @attrs.frozen
 class TurnUsage:
-    """Usage of all model calls for a message: `TurnUsage(1200, 80, 900, 0.0031)`."""
+    """Usage of all model calls for a message: `TurnUsage(1200, 80, 900, 0.0031)`.
+
+    Example: `message.usage.cost` of a final message, in dollars.
+    """
 
     input_tokens: int
+    """Tokens of all prompts, what came from a cache included."""
     output_tokens: int
+    """Tokens of all answers, thinking included."""
     cached_tokens: int = 0
     """Those of the input that the provider had in its cache."""
     cost: float | None = None
@@ -129,13 +138,22 @@ class OutboundChatMessage:
 
     A program that can change what it has shown shows `content`, again and again. One that can only append, such as a terminal, writes
     `delta`. One that does neither waits for `is_final`. None of them shows a text twice.
+
+    Example::
+
+        async for message in agent.process_message(InboundMessage("cli", "me", "main", "Hello")):
+            if message.is_final:
+                print(message.content, message.usage)
     """
 
     channel: str
+    """Kind of channel, as in the message that is answered."""
     chat_id: str
+    """Conversation within the channel."""
     content: str
     """The whole text, Markdown; of progress the whole text so far."""
     kind: MessageKind = MessageKind.MESSAGE
+    """State of a turn, its end, or a message beside any turn."""
     sender_id: str = ""
     """Person who is answered; "" if that is not known."""
     reply_to: str | None = None
@@ -143,6 +161,7 @@ class OutboundChatMessage:
     media: tuple[Media, ...] = ()
     """Files to send with it; `content_of` returns the bytes of one."""
     metadata: Metadata = attrs.field(factory=dict)
+    """Metadata of the reply; of several in one turn that of the last one."""
     seq: int = 0
     """Number of the reply within its chat, from 1; of several in one turn that of the last. 0 for what is no reply."""
     files: tuple[StoredFile, ...] = ()

@@ -66,7 +66,14 @@ def keep_schedule_with(cron: CronService) -> Callable[[Inbox[ScheduleMessage], S
     """Return the actor that stands for a service in the tree. An error of the service crashes it, and it is started again."""
 
     async def keep_schedule(inbox: Inbox[ScheduleMessage], services: ScheduleServices) -> None:
+        """Run the service, and answer what the agent asks about jobs, until stopped."""
+
         async def fire(job: Job, due: int) -> None:
+            """Put a run of a job into the queue. Raises ScheduleError if it was not taken.
+
+            The id of the message is made of the job and the time at which it was due, so a run that is fired
+            twice is one message.
+            """
             try:
                 request = (job_item(job, due), "main", Priority.TASK, job.role == Role.OWNER)
                 answer = await services.journal.ask(Accept, *request)
@@ -76,6 +83,7 @@ def keep_schedule_with(cron: CronService) -> Callable[[Inbox[ScheduleMessage], S
                 raise ScheduleError(f"{answer.waiting} messages are waiting already")
 
         async with trio.open_nursery() as nursery:
+            # Beside the mailbox, so that a question is answered while the service waits for the next job.
             nursery.start_soon(cron.run, fire)
             async for message in inbox:
                 try:
@@ -94,6 +102,8 @@ def keep_schedule_with(cron: CronService) -> Callable[[Inbox[ScheduleMessage], S
                                 raise ScheduleError(f"there is no job {quote(id, 40)}")
                             await fire(job, services.clock())
                             reply.send(job)
+                # Said by the service for the person who has asked. Any other error crashes this actor, and with
+                # it the run of the service.
                 except ScheduleError as error:
                     message.reply.fail(error)
             nursery.cancel_scope.cancel()

@@ -36,15 +36,29 @@ MOST_REPLIES: Final = 100_000
 
 
 class AgentClosed(Exception):
-    """The block of `Agent.create` was left. A message that was accepted is worked on when an agent of this home runs again."""
+    """The block of `Agent.create` was left. A message that was accepted is worked on when an agent of this home runs again.
+
+    Example: `async for message in agent.process_message(…)` raises it when the block of `Agent.create` ends in
+    another task.
+    """
 
 
 @attrs.define(eq=False, repr=False)
 class EmbeddedTurn:
-    """The turn of one message that somebody iterates over."""
+    """The turn of one message that somebody iterates over.
+
+    Example::
+
+        turn = EmbeddedTurn(Address("cli", "main"), "embed-1")
+        desk.expect_turn(turn.address)
+        turn.item = accepted.n
+        desk.follow_turn(turn)          # drafts and replies of this item go to the turn from now on
+    """
 
     address: Address
+    """Conversation of the message."""
     message_id: str
+    """Id of the message, by which it can be withdrawn."""
     item: int = 0
     """Number of the message in the queue, once it is accepted."""
     draft: Progress | None = None
@@ -164,9 +178,12 @@ class ReplyDesk:
                     found = self._backlog.popleft()
                     if self._is_for_anybody(found):
                         self._given[found.address].add(found.seq)
+                        # Loading waits for the journal. If the reader is cancelled meanwhile, the reply is
+                        # there for the next one.
                         with self._giving_back(found):
                             for reply in await self._load([found.key]):
                                 return reply
+                # Replaced before the journal is asked, so that a reply that comes in between wakes this reader.
                 self._news = news = trio.Event()
                 self._backlog.extend(filter(self._is_for_anybody, await self.ask(OpenReplies, None, MOST_REPLIES)))
                 if not self._backlog:

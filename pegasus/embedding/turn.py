@@ -44,6 +44,14 @@ class MessageRefused(Exception):
 
     code: "invalid" (a field is wrong), "denied" (this person may not write), "too_large" (its files) or "overloaded" (send it again
     later).
+
+    Example::
+
+        try:
+            async for message in agent.process_message(message): …
+        except MessageRefused as error:
+            if error.code == "overloaded":
+                …                           # later, with the same id
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -54,9 +62,14 @@ class MessageRefused(Exception):
 class GrowingText:
     """Turns the whole texts of a turn into pieces for a reader who can only append. Pure.
 
+    Example::
+
     >>> shown = GrowingText()
     >>> shown.grow("Once"), shown.grow("Once upon"), shown.end("Once upon a time")
     ('Once', ' upon', ' a time')
+
+    A draft may be taken back: a model begins a sentence and then calls a tool instead. A reader who appends
+    cannot follow that, so nothing is given out until a draft goes on from there, or the end comes.
     """
 
     def __init__(self) -> None:
@@ -81,7 +94,11 @@ class GrowingText:
 
 
 class TurnServices:
-    """Actors and objects that all turns of an agent share."""
+    """Actors and objects that all turns of an agent share.
+
+    Example: `TurnServices(desk, intake, tree.main_agent, nursery, usage, max_bytes)`, made by `Agent.within`
+    once.
+    """
 
     def __init__(
         self,
@@ -106,6 +123,7 @@ class TurnServices:
         size = sum(len(media.data) * 3 // 4 for media in message.media)
         if size > (most := self.max_bytes.now):
             raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {most} (media.max_bytes)")
+        # Before the message is sent: its first reply may come before its number is known here.
         self.desk.expect_turn(turn.address)
         try:
             answer = await self._send(message)
@@ -124,10 +142,12 @@ class TurnServices:
                 )
             turn.item = answer.n
         finally:
+            # Also when this is cancelled: a message that was accepted belongs to a turn, whoever looks at it.
             if turn.item:
                 self.desk.follow_turn(turn)
             else:
                 self.desk.drop_turn(turn)
+        # A task of the agent and not of the reader, whose scope may be cancelled at any moment.
         self.nursery.start_soon(self._follow, turn)
 
     async def _send(self, message: InboundMessage) -> Accepted | Overloaded:
@@ -141,6 +161,8 @@ class TurnServices:
                     raise AgentClosed("the agent was stopped") from None
                 if trio.current_time() > deadline:
                     raise MessageRefused("overloaded", f"the agent is being restarted: {error}") from None
+            # From here on the journal may have the message, so a second one of the same id is no second message
+            # for the limits.
             is_repeated = True
             await trio.sleep(RETRY_DELAY)
 
@@ -163,6 +185,8 @@ class TurnServices:
 
 class TurnStream:
     """The messages of one turn: drafts while it runs, then the final message. Iterate over it once, in one task.
+
+    Example::
 
         async for message in agent.process_message(InboundMessage("cli", "me", "main", "Hello")):
             print(message.delta, end="")
@@ -194,6 +218,7 @@ class TurnStream:
 
     async def __anext__(self) -> OutboundChatMessage:
         """Return the next message. Raises MessageRefused and AgentClosed. Cancelled: the turn is stopped."""
+        # A reader that is cancelled already must not send the message.
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._final is not None:
             await self.aclose()
@@ -204,6 +229,7 @@ class TurnStream:
                 self._is_begun = True
                 await self._services.accept(self._message, self._turn)
             return await self._next()
+        # Every way out but a message leaves the turn: a cancel, a refusal, the end of the agent.
         except BaseException:
             self._leave()
             raise
@@ -232,6 +258,7 @@ class TurnStream:
         draft, settled = self._turn.draft, self._joined()
         written = draft.text if draft is not None else ""
         content = "\n\n".join(filter(None, [settled, written]))
+        # The text comes before the reasoning, so that a reader of both does not fall behind with what matters.
         if content and content != self._content:
             self._content = content
             return self._message_of(MessageKind.PROGRESS, content, self._text.grow(content, settled))
@@ -268,6 +295,7 @@ class TurnStream:
         return "\n\n".join(said[seq].text for seq in sorted(said) if said[seq].text)
 
     def _message_of(self, kind: MessageKind, content: str, delta: str = "") -> OutboundChatMessage:
+        """Return a message about the turn that is no reply."""
         channel = self._message.channel
         return OutboundChatMessage(
             channel.type,
@@ -294,6 +322,7 @@ class TurnStream:
             self._leave()
 
     def _leave(self) -> None:
+        """Leave the turn, once. Never waits, so that it can run while an exception passes."""
         if not self._is_over:
             self._is_over = True
             if self._is_begun:
@@ -322,6 +351,7 @@ def _let_go(services: TurnServices, turn: EmbeddedTurn, replies: tuple[OutboundM
     """Stop a turn whose iterator was dropped, or note that its final message was taken."""
 
     async def acknowledge() -> None:
+        """Acknowledge the replies of the final message, and forget the turn."""
         with suppress(AgentClosed, ActorError):
             await services.desk.acknowledge(replies)
         services.desk.leave_turn(turn)
@@ -337,6 +367,11 @@ class MessageStream:
 
     Asking for the next message acknowledges the one before. So one whose handling raised, or during which the process was killed,
     comes again. It ends when the agent does.
+
+    Example::
+
+        async for message in agent.messages():
+            await deliver(message.channel, message.chat_id, message.content)
     """
 
     def __init__(self, desk: ReplyDesk) -> None:
@@ -364,6 +399,7 @@ class MessageStream:
         self._give_back()
 
     def _give_back(self) -> None:
+        """Have the message that was given out last given out again."""
         if self._handled is not None:
             self._desk.give_back(self._handled)
             self._handled = None
