@@ -56,6 +56,7 @@ class AudioModel:
     name: str
     """`<provider>/<model>`."""
     model_id: str
+    """Name of the model at its service."""
     client: ProviderClient
     usage: UsageTracker | None = None
     """Counts and limits calls; None: nothing does."""
@@ -64,6 +65,7 @@ class AudioModel:
     headers: Mapping[str, str] = attrs.field(factory=dict)
     """Further headers, and so with `query`."""
     query: Mapping[str, str] = attrs.field(factory=dict)
+    """Query parameters of each request's address."""
     key_name: str = ""
     """Variable of the service's key, for what an error says to do."""
 

@@ -26,20 +26,33 @@ from pegasus.settings import ModelSettings
 
 @attrs.frozen
 class ToolSpec:
-    """Description of a tool for the model."""
+    """Description of a tool for the model.
+
+    Example::
+
+        ToolSpec("current_time", "Tell the time.", {"type": "object", "properties": {"zone": {"type": "string"}}})
+    """
 
     name: str
+    """Name by which the model calls it. A wire format may have to change it for a service (`wire_name`), and
+    changes it back."""
     description: str
+    """Explanation for the model: what the tool does, and when to use it."""
     parameters: Metadata
     """JSON Schema of an object: the tool's arguments."""
 
 
 @attrs.frozen
 class ToolCall:
-    """Request of the model to run a tool."""
+    """Request of the model to run a tool.
+
+    Example: `ToolCall("call_1", "current_time", {"zone": "Europe/Berlin"})`.
+    """
 
     id: str
+    """Id that is unique in the conversation. Its `ToolResult` has the same one."""
     name: str
+    """Name of the tool, which need not exist: the model may have made it up."""
     arguments: Metadata = attrs.field(factory=dict)
     """The object that the model gave; empty where `error` is set."""
     error: str | None = None
@@ -55,17 +68,24 @@ class UserTurn:
 
     Turns compare by identity. The same object appears in all later requests of its conversation, which is how a token counter
     recognises what the provider has counted before.
+
+    Example: `UserTurn((ToolResult("call_1", "current_time", "12:00"),), "Thanks. And tomorrow?")`.
     """
 
     results: tuple[ToolResult, ...] = ()
     """One for each call of the assistant turn before, in the order of the calls."""
     text: str = ""
+    """Text of the people, with a line for each message that says where it came from."""
     images: tuple[Image, ...] = ()
+    """Pictures that came with the text."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class Image:
-    """Picture for the model."""
+    """Picture for the model.
+
+    Example: `Image("image/png", "iVBORw0…", "chart.png")`.
+    """
 
     mime: str
     """"image/png", "image/jpeg", "image/gif" or "image/webp"."""
@@ -77,21 +97,32 @@ class Image:
 
 @attrs.frozen
 class ToolResult:
-    """Outcome of a tool call, as the model reads it."""
+    """Outcome of a tool call, as the model reads it.
+
+    Example: `ToolResult("call_1", "current_time", "12:00")`.
+    """
 
     call_id: str
+    """Id of the `ToolCall` that it answers."""
     name: str
+    """Name of the tool; some services want it beside the result."""
     content: str
     """JSON text or plain text."""
     is_error: bool = False
+    """True if the tool failed or was not run. The content says why."""
 
 
 @attrs.frozen(eq=False)
 class AssistantTurn:
-    """Answer of the model, as it stands in the conversation. Compares by identity, see `UserTurn`."""
+    """Answer of the model, as it stands in the conversation. Compares by identity, see `UserTurn`.
+
+    Example: `AssistantTurn(response.text, response.calls, response.thinking, response.thinking_of)`.
+    """
 
     text: str = ""
+    """Text of the answer, without reasoning; "" for an answer that only calls tools."""
     calls: tuple[ToolCall, ...] = ()
+    """Calls in the order of the answer."""
     thinking: tuple[Json, ...] = ()
     """The provider's own thinking blocks. They go back unchanged to a provider of the type in `thinking_of`."""
     thinking_of: str | None = None
@@ -103,7 +134,10 @@ Turn: TypeAlias = UserTurn | AssistantTurn
 
 @attrs.frozen(eq=False)
 class Label:
-    """Purpose of a model call: usage records, budgets and routing rules read it. It is not sent to the provider."""
+    """Purpose of a model call: usage records, budgets and routing rules read it. It is not sent to the provider.
+
+    Example: `Label("subagent", channel, item=12, task_id="t-1")`.
+    """
 
     role: str = "default"
     """"default", "subagent", "compact" or "reflection"; "transcribe" or "speech" for a call that is no conversation."""
@@ -112,6 +146,7 @@ class Label:
     item: int | None = None
     """Number of the message in the queue."""
     task_id: str = ""
+    """Task that the call is for; "" for none."""
     guest: str = ""
     """Person that the call is for if they are no owner, as "slack:U1"; "" for an owner's work."""
 
@@ -124,14 +159,21 @@ NO_LABEL = Label()
 
 @attrs.frozen
 class TextPiece:
-    """Piece of the answer's text. The pieces together are `ModelResponse.text`."""
+    """Piece of the answer's text. The pieces together are `ModelResponse.text`.
+
+    Example: `on_piece(TextPiece("Hel"))`, then `on_piece(TextPiece("lo"))`.
+    """
 
     text: str
+    """The next characters, never "" when a listener gets it."""
 
 
 @attrs.frozen
 class ReasoningPiece:
-    """Piece of the model's reasoning. It is never part of the answer's text."""
+    """Piece of the model's reasoning. It is never part of the answer's text.
+
+    Example: `on_piece(ReasoningPiece("The user asks for"))`.
+    """
 
     text: str
     """"" where the provider keeps the reasoning to itself and only shows that the model is at work."""
@@ -139,7 +181,10 @@ class ReasoningPiece:
 
 @attrs.frozen
 class CallBegun:
-    """Beginning of a tool call. Calls may be written at the same time, so pieces of several may alternate."""
+    """Beginning of a tool call. Calls may be written at the same time, so pieces of several may alternate.
+
+    Example: `on_piece(CallBegun(0, "current_time"))`, before the pieces of its arguments.
+    """
 
     number: int
     """Place of the call in the answer, from 0."""
@@ -152,11 +197,14 @@ class CallPiece:
     """Piece of a call's arguments. The pieces of a call together are the JSON text of its arguments, or nothing for none.
 
     The model may write JSON that is broken or cut off, so a call counts only once it is in the response.
+
+    Example: `on_piece(CallPiece(0, '{"zone": "Eur'))`.
     """
 
     number: int
     """Number of the call in its `CallBegun`, which always comes before."""
     json: str
+    """The next characters of the JSON text."""
 
 
 StreamPiece: TypeAlias = TextPiece | ReasoningPiece | CallBegun | CallPiece
@@ -170,7 +218,10 @@ OnPiece: TypeAlias = Callable[[StreamPiece | None], None]
 
 @attrs.frozen(repr=False)
 class CallOptions:
-    """Options that hold for one call. It has no repr, because headers may hold keys."""
+    """Options that hold for one call. It has no repr, because headers may hold keys.
+
+    Example: `CallOptions(effort="low", timeout=30.0)`. `effective_options` makes them of the settings.
+    """
 
     effort: str = ""
     """"low", "medium" or "high"; "" for what the provider decides."""
@@ -204,17 +255,23 @@ class ModelRequest:
 
     Every call of an `AssistantTurn` has its `ToolResult` in the `UserTurn` after it, and there are no other results. Providers
     reject anything else.
+
+    Example: `await model.generate(ModelRequest("You are helpful.", (UserTurn(text="Hi"),), max_tokens=200))`.
     """
 
     system: str
+    """System prompt; "" for none."""
     turns: tuple[Turn, ...]
     """Alternating; the first and the last are `UserTurn`s."""
     tools: tuple[ToolSpec, ...] = ()
+    """Tools that the model may call. Providers find them in their caches if the order stays the same.
+    """
     tool_choice: str = "auto"
     """"auto", "none", "required", or the name of the tool that the model must call."""
     max_tokens: int = 8192
     """Upper limit of the answer's length, in tokens."""
     label: Label = NO_LABEL
+    """Purpose of the call. It decides about routing, budgets and records."""
     options: CallOptions = NO_OPTIONS
     """Effort, times and additions of the settings. The client fills them in; callers leave them alone."""
     on_piece: OnPiece | None = None
@@ -224,30 +281,43 @@ class ModelRequest:
 
 @attrs.frozen
 class Usage:
-    """Tokens of one call, as the provider counted them; all zero where it did not count."""
+    """Tokens of one call, as the provider counted them; all zero where it did not count.
+
+    Example: `Usage(prompt_tokens=18_200, completion_tokens=240, cache_read_tokens=17_900)`.
+    """
 
     prompt_tokens: int = 0
     """The whole input, including what came from or went into the provider's cache."""
     completion_tokens: int = 0
+    """The whole answer, thinking included."""
     cache_read_tokens: int = 0
+    """Part of the prompt that came from the provider's cache."""
     cache_write_tokens: int = 0
+    """Part of the prompt that went into the provider's cache."""
     cache_hour_tokens: int = 0
     """Part of `cache_write_tokens` that is kept for an hour, where the provider tells them apart. It costs more."""
 
 
 @attrs.frozen
 class ModelResponse:
-    """Answer of a model."""
+    """Answer of a model.
+
+    Example: `ModelResponse("It is noon.", (), Usage(120, 9), "end")`.
+    """
 
     text: str
+    """Text for people, without reasoning and without calls."""
     calls: tuple[ToolCall, ...]
+    """Calls to carry out, with those that the model wrote as text."""
     usage: Usage
+    """Tokens that the call has taken."""
     stop_reason: str
     """Reason of its end: "end", "tool_calls", "length" (cut off at a token limit), "refusal" (by the model or a filter), "pause"
     (it goes on when asked again), "error" (the provider broke it off), else the provider's own word. See `wire_format.WORDS`."""
     thinking: tuple[Json, ...] = ()
     """As in `AssistantTurn`."""
     thinking_of: str | None = None
+    """As in `AssistantTurn`."""
     reasoning: str = ""
     """Reasoning as plain text, for people. It is not sent back to the provider; `thinking` is."""
     model: str = ""
@@ -257,7 +327,11 @@ class ModelResponse:
 
 
 class ModelError(Exception):
-    """A model call failed, after all retries that fit into its time. `str()` is one line for users and contains no secret."""
+    """A model call failed, after all retries that fit into its time. `str()` is one line for users and contains no secret.
+
+    Example: `raise ModelError("openai: the key was refused", kind="auth", status=401)`. `Fallback` asks another
+    model for the kinds that are about the provider's state; all others reach the caller.
+    """
 
     def __init__(
         self, message: str, *, kind: str, status: int | None = None, partial: str = "", context_window: int = 0
@@ -290,7 +364,11 @@ class ModelError(Exception):
 
 
 class LanguageModel(Protocol):
-    """A model that can be called. Calls may overlap; nothing is kept from one call to the next."""
+    """A model that can be called. Calls may overlap; nothing is kept from one call to the next.
+
+    Example: `StandIn()`, `ModelClient` and `PreparedModel` are such models: `response = await
+    model.generate(request)`.
+    """
 
     @property
     def name(self) -> str:

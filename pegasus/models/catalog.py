@@ -149,6 +149,8 @@ _FREE_TYPES: Final = ("ollama", "llamacpp", "lmstudio", "offline")
 class PriceList:
     """Prices of the models by `<provider>/<model>`: those of the settings, then the built-in ones.
 
+    Example::
+
         prices = PriceList(settings.prices, settings.providers)
         prices.find("openai/gpt-4o-2024-08-06")  # TokenPrice(2.5, 10, …)
 

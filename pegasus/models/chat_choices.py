@@ -102,7 +102,9 @@ class ChatModelSwitch:
     _all: ModelSwitch
     """The switch of the whole agent, whose model a chat without a choice has."""
     _choices: ChatChoices
+    """Choices of all chats."""
     _chat: Address
+    """Chat that this switch is for."""
 
     @property
     def current(self) -> str:

@@ -55,13 +55,17 @@ Lane: TypeAlias = Literal["work", "conversation"]
 
 @attrs.frozen(eq=False, repr=False)
 class ModelTarget:
-    """A model of a provider, with what is kept about it while settings do not change."""
+    """A model of a provider, with what is kept about it while settings do not change.
+
+    Example: `ModelTarget("offline/stand-in", StandIn(), TokenCounter(), is_offline=True)`.
+    """
 
     name: str
     """`<provider>/<model>` as in the settings."""
     model: LanguageModel
     """Makes the call."""
     counter: TokenCounter
+    """Counts its prompts, and learns from what the provider has counted."""
     facts: ModelFacts = attrs.field(factory=ModelFacts)
     """Window of the model."""
     is_offline: bool = False
@@ -72,13 +76,18 @@ class ModelTarget:
 
 @attrs.frozen(eq=False, repr=False)
 class ModelCall:
-    """A call on its way through the middleware."""
+    """A call on its way through the middleware.
+
+    Example: `ModelCall(target, "default", "conversation", request, AnswerFilter(request,
+    PieceRelay(request.on_piece)))`.
+    """
 
     target: ModelTarget
     """The model to ask; a middleware may replace it."""
     role: str
     """Role or model name of the client."""
     lane: Lane
+    """Priority of the call, by which `CallLimit` gives places."""
     request: ModelRequest
     """The request as the caller made it. The model streams to `stream`, not to its `on_piece`."""
     stream: AnswerFilter
@@ -116,12 +125,17 @@ Next: TypeAlias = Callable[[ModelCall], Awaitable[ModelResponse]]
 class Middleware(Protocol):
     """A step on the way of a call.
 
+    Example::
+
         async def log_calls(call: ModelCall, next: Next) -> ModelResponse:
             response = await next(call)
             print(call.target.name, response.usage)
             return response
 
     An exception other than ModelError is a defect of the step: the turn or task that made the call fails with it.
+
+    Its place in the list of `ModelSetup` decides what it sees: a step outside of `Fallback` sees one call, a
+    step inside of it one for each model that is asked.
     """
 
     async def __call__(self, call: ModelCall, next: Next) -> ModelResponse:
@@ -174,6 +188,8 @@ class CallLimit:
     outside. Within a lane, places are given in the order in which calls asked for them.
 
     The wait does not count for `models.timeout`. A cancelled call gives its place back.
+
+    Example: `compose([CallLimit(3)])`.
     """
 
     def __init__(self, places: int) -> None:
@@ -222,6 +238,8 @@ class Routing:
     It stands outside of the fallbacks, so that a call that is repeated with another model is not sent back by a rule.
 
     routes: rules with their targets, in the order of the settings file.
+
+    Example: `compose([Routing([(settings.routes["pictures"], target)]), CallLimit(3)])`.
     """
 
     def __init__(self, routes: Sequence[tuple[RouteSettings, ModelTarget]]) -> None:
@@ -265,9 +283,11 @@ class PreparedModel:
     facts: ModelFacts
     """Its window, as far as is known at each moment: a refusal may name fewer tokens."""
     _target: ModelTarget
+    """Model of the client at the moment when this was prepared."""
     _role: str
     """Role or model name of the client."""
     _lane: Lane
+    """Priority of its calls."""
     _run: Next
     """The way of a call."""
 

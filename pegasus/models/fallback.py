@@ -51,7 +51,10 @@ LONGEST_PAUSE: Final = 600.0
 
 @attrs.frozen(eq=False, repr=False)
 class BreakerStatus:
-    """State of a circuit breaker, for reports."""
+    """State of a circuit breaker, for reports.
+
+    Example: `BreakerStatus("open", 3, 12.5, "openai: no connection")`.
+    """
 
     state: str
     """"closed": calls pass. "open": they do not, until the pause is over. "half-open": the next call, or one under way, is a probe."""
@@ -70,6 +73,14 @@ class CircuitBreaker:
     `LONGEST_PAUSE`.
 
     Callers ask `begin_probe` before a call and report how it ended: `succeeded`, `failed` or, without a result, `abandon_probe`.
+
+    Example::
+
+        breaker = CircuitBreaker(after=2, pause=30.0)
+        breaker.failed("503"); breaker.failed("503")
+        breaker.state               # "open"; 30 s later "half-open"
+        breaker.begin_probe()       # True: this call finds out
+        breaker.succeeded()         # "closed" again
     """
 
     def __init__(self, after: int = 3, pause: float = 30.0) -> None:
@@ -137,6 +148,8 @@ class Fallback:
     """Middleware that tries the fallback models when the target of a call is down.
 
     fallbacks: the models of `models.fallback`, in order. Each model has its own time limit.
+
+    Example: `compose([Fallback([cheaper, local], after=3, pause=30.0), CallLimit(3)])`.
     """
 
     def __init__(self, fallbacks: Sequence[ModelTarget], *, after: int = 3, pause: float = 30.0) -> None:
@@ -222,6 +235,7 @@ class Fallback:
         has_ended = trio.Event()
 
         async def probe() -> None:
+            """Ask the probed model without streaming; its answer ends the others."""
             try:
                 silent = attrs.evolve(call, stream=AnswerFilter(call.request, PieceRelay()))
                 answers.append(await self._ask(first, silent, next, is_probe=True))

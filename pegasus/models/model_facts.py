@@ -76,6 +76,12 @@ class ModelFacts:
 
     name: `<provider>/<model>`. configured: window of the settings, 0 for none. known: window by the model's name, 0 if that is not
     known. describe: asks the server; None for servers that do not tell.
+
+    Example::
+
+        facts = ModelFacts("ollama/qwen3:8b", known=0, is_local=True, describe=describe)
+        await facts.ask_server()
+        facts.context_window        # what the server has said, else an assumption
     """
 
     def __init__(

@@ -126,6 +126,8 @@ class ModelSwitch(Protocol):
         /model default               goes back to the model of the settings
 
     The choice is on disk before it holds, so that an answer "Now using …" is still true after a crash.
+
+    Example: `await model_command("anthropic/claude-opus-5-5", switch, owner=True)` is "Now using …".
     """
 
     @property

@@ -53,7 +53,10 @@ READING: Final = 5.0
 
 
 class ClientSource(Protocol):
-    """Source of a client's model, asked anew for each call."""
+    """Source of a client's model, asked anew for each call.
+
+    Example: `ModelService` and `ChatModels` are sources: `ModelClient(service, "default", "conversation")`.
+    """
 
     def target(self, role: str) -> ModelTarget:
         """Return the model of a role or name at this moment. Raises ModelConfigError."""
@@ -69,6 +72,12 @@ class ModelClient:
     """`LanguageModel` of a role. It follows reloads of the settings and `/model` by itself, so it can be kept for good.
 
     A call that is under way when the settings change ends with the model it began with.
+
+    Example::
+
+        model = service.client("default", "conversation")
+        prepared = await model.prepare()            # its name and window, for making the prompt
+        response = await prepared.generate(request)
     """
 
     def __init__(self, source: ClientSource, role: str, lane: Lane = "work") -> None:
@@ -106,6 +115,8 @@ class ModelService:
 
     Creating it imports no SDK and opens no connection. rng: randomness of the pauses between retries. usage: counts and limits calls;
     None: nothing does. Raises ModelConfigError if the default model, a fallback or a rule cannot work.
+
+    Example: see the top of this file.
     """
 
     def __init__(

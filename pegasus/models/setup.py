@@ -56,6 +56,8 @@ class ModelSetup:
     previous: the setup that this one replaces. Its connections are used further where the provider's account is the same, so that a
     reload that changes something else costs no TLS handshake. Token counters and breakers begin anew: the provider behind a name
     may be another.
+
+    Example: see the top of this file.
     """
 
     def __init__(
@@ -73,12 +75,14 @@ class ModelSetup:
         self.lacks_model = not settings.default and self.spec("default") == OFFLINE
         """No model is named and no key is known: a local model answers, if there is one."""
         self._rng = rng
+        # Taken over before any model is made, since the models below are made with them.
         self._clients: dict[str, ProviderClient] = previous.clients_of(self.providers) if previous is not None else {}
         """HTTP clients by provider: all its models share the connections."""
         self._targets: dict[str, ModelTarget] = {}
         """Models by `<provider>/<model>`. All roles and lanes share one, with its counter and what its wire format has learned."""
         self._usage = usage
         self._audio: dict[str, AudioModel | None] = {role: self._create_audio(role) for role in AUDIO_ROLES}
+        # Made at once, so that a mistake ends the reload and not a call.
         self.target(self.spec("default"), "models.default")
         routes = [
             (route, self.target(route.model, f"models.routes.{name}.model")) for name, route in settings.routes.items()
@@ -90,6 +94,9 @@ class ModelSetup:
         )
         self.run = compose(
             [
+                # The order is that of the way of a call, see `client.py`. Usage is inside of the fallback, so
+                # that each model that is asked is counted; the limit is inside of usage, so that a call waits
+                # for its place only once a budget has admitted it.
                 *([Routing(routes)] if routes else []),
                 *([self.fallback] if settings.fallback else []),
                 *([usage] if usage is not None else []),
@@ -141,6 +148,7 @@ class ModelSetup:
         if provider.name not in self._clients:
             self._clients[provider.name] = connect(provider)
         client = self._clients[provider.name]
+        # Errors of a service may repeat a request's header or address.
         client.hide((*provider.headers.values(), *provider.query.values()))
         return AudioModel(
             spec,
@@ -168,6 +176,8 @@ class ModelSetup:
             self._clients[provider.name] = kind.connect(provider)
         client, wire = self._clients[provider.name], kind.wire(model_id, provider)
         exact: ExactCount | None = None
+        # Servers of others that speak this format may lack the endpoint. They refuse the first count, and are
+        # not asked again.
         if isinstance(wire, AnthropicWire):
             exact = CountByProvider(client, wire.count_path, wire.count_body, options)
         elif provider.type == "openai" and provider.is_own_service:
@@ -184,6 +194,7 @@ class ModelSetup:
         is_local, is_ollama = is_local_address(provider.url), provider.type == "ollama"
 
         async def describe() -> LocalModel | None:
+            """Ask the model's server about it, None if it does not answer."""
             models = await describe_models(provider.name, provider.url, is_ollama, model=model_id, key=provider.api_key)
             return models[0] if models else None
 
@@ -209,6 +220,7 @@ async def close_clients(clients: Iterable[ProviderClient]) -> None:
 LOCAL_TIMEOUT: Final = 600.0
 """Seconds until the first token of a server on one's own machine or network. It may have to load the model first."""
 _NOTHING: Final = ModelOptionSettings()
+"""Options of a role or model that the settings do not name."""
 _ROOM_TO_THINK: Final = {"": 0, "low": 2_048, "medium": 8_192, "high": 24_576}
 """Tokens by effort, about as Google counts these words (https://ai.google.dev/gemini-api/docs/openai#thinking)."""
 
@@ -229,19 +241,23 @@ def effective_options(role: str, spec: str, settings: ModelSettings, provider: P
     This decides what is wanted. How a service wants it said, and whether a model takes it at all, is a matter of its wire format.
     """
     layers = [settings.options.get(name, _NOTHING) for name in (role, spec)]
+    # Only where nobody has set the time: a setting counts for local servers as well.
     is_patient = settings.timeout == ModelSettings().timeout and is_local_address(provider.url)
 
     def first(name: str, *rest: Any) -> Any:
+        """Return the first of the values that is set; the last one of `rest` if none is."""
         values = [*(getattr(layer, name) for layer in layers), *rest]
         return next((value for value in values if value), rest[-1])
 
     def merged(name: str) -> Mapping[str, Any]:
+        """Return the tables of all layers as one; the value of an earlier layer wins."""
         tables: list[Mapping[str, Any]] = [
             getattr(provider, name),
             *(getattr(layer, name) for layer in reversed(layers)),
         ]
         return {key: value for table in tables for key, value in table.items()}
 
+    # 0 is a temperature, so "not set" is a negative number here, unlike everywhere else.
     temperatures = [layer.temperature for layer in layers] + [provider.temperature]
     effort = first("effort", settings.effort)
     thinks = effort or ("medium" if provider.thinks(spec.partition("/")[2]) else "")

@@ -115,6 +115,8 @@ class StandIn:
     have ids that are unique in the conversation, the answer is streamed, and only tools that the request offers are called.
 
     Example: `response = await StandIn().generate(request)`.
+
+    Nothing is kept between calls, so one object may serve any number of conversations at the same time.
     """
 
     def __init__(self, name: str = "offline/stand-in") -> None:
@@ -130,6 +132,7 @@ class StandIn:
         """
         await trio.lowlevel.checkpoint()
         request = without_request_fences(request)  # rules do not obey what they read
+        # Text and calls are decided as if all tools were there; what is not offered is left out below.
         text, planned = _decide(request)
         offered = {tool.name for tool in request.tools} if request.tool_choice != "none" else set()
         mark = _checksum(request)
@@ -138,6 +141,7 @@ class StandIn:
             for index, (tool, arguments) in enumerate(planned)
             if tool in offered
         )
+        # With direct speech there is no `reply`: its text is the answer itself.
         if planned and not calls:
             text = "\n\n".join(str(arguments.get("text", "")) for _, arguments in planned) or text
         response = ModelResponse(text, calls, Usage(), "tool_calls" if calls else "end")
@@ -151,6 +155,7 @@ async def _write(response: ModelResponse, on_piece: OnPiece) -> None:
     pieces = list(pieces_of(response))
     length = sum(len(piece.text) for piece in pieces if isinstance(piece, TextPiece))
     length += sum(len(piece.json) for piece in pieces if isinstance(piece, CallPiece))
+    # A long answer comes in larger pieces, so that no answer takes longer than about a second.
     size = max(_PIECE, length // int(_WRITING / _PAUSE))
     for piece in pieces:
         if isinstance(piece, TextPiece):
@@ -191,11 +196,14 @@ def _decide(request: ModelRequest) -> Decision:
     inputs = [turn for turn in request.turns if isinstance(turn, UserTurn)]
     last = inputs[-1]
     calls = [call for turn in request.turns if isinstance(turn, AssistantTurn) for call in turn.calls]
+    # Only tasks have `notify` and no `reply`.
     if "notify" in tools and "reply" not in tools:
         return task_step(inputs[0].text, last, calls, tools)
     sources = [line for turn in inputs for line in re.finditer(_METADATA, turn.text)]
+    # No message from a channel: somebody wants a summary, or a judgement, which rules cannot give.
     if not sources or not (last.results or re.search(_METADATA, last.text)):
         return f"{INTRODUCTION}\n\nOnly a language model can answer this: {truncate(last.text, 2000)}", []
+    # The newest message says where the reply goes. Several may have come while a call was under way.
     source = sources[-1]
     if re.search(_METADATA, last.text):
         thought, planned = _answer(last.text[source.end() :].strip(), tools, calls)
@@ -221,12 +229,15 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
 
     tools: names of those that are offered. calls: all calls so far, the newest last.
     """
+    # Notifications and jobs come first, since their text may match any of the other rules.
     if notification := re.match(r"(?s)\[Task \S+ (completed|failed|update|needs information)\]\n?(.*)", text):
         return _pass_on(notification[1], notification[2].strip())
     if due := re.match(r"(?s)\[Scheduled job \S+ is due\]\n?(.*)", text):
         text = due[1].strip()
+        # A job that is due and names work falls through to the rule for work below.
         if not find_job(text):
             return "A job is due; I remind of it.", [_reply(f"Reminder: {text}")]
+    # Every rule asks whether its tool is offered, as a model can only call what it is given.
     if "cron" in tools and (wish := _wished_reminder(text)):
         seconds = (
             int(_NUMBERS.get(wish["number"].lower(), wish["number"]))
@@ -235,6 +246,7 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
         return "I schedule that.", [("cron", {"action": "add", "prompt": wish["what"], "delay": seconds})]
     if " ".join(re.sub(r"[^\w\s]", " ", text).lower().split()) in _ACKNOWLEDGEMENTS:
         return "An acknowledgement; it needs no answer.", []
+    # The body of a skill is in the message itself, as every model gets it.
     if skill := re.match(r"(?s)/([a-z0-9-]+)(?: [^\n]*)?\n\n\(The skill \1 is in force\. It says:\)\n\n(.+)", text):
         body = f"/{skill[1]} is a skill: instructions for a language model, which I am not. A model would get:\n\n{skill[2]}"
         return "A skill; I can only show its instructions.", [_reply(shorten(body))]
@@ -276,12 +288,14 @@ def _remember(text: str, calls: list[ToolCall]) -> Decision | None:
         noted = [call.arguments for call in calls if call.name == "memory_append"]
         if not noted:
             return "There is nothing to forget.", [_reply("There is nothing that I have noted in this conversation.")]
+        # The exact text that was noted: the tool refuses a change whose old text is not there.
         change = {"path": str(noted[-1]["path"]), "old_str": str(noted[-1]["entry"]), "new_str": ""}
         return "I take it back.", [("memory_patch", change)]
     return None
 
 
 def _reply(text: str) -> PlannedCall:
+    """Return the call that says a text. Where it goes is added by `_decide`."""
     return "reply", {"text": text}
 
 
@@ -317,6 +331,7 @@ def _continue(results: tuple[ToolResult, ...], calls: list[ToolCall]) -> Decisio
             due = (parse_object_or_none(result.content) or {}).get("next")
             planned.append(_reply(f"I will remind you at {due}." if due else f"That did not work: {result.content}"))
         elif call is not None and call.name == "spawn_subagent" and result.is_error:
+            # A cancelled call was given up by a person, who knows it.
             if '"cancelled"' not in result.content:
                 planned.append(_reply(failure_text(result)))
         elif call is not None and call.name == "reply" and result.is_error and '"cancelled"' in result.content:

@@ -66,9 +66,13 @@ def text_tokens(text: str) -> float:
 
 @attrs.frozen(eq=False, repr=False)
 class PromptParts:
-    """A part of a prompt, taken apart for counting."""
+    """A part of a prompt, taken apart for counting.
+
+    Example: `PromptParts(("You are helpful.",), 4.0).tokens` is 8.0.
+    """
 
     texts: tuple[str, ...]
+    """Texts that are measured by their characters, or counted by a tokenizer."""
     fixed: float
     """Tokens of everything that is not text: structure and pictures."""
 
@@ -102,9 +106,14 @@ def _json(value: Json) -> str:
 
 @attrs.frozen
 class PromptSize:
-    """Size of a prompt beside the window that it must fit into: `PromptSize(90_000, 128_000)`."""
+    """Size of a prompt beside the window that it must fit into: `PromptSize(90_000, 128_000)`.
+
+    Example: `size = await service.measure(request, 0.8)`; a compaction begins where `size.tokens` is above that
+    share of `size.window`.
+    """
 
     tokens: int
+    """Tokens of the request: estimated, or counted where it is close."""
     window: int
     """Tokens that fit into the model."""
     is_assumed: bool = False
@@ -115,7 +124,10 @@ class PromptSize:
 
 
 class ExactCount(Protocol):
-    """A way to count the tokens of a request exactly."""
+    """A way to count the tokens of a request exactly.
+
+    Example: `TokenCounter(CountByTable("gpt-5.5"))`.
+    """
 
     @property
     def method(self) -> str:
@@ -130,7 +142,11 @@ class ExactCount(Protocol):
 
 @attrs.frozen
 class PromptEstimate:
-    """Estimate of a prompt before its answer came: `PromptEstimate(known=12_000, tokens=12_340)`."""
+    """Estimate of a prompt before its answer came: `PromptEstimate(known=12_000, tokens=12_340)`.
+
+    Example: `counter.learn(request, usage).tokens` beside `usage.prompt_tokens` tells how far off the estimate
+    was.
+    """
 
     known: int
     """Tokens of this conversation that the provider had counted, 0 if it had counted none."""
@@ -143,7 +159,9 @@ class _CountedPrompt:
     """Prompt of a conversation that the provider has counted."""
 
     turns: int
+    """Number of its turns, by which the new ones of the next request are found."""
     tokens: int
+    """Tokens as the provider has counted them, else as they were estimated."""
     last: Turn | None
     """Its last turn, None if that is also the first. The next request may have a longer one in its place."""
     last_tokens: float
@@ -164,6 +182,8 @@ class TokenCounter:
     """Counter for the prompts of one model. Everything it learns is in memory only.
 
     Conversations are recognised by their first turn, which compares by identity; they are forgotten when that turn is.
+
+    Example::
 
         counter = TokenCounter()
         counter.estimate(request)  # 1,234: whole request estimated
@@ -293,6 +313,8 @@ class CountByProvider:
     """`ExactCount` that asks the provider, free of charge (https://platform.claude.com/docs/en/build-with-claude/token-counting).
 
     A server that does not have this endpoint is not asked again; one that fails is not asked for five minutes.
+
+    Example: `CountByProvider(client, wire.count_path, wire.count_body, options)`.
     """
 
     def __init__(
@@ -358,6 +380,12 @@ class CountByTable:
     """`ExactCount` by OpenAI's own tokenizer, for OpenAI's own models.
 
     Until `load` has succeeded it gives no counts. It only counts text: what came before is known from the provider.
+
+    Example::
+
+        table = CountByTable("gpt-5.5")
+        await table.load()                           # once, in the background; counts are None before
+        await table.count(request, 0, parts)
     """
 
     def __init__(self, model: str) -> None:

@@ -92,6 +92,7 @@ def read_answer(response: ModelResponse, request: ModelRequest) -> ModelResponse
 
     Calls in the text count only if the server has found none, and only those of tools that the request offers are carried out.
     """
+    # Reasoning first: a call in it was only considered.
     text, reasoning = split_reasoning(response.text)
     calls: Sequence[TextCall] = ()
     if request.tools and request.tool_choice != "none" and not response.calls and _SPECIAL.search(text):
@@ -100,6 +101,8 @@ def read_answer(response: ModelResponse, request: ModelRequest) -> ModelResponse
         return response
     is_call = any(call.name for call in calls) and response.stop_reason in ("end", "length")
     reason = "tool_calls" if is_call else response.stop_reason
+    # The same answer gives the same ids, and the length of the conversation keeps ids of different answers
+    # apart.
     mark = f"{TEXT_CALL}{len(request.turns):x}_{zlib.crc32(response.text.encode('utf-8', 'surrogatepass')):08x}"
     return attrs.evolve(
         response,
@@ -121,6 +124,7 @@ def visible_text(text: str, request: ModelRequest) -> str:
     if not request.tools:
         return text
     text = remove_calls(text, find_calls(text, request.tools))
+    # A call that is cut off is not found as one, so everything from its tag on is left out.
     opening = CALL_OPEN.search(text)
     return text[: opening.start()] if opening else text
 
@@ -138,6 +142,7 @@ class _FilterState:
     look_at: int = 0
     """Length of the held text at which it is looked at again: looking at each piece would cost the square of its length."""
     is_thinking: bool = False
+    """True while reasoning comes, until its closing tag."""
     drops_blanks: bool = False
     """Reasoning has ended, and no text has come yet: blanks between the two are dropped."""
     is_call: bool = False
@@ -154,12 +159,15 @@ class AnswerFilter:
     """
 
     _request: ModelRequest
+    """Its tools decide what is a call; without tools nothing is."""
     relay: PieceRelay
     """Gets the pieces."""
     _state: _FilterState = attrs.field(factory=_FilterState, init=False)
+    """State of the answer that arrives now."""
 
     def __call__(self, piece: StreamPiece | None) -> None:
         """Take a piece."""
+        # Only text can hide something. Calls and reasoning that the server has recognised pass at once.
         if not isinstance(piece, TextPiece):
             if piece is None:
                 self._state = _FilterState()
@@ -168,6 +176,7 @@ class AnswerFilter:
             self.relay(piece)
             return
         text = piece.text
+        # Most text passes here, without a look at anything but its own characters.
         if not self._state.held and not self._state.is_thinking and not _SPECIAL.search(text):
             self._send(text)
             return
@@ -180,6 +189,7 @@ class AnswerFilter:
     def finish(self, response: ModelResponse) -> ModelResponse:
         """Return the answer as `read_answer` does, after the rest of it was passed on."""
         answer = read_answer(response, self._request)
+        # Reasoning that was never closed.
         if self._state.is_thinking and self._state.held:
             self.relay(ReasoningPiece(self._state.held))
         sent = "".join(self._state.sent)
@@ -208,6 +218,7 @@ class AnswerFilter:
             error.partial = visible_text(error.partial, self._request)
 
     def _send(self, text: str) -> None:
+        """Pass text on. Remembers whether the next text begins a line, where JSON may begin a call."""
         if self._state.drops_blanks:
             text = text.lstrip()
             self._state.drops_blanks = not text
@@ -223,6 +234,7 @@ class AnswerFilter:
                 if not self._end_thinking():
                     return
             elif opening := _THINK_OPEN.search(self._state.held):
+                # Blanks before the first reasoning belong to no text.
                 before = self._state.held[: opening.start()]
                 self._send(before if before.strip() or self._state.sent else "")
                 self._state.held, self._state.is_thinking = self._state.held[opening.end() :], True
@@ -233,6 +245,7 @@ class AnswerFilter:
     def _end_thinking(self) -> bool:
         """Pass on held reasoning; return whether it has ended."""
         closing = _THINK_CLOSE.search(self._state.held)
+        # Without a closing tag the last characters stay, because they may be its beginning.
         stop = closing.start() if closing else max(0, len(self._state.held) - _CLOSING_TAIL)
         if stop:
             self.relay(ReasoningPiece(self._state.held[:stop]))
@@ -250,9 +263,11 @@ class AnswerFilter:
         held = self._state.held
         tools = self._request.tools and not self._state.has_calls
         stops = [len(held)]
+        # A piece may end in the middle of a tag.
         if tail := _TAIL.search(held):
             stops.append(tail.start())
         if tools and (opening := CALL_OPEN.search(held) or _COMMENTARY.search(held)):
+            # Tags are certain, so nothing behind this one is shown before the whole answer is read.
             self._state.is_call = True
             stops.append(opening.start())
         if tools and (line := self._line_of_call()) is not None:
@@ -320,6 +335,7 @@ def split_reasoning(text: str) -> tuple[str, str]:
     rest = "".join(visible)
     if "<|" in rest:
         rest = _CHANNEL.sub("", rest)
+    # The blanks between reasoning and text belong to neither.
     if begins_with_reasoning:
         rest = rest.lstrip()
     return rest, "\n\n".join(part.strip() for part in reasoning if part.strip())
@@ -359,14 +375,18 @@ class PieceRelay:
     It also counts characters, retracted ones too: an answer that broke off has to be paid all the same. And it keeps the longest text
     of an attempt that failed, for `ModelError.partial`.
 
+    Example::
+
         relay = PieceRelay(print)
         relay(TextPiece("Hel")); relay(None); relay(TextPiece("Hello")); relay.finish()
     """
 
     _listener: OnPiece | None = None
+    """Gets the pieces; None if nobody listens, or if the listener has failed."""
     _halves: dict[type[_WrittenPiece] | int, _WrittenPiece] = attrs.field(factory=dict, init=False)
     """First surrogates of characters whose second one is still to come, by kind of piece or number of the call."""
     _has_sent: bool = attrs.field(default=False, init=False)
+    """Something was forwarded that would have to be retracted."""
     _texts: list[str] = attrs.field(factory=list, init=False)
     """Text of this attempt."""
     _longest_text: str = attrs.field(default="", init=False)
@@ -429,15 +449,18 @@ class PieceRelay:
         try:
             self._listener(piece)
         except Exception as error:
+            # Once and for all: a listener that has failed would fail for each further piece.
             self._listener = None
             _log.exception("a listener of a streamed answer failed; streaming to it has ended", error=error)
 
 
 def _content(piece: _WrittenPiece) -> str:
+    """Return the characters of a piece."""
     return piece.json if isinstance(piece, CallPiece) else piece.text
 
 
 def _with_content(piece: _WrittenPiece, content: str) -> _WrittenPiece:
+    """Return the same piece with other characters."""
     if isinstance(piece, CallPiece):
         return attrs.evolve(piece, json=content)
     return attrs.evolve(piece, text=content)

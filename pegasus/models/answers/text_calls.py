@@ -80,7 +80,10 @@ class TextCall:
     """
 
     name: str
+    """Name of the tool as it stands in the text, later as the request offers it; "" if the call was cut off before
+    it."""
     arguments: Metadata
+    """Arguments; {} if they cannot be read."""
     start: int
     """Index of its first character in the text, tags included."""
     end: int
@@ -94,18 +97,25 @@ class TextCall:
 
 
 _FUNCTION: Final = re.compile(r"<function=([\w.\-]+)>(.*?)(</function>|$)", re.DOTALL)
+"""A call of Qwen3-Coder's or Llama's form."""
 _PARAMETER: Final = re.compile(r"<parameter=(?P<key>[\w.\-]+)>(?P<value>.*?)</parameter>", re.DOTALL)
+"""An argument of Qwen3-Coder's form."""
 _ARGUMENT: Final = re.compile(r"<arg_key>(?P<key>[^<]*+)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>", re.DOTALL)
+"""An argument of GLM's form."""
 _NAMED: Final = re.compile(r"^\s*<name>(?P<name>[^<]+)</name>\s*<arguments>(?P<value>.*)</arguments>\s*$", re.DOTALL)
+"""A call whose name and arguments are elements."""
 _DEEPSEEK_CALL: Final = re.compile(
     rf"<{BAR}tool[▁_]call[▁_]begin{BAR}>(?P<body>.*?)(?P<end><{BAR}tool[▁_]call[▁_]end{BAR}>|$)", re.DOTALL
 )
+"""A call of DeepSeek's form, or the rest of one that is cut off."""
 _DEEPSEEK_SEPARATOR: Final = re.compile(rf"<{BAR}tool[▁_]sep{BAR}>")
+"""Stands between the parts of such a call."""
 _LEFT_OVER: Final = re.compile(
     rf"</?(?:tool_calls?|function_calls?|tools)>|</function>|<{BAR}/?tool[▁_]calls?[▁_](?:begin|end){BAR}>|<\|eo[mt]_id\|>|```\w*\s*$"
 )
 """Tags around calls that were taken out: of lists of calls, and of a code block that was cut off."""
 _NEXT_MISTRAL: Final = re.compile(r"\s*+(?:\[TOOL_CALLS\]\s*+)?([A-Za-z_][\w.\-]*)(?:\[ARGS\])?\s*(?=\{)")
+"""Name of a further call behind the arguments of one."""
 _NAME: Final = re.compile(r"[A-Za-z_][\w.\-]*")
 
 
@@ -115,15 +125,18 @@ def find_calls(text: str, tools: Sequence[ToolSpec]) -> list[TextCall]:
     A call between tags may name another tool; carrying it out fails, which tells the model. A call that is cut off before its name has
     none.
     """
+    # A model may use the name on the wire or the tool's own; the wire's is what it has seen.
     offered = {name: tool for tool in tools for name in (wire_name(tool.name), tool.name)}
     found: list[TextCall] = []
     for region in islice(find_regions(text), _MOST_REGIONS):
         calls = list(islice(_calls_in(region, offered), _MOST_CALLS))
+        # The model learns from the error that its call has not been carried out.
         if not calls and _is_cut_call(region, text):
             calls = [TextCall("", {}, region.start, region.end, CUT_CALL)]
         found += calls if region.is_certain else [call for call in calls if call.name in offered]
         if len(found) >= _MOST_CALLS:
             break
+    # Only where nothing else is a call: JSON behind words on the same line may be a part of the sentence.
     if not found and (last := find_last_value(text)) is not None:
         found = [call for call in _calls_in(last, offered) if call.name in offered]
     return [attrs.evolve(call, name=offered[call.name].name) if call.name in offered else call for call in found]
@@ -165,6 +178,8 @@ _Parsed = tuple[str, Metadata, str | None]
 def _parse(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
     """Yield name, arguments and error of each call of a region."""
     content = region.content
+    # The forms are told apart from the most peculiar to the most common. JSON comes last, because it may stand
+    # within all others.
     if _DEEPSEEK_CALL.search(content) or _DEEPSEEK_SEPARATOR.search(content):
         yield from _parse_deepseek(region)
         return
@@ -187,6 +202,7 @@ def _parse(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Par
     if named := _NAMED.match(content):
         yield (named["name"].strip(), *parse_object(named["value"], is_closed=True))
         return
+    # JSON would be parsed as Python as well, and a comment could hide what follows.
     may_be_python = not content.lstrip().startswith(("{", "[{", "//", "/*", "#"))
     if may_be_python and (python := list(_parse_python(content, offered))):
         yield from python
@@ -227,6 +243,7 @@ def _parse_elements(
     # No element ends behind the last closing tag: looking for the end of one there would cost time for each of them.
     closing = "</parameter>" if element is _PARAMETER else "</arg_value>"
     found = list(element.finditer(content, 0, max(0, content.rfind(closing)) + len(closing)))
+    # An element without its end: a value may be missing or cut.
     if not is_closed or content.count(opening) != len(found):
         return name, {}, CUT_CALL
     tool = offered.get(name.removeprefix("functions."))
@@ -236,6 +253,7 @@ def _parse_elements(
         value = match["value"].removeprefix("\n").removesuffix("\n")
         key = match["key"].strip()
         schema = properties.get(key) if isinstance(properties, Mapping) else None
+        # A value of an unknown argument stays a text, since guessing would turn "007" into 7.
         is_text = not isinstance(schema, Mapping) or schema.get("type") == "string"
         arguments[key] = value if is_text else json_or_text(value)
     return (name, *parse_arguments(arguments))
@@ -244,6 +262,7 @@ def _parse_elements(
 def _parse_python(content: str, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
     """Yield the calls of Python code that consists of calls of offered tools with constant arguments, else nothing."""
     try:
+        # Parsed and never run. Only calls of offered tools with constant arguments are taken.
         module = ast.parse(content.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
@@ -253,6 +272,7 @@ def _parse_python(content: str, offered: Mapping[str, ToolSpec]) -> Iterator[_Pa
         calls = value.elts if isinstance(value, ast.List) else [value]
         for call in calls:
             match call:
+                # Gemma writes a call as `print(tool(…))`.
                 case ast.Call(func=ast.Name(id="print"), args=[printed]):
                     call = printed
             made = _python_call(call, offered)
@@ -285,6 +305,7 @@ def _python_call(call: ast.expr | None, offered: Mapping[str, ToolSpec]) -> _Par
 
 
 _SEPARATORS: Final = re.compile(r"(?:[\s,;]++|//[^\n]*+|/\*[^*]*+\*/)*+(?=[{\[])")
+"""Everything that may stand between two JSON values: blanks, commas and comments."""
 
 
 def _parse_values(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterator[_Parsed]:
@@ -294,6 +315,8 @@ def _parse_values(region: TextRegion, offered: Mapping[str, ToolSpec]) -> Iterat
         if (begin := _SEPARATORS.match(content, at)) is None:
             return
         end = end_of_value(content, begin.end())
+        # Without an end the value is cut off, unless a tag says that the region is complete: then only brackets
+        # are missing, which can be repaired.
         if end is None and not (region.is_closed and ends_outside_text(content[begin.end() :])):
             name = name_in(content[begin.end() :])
             if name:
@@ -321,6 +344,7 @@ def _calls_of(value: Json, offered: Mapping[str, ToolSpec], *, is_certain: bool)
     if isinstance(inner, dict):
         yield from _calls_of(inner, offered, is_certain=is_certain)
         return
+    # Some models use the tool's name as the only key of the object.
     name_key = next((key for key in NAME_KEYS if isinstance(value.get(key), str)), None)
     if name_key is None:
         [(key, arguments), *others] = value.items() or [("", None)]
@@ -335,6 +359,8 @@ def _calls_of(value: Json, offered: Mapping[str, ToolSpec], *, is_certain: bool)
         return
     rest = {key: item for key, item in value.items() if key not in (name_key, "type", "id")}
     properties = offered[name].parameters.get("properties") if name in offered else None
+    # Arguments beside the name instead of within an object of their own. All of them must be the tool's, or it
+    # is other JSON.
     if (is_certain and not rest) or (rest and isinstance(properties, Mapping) and set(rest) <= set(properties)):
         yield name, rest, None
 
@@ -361,7 +387,9 @@ _SHORTEST_QUOTE: Final = 16
 _LAYOUT: Final = re.compile(r"\\+[nrt]|[\s\\]+")
 """Characters that differ between a text, the same text inside of JSON, and the same with another indentation."""
 _BLOCK_EDGE: Final = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
+"""First or last line of a code block."""
 _CODED: Final = re.compile(r"\\u([0-9a-fA-F]{4})")
+"""A character that JSON has as an escape."""
 
 
 def without_quotes(text: str, calls: list[TextCall], request: ModelRequest) -> list[TextCall]:
@@ -379,6 +407,8 @@ def without_quotes(text: str, calls: list[TextCall], request: ModelRequest) -> l
     regions = {call.end: call for call in reversed(calls)}  # the first call of a region begins where the region does
 
     def is_echo(call: TextCall) -> bool:
+        # With tags the whole region must stand in the prompt; without them what was read as calls.
+        """Return whether a region, by its first call, stands in the prompt."""
         quote = _plain(text[call.start : call.end] if call.is_certain else call.source)
         return len(quote) >= _SHORTEST_QUOTE and any(quote in source for source in prompt)
 

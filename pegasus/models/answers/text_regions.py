@@ -39,6 +39,7 @@ CALL_OPEN: Final = re.compile(
 )
 """Begin of any such region. A tag behind a backquote is quoted."""
 _OPENINGS: Final = tuple((re.compile(opening), re.compile(closing)) for opening, closing in _TAGS)
+"""The same as `_TAGS`, compiled."""
 _FENCE: Final = re.compile(r"^[ \t]*+(?P<fence>`{3,9}+|~{3,9}+)[ \t]*+(?P<kind>[\w-]*+)[ \t]*+\n", re.MULTILINE)
 """First line of a code block."""
 _FENCE_KINDS: Final = frozenset(
@@ -55,7 +56,9 @@ class TextRegion:
     """
 
     content: str
+    """Text within the tags or the code block."""
     start: int
+    """Index of its first character in the text, tags included."""
     end: int
     """Indexes in the text, tags included."""
     is_closed: bool = True
@@ -70,6 +73,8 @@ def find_regions(text: str) -> Iterator[TextRegion]:
     """Yield the parts of a text that may hold calls, in order, none inside of another."""
     at = 0
     while opening := CALL_OPEN.search(text, at):
+        # Tags are looked for first, and everything else only between them: JSON within tags belongs to the
+        # tags.
         yield from _untagged(text, at, opening.start())
         region = _tagged(text, opening.start())
         yield region
@@ -83,6 +88,7 @@ def _tagged(text: str, start: int) -> TextRegion:
     opening, begin, end = next(found)
     groups = opening.groupdict()
     name = groups.get("name") or groups.get("tool") or ""
+    # A second opening tag of the kind ends this region, so the closing tag is searched before it only.
     following = begin.search(text, opening.end())
     stop = following.start() if following is not None else len(text)
     if (closing := end.search(text, opening.end(), stop)) is not None:
@@ -97,6 +103,7 @@ def _untagged(text: str, start: int, stop: int) -> Iterator[TextRegion]:
     at = start
     for fence, end in _blocks(text, start, stop):
         yield from _bare(text, at, fence.start())
+        # A block in another language is an example for people, and is skipped with whatever it holds.
         if fence["kind"].lower() in _FENCE_KINDS:
             yield TextRegion(text[fence.end() : end.start()], fence.start(), end.end(), is_certain=False)
         at = end.end()
@@ -120,7 +127,9 @@ def _blocks(text: str, start: int, stop: int) -> Iterator[tuple[re.Match[str], r
 _BARE: Final = re.compile(r"(?:^|(?<=[}\];]))[ \t]*(?=[{\[])", re.MULTILINE)
 """Places where JSON may begin: the beginning of a line, or right behind other JSON."""
 _FIRST_KEYS: Final = "|".join((*NAME_KEYS, *ARGUMENT_KEYS, "type", "id", "tool_calls"))
+"""Keys that may come first in the JSON of a call."""
 _FIRST_KEY: Final = re.compile(rf"\{{\s*+\"(?:{_FIRST_KEYS})\"\s*+:")
+"""Beginning of such an object."""
 _CALL_LIKE: Final = re.compile(
     rf"[{{\[]\s*(?:\{{\s*)?(?:(?://[^\n]{{0,300}}+|/\*[^*]{{0,300}}+\*/)\s*+){{0,10}}+[\"'](?:{_FIRST_KEYS})[\"']\s*:|\[\s*[A-Za-z_]\w*\("
     r"|\{\s*\"\w+\"\s*:\s*\{",
@@ -135,6 +144,8 @@ def _bare(text: str, start: int, stop: int) -> Iterator[TextRegion]:
     at = start
     while at < stop and (begin := _BARE.search(text, at, stop)):
         at = begin.end()
+        # Most brackets in a text begin no call. This look is short; finding the end of a value may walk through
+        # the whole text.
         if not _CALL_LIKE.match(text, at, stop):
             at += 1
             continue
@@ -174,6 +185,7 @@ def may_become_call(text: str) -> bool:
     if text[0] in "`~":
         first_line, newline, body = text.partition("\n")
         kind = first_line.strip("`~ \t").lower()
+        # One or two backquotes may become three.
         if len(first_line) < 3 and not newline:
             return True
         if not first_line.startswith(("```", "~~~")):

@@ -206,6 +206,8 @@ class MessageAssembler(AnswerAssembler):
 
     A message is a list of content blocks. `content_block_start` opens a block, deltas with its index extend it. The pieces of each
     block are collected in `block["pieces"]` and joined at the end.
+
+    Example: `MessageAssembler(request)`; feed it with each event, and take `response()` once it is `complete`.
     """
 
     _blocks: dict[int, dict[str, Any]] = attrs.field(factory=dict, init=False)

@@ -248,7 +248,10 @@ class _CallPieces:
 
 @attrs.define(eq=False, repr=False, slots=False)
 class ChatAssembler(AnswerAssembler):
-    """`AnswerAssembler` for chat completion chunks."""
+    """`AnswerAssembler` for chat completion chunks.
+
+    Example: `wire.assembler(request)` makes one. `feed` takes `{"choices": [{"delta": {"content": "Hel"}}]}`.
+    """
 
     _dialect: ChatDialect
     """Says what of the reasoning must go back to the service."""

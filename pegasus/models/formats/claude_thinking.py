@@ -53,8 +53,10 @@ def thinking_way(model: str) -> str:
 class ThinkingSwitch:
     """Decision about thinking for one model, which learns from refusals.
 
-    switch = ThinkingSwitch("claude-sonnet-5-5")
-    switch.fields(request)  # {"thinking": {"type": "adaptive", "display": "summarized"}}
+    Example::
+
+        switch = ThinkingSwitch("claude-sonnet-5-5")
+        switch.fields(request)  # {"thinking": {"type": "adaptive", "display": "summarized"}}
     """
 
     def __init__(self, model: str) -> None:

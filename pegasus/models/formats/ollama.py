@@ -70,6 +70,8 @@ class OllamaWire(WireFormat):
     model should have the same. An answer gets at most half of it: a longer one would push its own question out.
 
     It learns from refusals whether the model can think, and whether it takes a word for how much.
+
+    Example: `OllamaWire("qwen3:8b").body(request)` is the JSON body for a POST to `/api/chat`.
     """
 
     path = "/api/chat"
@@ -86,14 +88,17 @@ class OllamaWire(WireFormat):
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
+        # Without a window in the settings Ollama takes its own.
         options: dict[str, Json] = {"num_predict": request.max_tokens}
         if window := request.options.context_window:
             options = {"num_ctx": window, "num_predict": min(request.max_tokens, max(_SHORTEST_ANSWER, window // 2))}
         body: dict[str, Json] = {"model": self.model, "stream": True, "truncate": False, "options": options}
         if request.options.effort and self._can_think:
+            # Other models only know whether to think: at low effort they do not.
             body["think"] = request.options.effort if self._takes_degrees else request.options.effort != "low"
         if request.tools and request.tool_choice != "none":
             body["tools"] = [function_tool(spec) for spec in _offered(request)]
+        # The turns are added behind the system prompt by `WireFormat.body`.
         body["messages"] = [{"role": "system", "content": request.system}] if request.system.strip() else []
         return body
 
@@ -105,6 +110,7 @@ class OllamaWire(WireFormat):
         given = options.extra_body.get("options")
         own.update(given if isinstance(given, dict) else {})
         extra = {name: value for name, value in options.extra_body.items() if name != "options"}
+        # Messages stay last in the body: their JSON is kept from call to call, and is put behind the rest.
         messages = head.pop("messages")
         return {**head, **extra, "messages": messages}
 
@@ -161,7 +167,11 @@ def _offered(request: ModelRequest) -> tuple[ToolSpec, ...]:
 
 @attrs.define(eq=False, repr=False, slots=False)
 class OllamaAssembler(AnswerAssembler):
-    """`AnswerAssembler` for the lines of an answer."""
+    """`AnswerAssembler` for the lines of an answer.
+
+    Example: `OllamaAssembler(request).feed({"message": {"content": "Hel"}, "done": False})` is None, and
+    `pieces` has a TextPiece.
+    """
 
     _pieces: list[str] = attrs.field(factory=list, init=False)
     """Pieces of the answer's text."""
@@ -170,6 +180,7 @@ class OllamaAssembler(AnswerAssembler):
     _calls: list[tuple[str, str, Any]] = attrs.field(factory=list, init=False)
     """Id ("" if the server gives none), name on the wire, and arguments of each call."""
     _usage: Usage = attrs.field(factory=Usage, init=False)
+    """Tokens, once the last line has come."""
     _stop: str = attrs.field(default="", init=False)
     """The server's `done_reason`."""
 

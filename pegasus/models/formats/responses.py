@@ -62,6 +62,7 @@ from pegasus.models.formats.wire_format import (
 from pegasus.models.json_text import join_surrogates
 
 _ENCRYPTED: Final = "reasoning.encrypted_content"
+"""Field of reasoning items that the service leaves out unless it is asked for."""
 _REASONING_MODELS: Final = r"(?:.*[/.])?(?:gpt-(?:[5-9]|\d\d)|o\d)"
 """Models of OpenAI's that reason, with or without a maker's name before them (https://developers.openai.com/api/docs/models)."""
 
@@ -96,6 +97,7 @@ class ResponsesWire(WireFormat):
     def head(self, request: ModelRequest) -> dict[str, Json]:
         """Return the request without the turns."""
         body: dict[str, Json] = {"model": self.model, "stream": True, "store": False}
+        # Without it reasoning could not go back, since nothing is stored at the service.
         if self._takes_encrypted:
             body["include"] = [_ENCRYPTED]
         body["max_output_tokens"] = request.max_tokens
@@ -115,6 +117,7 @@ class ResponsesWire(WireFormat):
                     "name": spec.name,
                     "description": spec.description,
                     "parameters": spec.parameters,
+                    # Strict schemas forbid optional arguments, which many tools have.
                     "strict": False,
                 }
                 for spec in request.tools
@@ -136,12 +139,14 @@ class ResponsesWire(WireFormat):
             {"type": "input_image", "detail": "auto", "image_url": f"data:{image.mime};base64,{image.data}"}
             for image in turn.images
         ]
+        # A message of the user must not be empty; results alone need none.
         if turn.text or not (items or parts):
             parts.append({"type": "input_text", "text": turn.text or "(empty message)"})
         return [*items, {"role": "user", "content": parts}] if parts else items
 
     def assistant_messages(self, turn: WireAnswer) -> list[Json]:
         """Return reasoning, text and calls of an answer; in the model's own order if that was recorded and fits the turn."""
+        # Empty where no layout was recorded, or where the turn was changed since, by a compaction for example.
         layout = recorded_blocks(turn, "message", "function_call", ("reasoning",))
         calls: dict[object, Metadata] = {
             call.id: {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.json}
@@ -155,7 +160,9 @@ class ResponsesWire(WireFormat):
             )
         if turn.text.strip() and not any(block.get("type") == "message" for block in layout):
             items.append(_message({"text": turn.text}))
+        # Calls that the layout does not name come last.
         items += calls.values()
+        # The service refuses reasoning without an item behind it.
         if not items or (isinstance(items[-1], Mapping) and items[-1].get("type") == "reasoning"):
             items.append(_message({"text": "(silence)"}))
         return items
@@ -171,6 +178,7 @@ class ResponsesWire(WireFormat):
         is_about_items = re.search(
             r"invalid_encrypted_content|could not be (?:verified|decrypted)|\brs_|of type 'reasoning'", refused
         )
+        # From the most specific to the most general: a refusal of a summary also speaks of reasoning.
         if is_about_items and has_items and self.sends_thinking:
             self.sends_thinking = False
         elif "summar" in refused and self._takes_summary:
@@ -197,7 +205,10 @@ def _message(block: Mapping[str, Json]) -> dict[str, Json]:
 
 @attrs.define(eq=False, repr=False)
 class _StreamedItem:
-    """An item of the answer while its pieces arrive."""
+    """An item of the answer while its pieces arrive.
+
+    Pieces are kept beside the fields, since an answer that is cut off has no closed item.
+    """
 
     kind: str = ""
     """"message", "function_call", "reasoning", or a kind that is ignored."""
@@ -214,6 +225,9 @@ class ResponseAssembler(AnswerAssembler):
     """`AnswerAssembler` for the events of a response.
 
     What counts is the closed item; pieces are for those who watch, and for an answer that was cut off before the item was closed.
+
+    Example: `ResponsesWire(model).assembler(request)` makes one. `feed` takes an event and returns None, or the
+    error in it.
     """
 
     _source: str
@@ -223,13 +237,16 @@ class ResponseAssembler(AnswerAssembler):
     _calls: int = attrs.field(default=0, init=False)
     """Number of calls that have begun."""
     _usage: Any = attrs.field(default=None, init=False)
+    """The service's own usage object; None before the end."""
     _stop: str = attrs.field(default="", init=False)
     """The status of the response, or why it is incomplete."""
     _is_refusal: bool = attrs.field(default=False, init=False)
+    """True if the text came as a refusal."""
 
     def feed(self, event: Any) -> object:
         """Take one event. Return the error object if the event is an error, else None."""
         kind = str(event.get("type") or "")
+        # Proxies send errors in forms of their own, without a type.
         if kind == "error" or (not kind and event.get("error")):
             return event.get("error") or event
         if kind in ("response.completed", "response.incomplete", "response.failed"):
@@ -287,6 +304,7 @@ class ResponseAssembler(AnswerAssembler):
         if item.kind == "message":
             parts = fields.get("content") or ()
             self._is_refusal = self._is_refusal or any(part.get("type") == "refusal" for part in parts)
+        # Some servers close an item without having streamed it.
         whole = _content(item)
         if whole and not item.pieces:
             self._extend(index, whole)
@@ -296,6 +314,7 @@ class ResponseAssembler(AnswerAssembler):
         self._usage = response.get("usage") or self._usage
         if response.get("status") == "failed" or response.get("error"):
             return response.get("error") or {"code": "server_error", "message": "the response failed"}
+        # A response that was not streamed has its items only here.
         for index, fields in enumerate(response.get("output") or ()):
             if index not in self._items:
                 self._close(index, fields)
@@ -317,6 +336,7 @@ class ResponseAssembler(AnswerAssembler):
             for item in items
             if item.kind == "function_call"
         ]
+        # A call that came last may be cut off if the answer was ended by its length.
         calls, reason = self.finish_calls(streamed, "refusal" if self._is_refusal and not streamed else self._stop)
         ids = iter(calls)
         texts: list[str] = []
@@ -330,6 +350,8 @@ class ResponseAssembler(AnswerAssembler):
                 layout.append({"type": "function_call", "id": next(ids).id})
             elif item.kind == "reasoning" and item.fields.get("encrypted_content"):
                 layout.append({key: item.fields.get(key) for key in ("type", "id", "summary", "encrypted_content")})
+        # Where all reasoning came first and no message has a phase, the order needs no record: reasoning, text,
+        # calls is what `assistant_messages` makes anyway.
         reasoning = [block for block in layout if isinstance(block, dict) and block["type"] == "reasoning"]
         has_phase = any(isinstance(block, dict) and "phase" in block for block in layout)
         kept = tuple(reasoning if layout[: len(reasoning)] == reasoning and not has_phase else layout)

@@ -54,24 +54,33 @@ _UNLIMITED: Final = 1 << 31
 
 @attrs.frozen
 class WireCall:
-    """Tool call of an earlier answer, as a request repeats it: `WireCall("call_1", "reply", {"text": "Hi"}, '{"text":"Hi"}')`."""
+    """Tool call of an earlier answer, as a request repeats it: `WireCall("call_1", "reply", {"text": "Hi"}, '{"text":"Hi"}')`.
+
+    Example: `{"id": call.id, "function": {"name": call.name, "arguments": call.json}}` in Chat Completions.
+    """
 
     id: str
     """Its id on the wire."""
     name: str
     """The tool's name on the wire."""
     arguments: Metadata
+    """The arguments as values, for services that take no text."""
     json: str
     """The arguments as JSON text."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class WireAnswer:
-    """Earlier answer of the model, as a request repeats it: `WireAnswer("It is noon.")`."""
+    """Earlier answer of the model, as a request repeats it: `WireAnswer("It is noon.")`.
+
+    Example: `assistant_messages(WireAnswer("", (call,)))` of a format makes the messages of an answer that only
+    calls a tool.
+    """
 
     text: str
     """Text of the answer. It may be blank."""
     calls: tuple[WireCall, ...] = ()
+    """Its calls, with the ids and names that the service knows."""
     thinking: Sequence[Mapping[str, Any]] = ()
     """Blocks of thinking, where this service wrote them and takes them back (see `AssistantTurn.thinking`)."""
 
@@ -80,6 +89,9 @@ class WireFormat(ABC):
     """Wire format of one provider, for one model. It remembers what the server refused (see `adapt`), until the process ends.
 
     model: name of the model at the provider.
+
+    Example: `AnthropicWire("claude-sonnet-5-5").body(request)`, and `adapt` after a refusal, which says whether
+    another try is worth it.
     """
 
     path: str
@@ -233,7 +245,11 @@ class WireFormat(ABC):
 
 @attrs.frozen
 class StreamedCall:
-    """Tool call as it has arrived: `StreamedCall("call_1", "reply", '{"text": "Hi"}', is_last=True)`."""
+    """Tool call as it has arrived: `StreamedCall("call_1", "reply", '{"text": "Hi"}', is_last=True)`.
+
+    Example: an assembler hands a list of them to `finish_calls`, which reads the arguments and finds what is
+    cut off.
+    """
 
     id: str
     """The server's id, "" if it gives none."""
@@ -251,9 +267,16 @@ class AnswerAssembler(ABC):
 
     The data comes from outside. Malformed data may raise KeyError, IndexError, TypeError, AttributeError or ValueError from any
     method; the caller turns these into a ModelError of kind "protocol".
+
+    Example::
+
+        assembler = wire.assembler(request)
+        assembler.feed(event)               # for each event; its pieces are then in `assembler.pieces`
+        assembler.response()                # once `assembler.complete`
     """
 
     _request: ModelRequest
+    """The request that is answered: its tools have the names that calls get."""
     names: Mapping[str, str] = attrs.field(init=False)
     """The tools' own names by their names on the wire."""
     pieces: list[StreamPiece] = attrs.field(factory=list, init=False)

@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False, repr=False)
 class KnownService:
-    """A service under its name."""
+    """A service under its name.
+
+    Example: `KNOWN_SERVICES["groq"].base_url`.
+    """
 
     base_url: str
     """Its address; "" where it depends on the account."""
@@ -64,7 +67,10 @@ class KnownService:
 
 @attrs.frozen(eq=False, repr=False)
 class ProviderType:
-    """Everything that is peculiar to a type of provider, apart from its wire format."""
+    """Everything that is peculiar to a type of provider, apart from its wire format.
+
+    Example: `PROVIDERS["anthropic"].wire("claude-sonnet-5-5", account)` makes the wire format of a model.
+    """
 
     wire: Callable[[str, ProviderAccount], WireFormat] | None = None
     """Makes the wire format for a model by its name; None for the stand-in, which is not a server."""
@@ -166,17 +172,26 @@ EXAMPLE: Final = "anthropic/claude-sonnet-5-5"
 
 
 class ModelConfigError(ValueError):
-    """A model or provider in the settings cannot work. `str()` names the key path and what to do."""
+    """A model or provider in the settings cannot work. `str()` names the key path and what to do.
+
+    Example: `raise ModelConfigError('models.default: found "gpt"; allowed: "<provider>/<model>"')`. A start
+    ends with it, a reload keeps the old settings, and a call becomes a ModelError.
+    """
 
 
 @attrs.frozen(repr=False)
 class ProviderAccount:
-    """A provider as it is used. Its repr does not show the key."""
+    """A provider as it is used. Its repr does not show the key.
+
+    Example: `find_providers(settings.providers)["openai"].url`.
+    """
 
     name: str
+    """Name of the section in the settings, before the "/" of a model's name."""
     type: str
     """One of `PROVIDER_TYPES`: the wire format and the rules for keys."""
     api_key: str = ""
+    """Key; "" where none is known or needed."""
     base_url: str = ""
     """"" for the service's own address."""
     wire: str = ""
@@ -184,9 +199,13 @@ class ProviderAccount:
     temperature: float = -1.0
     """Option of all its models, see `effective_options`; so are the following. -1: not set."""
     max_tokens: int = 0
+    """Length of answers at most; 0: not set."""
     headers: Mapping[str, str] = attrs.field(factory=dict)
+    """Further headers of each request. They may hold keys."""
     query: Mapping[str, str] = attrs.field(factory=dict)
+    """Further query parameters of each request. They may hold keys."""
     extra_body: Mapping[str, Json] = attrs.field(factory=dict)
+    """Further fields of each request's body."""
 
     @property
     def kind(self) -> ProviderType:

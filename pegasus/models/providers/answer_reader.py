@@ -39,7 +39,11 @@ _MALFORMED: Final = (KeyError, IndexError, TypeError, AttributeError, ValueError
 
 
 class AttemptFailed(Exception):
-    """Failure of one attempt."""
+    """Failure of one attempt.
+
+    Example: `raise AttemptFailed(ModelError("no connection", kind="network"), can_retry=True)`. `HttpModel`
+    makes another attempt, or raises `error`.
+    """
 
     def __init__(
         self, error: ModelError, *, can_retry: bool, pause: float | None = None, is_loading: bool = False
@@ -59,7 +63,10 @@ class AttemptFailed(Exception):
 
 
 class StreamDecoder(Protocol):
-    """Decoder of one response."""
+    """Decoder of one response.
+
+    Example: `LineDecoder()` for a format with `streams_lines`, `EventDecoder()` for others.
+    """
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take a chunk; return the texts that are complete now, in order."""
@@ -80,6 +87,8 @@ class EventDecoder:
 
     Only what model providers use is implemented (https://html.spec.whatwg.org/multipage/server-sent-events.html): the data of
     events. Names, ids, retry times and comments are skipped; some servers send comments (": keep-alive") while the model thinks.
+
+    Example: `EventDecoder().feed(b'data: {"n": 1}\n\ndata: {"n"')` is `[b'{"n": 1}']`.
     """
 
     def __init__(self) -> None:
@@ -120,7 +129,10 @@ class EventDecoder:
 
 
 class LineDecoder:
-    """Decoder of JSON objects that stand in a line each (https://github.com/ndjson/ndjson-spec)."""
+    r"""Decoder of JSON objects that stand in a line each (https://github.com/ndjson/ndjson-spec).
+
+    Example: `LineDecoder().feed(b'{"done": false}\n{"do')` is `[b'{"done": false}']`.
+    """
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -163,6 +175,8 @@ class AnswerReader:
 
     Only pieces count: text, reasoning, calls. Comments and other events that a server sends to keep a connection open do not.
 
+    Example::
+
         reader = AnswerReader("lab/x", client, "LAB_API_KEY", request, until, trio.CancelScope(deadline=until))
         with reader.scope:
             return await reader.read(response, wire.assembler(request))
@@ -176,6 +190,7 @@ class AnswerReader:
     _key_name: str
     """Environment variable of the provider's key, "" if it has none."""
     _request: ModelRequest
+    """The request that is answered."""
     until: float
     """Trio time at which an answer must have begun."""
     scope: trio.CancelScope

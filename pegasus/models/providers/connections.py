@@ -37,7 +37,11 @@ _LARGEST_REFUSAL: Final = 1024 * 1024
 
 
 class RefusedByServer(Exception):
-    """Response with an error status. It has the fields of the SDKs' errors."""
+    """Response with an error status. It has the fields of the SDKs' errors.
+
+    Example: `except client.status_errors as refusal: refusal.status_code`. The SDK raises its own class in its
+    place.
+    """
 
     def __init__(self, status_code: int, body: object, response: Any) -> None:
         super().__init__(f"status {status_code}")
@@ -53,6 +57,8 @@ class ProviderClient:
     """HTTP client of one provider.
 
     api_key: sent as a bearer token. For "" that is the word "none": some servers need no key but want to see one.
+
+    Example::
 
         client = ProviderClient(api_key, "https://api.openai.com/v1")
         await client.load()
@@ -172,6 +178,8 @@ class SdkClient(ProviderClient):
     """`ProviderClient` by Anthropic's official SDK.
 
     api_key: "" for a server that needs none; the SDK wants a word all the same. headers: additions to every request.
+
+    Example: `SdkClient(api_key, "https://api.anthropic.com", {})`; it is used like every `ProviderClient`.
     """
 
     package = "anthropic"

@@ -52,7 +52,10 @@ _LARGEST_WINDOW: Final = 1 << 26
 
 @attrs.frozen(eq=False, repr=False)
 class LocalServer:
-    """Program that serves models on the user's own machine."""
+    """Program that serves models on the user's own machine.
+
+    Example: `LocalServer("ollama", "Ollama", "http://localhost:11434")`.
+    """
 
     provider: str
     """Provider in the settings, before the "/" of a model's name."""
@@ -72,7 +75,10 @@ LOCAL_SERVERS: Final = (
 
 @attrs.frozen
 class LocalModel:
-    """Model of a server, as the server describes it."""
+    """Model of a server, as the server describes it.
+
+    Example: `LocalModel("ollama", "qwen3:8b", "Ollama", "http://localhost:11434").spec` is "ollama/qwen3:8b".
+    """
 
     provider: str
     """Provider in the settings, before the "/" of the model's name."""
@@ -120,6 +126,7 @@ async def find_local_models(base_urls: Mapping[str, str] | None = None) -> list[
     found: dict[str, list[LocalModel]] = {}
 
     async def ask(server: LocalServer) -> None:
+        """Ask a server for its models, if something listens there."""
         if is_local_address(server.base_url) and await _is_listening(server.base_url):
             found[server.provider] = await describe_models(
                 server.provider, server.base_url, server.provider == "ollama"
@@ -202,6 +209,7 @@ class _Server:
         answers: list[Mapping[str, Any]] = [{} for _ in addresses]
 
         async def ask(index: int, url: str, body: Json) -> None:
+            """Put the answer of an address into its place."""
             answers[index] = await self.get(url, body)
 
         async with trio.open_nursery() as nursery:

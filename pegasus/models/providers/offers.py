@@ -26,7 +26,10 @@ _WELL_KNOWN: Final = ("anthropic", "openai", "gemini", "openrouter")
 
 @attrs.frozen(eq=False, repr=False)
 class ModelOffer:
-    """Model that can be chosen: `ModelOffer("ollama/qwen3:8b", "Ollama on this machine")`."""
+    """Model that can be chosen: `ModelOffer("ollama/qwen3:8b", "Ollama on this machine")`.
+
+    Example: `for offer in await find_offers(settings): print(offer.spec, offer.why)`.
+    """
 
     spec: str
     """`<provider>/<model>`."""
@@ -72,6 +75,7 @@ async def _own_offers(settings: Settings) -> list[ModelOffer]:
     }
 
     async def ask(name: str) -> None:
+        """Ask the server of a section for its models."""
         provider = settings.providers[name]
         found[name] = await describe_models(name, provider.base_url, False, key=provider.api_key)
 

@@ -31,7 +31,9 @@ _Key = TypeVar("_Key")
 _LATEST: Final = 253_402_300_800_000
 """The year 10000 in ms, which no calendar has."""
 _MOST_TOKENS: Final = 1 << 53
+"""Numbers of tokens from which on a line is damaged: beyond them sums would not be exact."""
 _HIGHEST_COST: Final = 1e9
+"""Dollars of one call from which on a line is damaged."""
 
 
 def day_of(ts: int) -> str:
@@ -51,7 +53,11 @@ def format_dollars(cost: float) -> str:
 
 @attrs.frozen(kw_only=True)
 class UsageRecord:
-    """Usage of one call. Its fields, in camelCase, are the keys of a line; fields that hold their default are absent."""
+    """Usage of one call. Its fields, in camelCase, are the keys of a line; fields that hold their default are absent.
+
+    Example: `UsageRecord(id="5e1b-7", ts=1795348800000, model="openai/gpt-5.5", role="default",
+    prompt_tokens=900, completion_tokens=80)`.
+    """
 
     id: str
     """Unique: a line that was written twice counts once."""
@@ -60,17 +66,23 @@ class UsageRecord:
     model: str
     """`<provider>/<model>`."""
     role: str
+    """Role of the call, as in `Label.role`."""
     channel: Address | None = None
     """Chat that the call was for."""
     item: int | None = None
     """Message that the call was for: its number in the queue."""
     task_id: str = ""
+    """Task that the call was for; "" for none."""
     guest: str = ""
     """Person that the call was for, if they were no owner."""
     prompt_tokens: int
+    """Tokens of the whole prompt, the cached ones included."""
     completion_tokens: int
+    """Tokens of the answer, thinking included."""
     cache_read_tokens: int = 0
+    """Part of the prompt that came from the provider's cache."""
     cache_write_tokens: int = 0
+    """Part of the prompt that went into the provider's cache."""
     cost: float | None = None
     """Dollars, None if no price is known."""
     estimated: bool = False
@@ -113,13 +125,21 @@ def parse_record(line: bytes) -> UsageRecord:
 
 @attrs.define(eq=False, repr=False)
 class UsageSum:
-    """Usage of several calls together."""
+    """Usage of several calls together.
+
+    Example: `ledger.days["2026-11-22"].tokens`.
+    """
 
     calls: int = 0
+    """Number of calls, those that failed included."""
     prompt: int = 0
+    """Tokens of all prompts."""
     completion: int = 0
+    """Tokens of all answers."""
     cache_read: int = 0
+    """Tokens of the prompts that came from a cache."""
     cache_write: int = 0
+    """Tokens of the prompts that went into a cache."""
     cost: float = 0.0
     """Dollars, of the calls that have a price."""
     unpriced: int = 0
@@ -162,7 +182,14 @@ NOTHING: Final = UsageSum()
 
 
 class UsageLedger:
-    """All sums."""
+    """All sums.
+
+    Example::
+
+        ledger = UsageLedger(records)
+        ledger.add(record)
+        ledger.items[12].cost           # dollars for the message with this number
+    """
 
     def __init__(self, records: Iterable[UsageRecord] = ()) -> None:
         self.days: dict[str, UsageSum] = {}

@@ -56,11 +56,15 @@ _log = get_logger("usage")
 
 @attrs.frozen(eq=False, repr=False)
 class Amount:
-    """Amount of usage."""
+    """Amount of usage.
+
+    Example: `Amount(0.12, 18_440) + Amount(0.01, 900)`.
+    """
 
     cost: float = 0.0
     """Dollars."""
     tokens: int = 0
+    """Tokens in and out."""
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.cost + other.cost, self.tokens + other.tokens)
@@ -68,7 +72,10 @@ class Amount:
 
 @attrs.frozen(eq=False, repr=False)
 class BudgetScope:
-    """Calls that a budget is about: each group of calls, such as the calls of one day, may use the whole budget."""
+    """Calls that a budget is about: each group of calls, such as the calls of one day, may use the whole budget.
+
+    Example: `BudgetScope("daily", "today", lambda day, label: day, lambda ledger: ledger.days, _next_day)`.
+    """
 
     name: str
     """Beginning of the keys in `[budget]`; each has `_cost` and `_tokens`."""
@@ -113,14 +120,20 @@ SCOPES: Final = (
 
 @attrs.frozen(eq=False, repr=False)
 class BudgetLimit:
-    """A budget that a call falls under."""
+    """A budget that a call falls under.
+
+    Example: `BudgetLimit(SCOPES[0], 5.0, 0, Amount(4.99), Amount(), "2026-11-22").refusal(Amount(4.99),
+    Amount(0.1))` says why.
+    """
 
     scope: BudgetScope
+    """Calls that it is about."""
     cost: float
     """Dollars that may be used, 0: any amount."""
     tokens: int
     """Tokens that may be used, 0: any number."""
     spent: Amount
+    """Amount that calls which have ended have used."""
     reserved: Amount
     """Amount that calls under way may still use."""
     day: str
@@ -156,6 +169,7 @@ class _OpenCall:
     """A call under way. It is kept until it ends, because its reservation counts towards the budgets."""
 
     label: Label
+    """Purpose of the call, by which it falls under budgets."""
     ts: int
     """Its beginning: wall clock, ms."""
     reserved: Amount
@@ -168,6 +182,8 @@ class UsageTracker:
     It lives outside the actor that writes the files, so a crash of that actor loses no record.
 
     clock: wall clock, ms since the epoch. rng: makes the ids of records unique among processes.
+
+    Example::
 
         tracker = UsageTracker(clock, Random(), settings.budget, PriceList(settings.prices, settings.providers))
         service = ModelService(…, usage=tracker)
