@@ -122,7 +122,7 @@ def main_agent_services(
 
     def make_toolset(settings: Settings) -> AgentToolset:
         """Return prompt, tools and skills for these settings. Called at the start and after each change of the keys below."""
-        # Tools that act for an owner: tasks do not get them, as a task may have read text from outside.
+        # Jobs and the persona belong to the conversation; tasks do not get these two tools.
         own = (cron, persona_tool(evolution, environment.owners))
         return _toolset(shared, settings, own, _channel_notes(settings, known))
 

@@ -126,7 +126,7 @@ def _make_environment(world: RealWorld, models: ModelService, reloader: Reloader
     settings = in_force.now
 
     def make_tools(memory: Memory) -> Sequence[Tool]:
-        """Return the tools of tasks. The scope of archives is asked for at each search, since it may change at a restart only."""
+        """Return the tools of tasks, made from the settings in force."""
         archive_prefix_of = partial(archive_prefix, in_force.now.agent.scope)
         return standard_tools(
             in_force.now.tools, memory, clock=wall_clock, sandbox=world.sandbox, archive_prefix_of=archive_prefix_of

@@ -1,7 +1,7 @@
 """Services of the task system: tools, limits, and the links to the rest of the tree.
 
 Tasks work with the same memory, models and gate as the Main Agent (`shared_services`), but with tools of their own:
-files and commands are theirs alone, since they take longer than a conversation should wait. All that depends on
+tools for files and commands are theirs alone, since they take longer than a conversation should wait. All that depends on
 settings is behind a handle, so that a task which is at work notices a reload at its next call.
 
 The task system knows nothing of chats. Three functions link it to them: `observe` shows progress where the task was

@@ -111,7 +111,13 @@ class Number(click.types.FloatParamType):
 
 
 class OneOf(click.Choice[str]):
-    """Type of a parameter with a few allowed values: `OneOf(["once", "skip"])`."""
+    """Type of a parameter with a few allowed values.
+
+    Example::
+
+        click.Option(["--missed"], type=OneOf(["once", "skip"]))
+        # "--missed never" ends with exit code 2: found "never"; allowed: once, skip
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value. Raises BadParameter, which says what is allowed in the words of all other messages."""

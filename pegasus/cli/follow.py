@@ -75,7 +75,7 @@ async def _follow(daemon: Endpoint, name: str, *, as_json: bool) -> int:
             return code
         async for event in client:
             if isinstance(event, EventFrame):
-                # Frames of other kinds, such as pings, are passed over.
+                # Other events of the connection are passed over.
                 code = printer.print_new(event.event)
                 if code is not None:
                     return code

@@ -85,7 +85,7 @@ def report(lines: list[ImportLine], *, dry_run: bool) -> str:
     """
     texts = []
     for line in lines:
-        # The same outcomes in two moods: what was done, and what would be.
+        # Each outcome has two wordings: for what was done, and for what would be.
         words = _WORDS[line.outcome][dry_run]
         # A line reads: outcome, kind, origin, what it has become, and why.
         target = f" -> {line.target}" if line.target else ""

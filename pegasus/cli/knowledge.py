@@ -239,10 +239,7 @@ def run_search(home: Home, settings: Settings, *, query: str, limit: int, in_: s
 
 
 def _folder(home: Home) -> FolderReader:
-    """Return the files of memory.
-
-    It reads the disk at each call; nothing is kept.
-    """
+    """Return a reader of the files of memory, which looks at the disk at each call."""
     return FolderReader(home.data / FOLDER)
 
 

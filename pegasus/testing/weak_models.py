@@ -232,7 +232,7 @@ async def _slow_load(request: ProviderRequest) -> ProviderAnswer:
 
 _THOUGHT: Final = "The user wants to know my name. I should tell them."
 _SCRIPTS: Final[tuple[WeakModel, ...]] = (
-    # In groups, by what is wrong. The text of an entry is what real models of that kind have been seen to write.
+    # In groups, by what is wrong.
     # text in place of a call
     WeakModel("plain text", _text(NAME), (NAME,)),
     WeakModel(

@@ -1,6 +1,8 @@
 """The provider as a process of its own, without latency, for benchmarks: `python -m pegasus.testing.provider --script echo`.
 
-Its first line is its url.
+Its first line is its url. Any key is accepted.
+
+GET on any path returns how many requests have come, and how many were answered.
 """
 
 from __future__ import annotations

@@ -115,7 +115,8 @@ class OllamaHost:
     def show(self, body: bytes) -> ProviderAnswer:
         """Answer `/api/show`.
 
-        `context_length` is what the model was trained for. `parameters` is text, in which `num_ctx` may be among others.
+        `context_length` is the model's own limit, not the window that it is loaded with. `parameters` is text, in which
+        `num_ctx` may be among others.
         """
         self.shown += 1
         name = str(json.loads(body).get("model"))

@@ -54,7 +54,7 @@ def read_responses(raw: dict[str, Any]) -> tuple[tuple[Turn, ...], str, tuple[st
     """Return turns, system prompt and tool names of a request. Raises Invalid."""
     refuse_other_keys(raw, _KEYS, "body")
     require_text(raw.get("model"), "model")
-    # As for an account that keeps no data: with `store` the client would have to delete what it leaves behind.
+    # The strictest case, an account whose organization keeps no data. What passes here passes at all others.
     require(raw.get("store") is False, "store: this organization keeps no data")
     # The service refuses anything lower, so that a client cannot ask for one token to test a key.
     limit = raw.get("max_output_tokens", 16)
@@ -78,7 +78,7 @@ def _tools(value: Any, choice: Any) -> tuple[str, ...]:
         refuse_other_keys(tool, ("type", "name", "description", "parameters", "strict"), where)
         require(tool.get("type") == "function", f"{where}.type: unexpected value")
         check_schema(tool.get("parameters"), f"{where}.parameters")
-        # Left out, the service decides by itself and may refuse a schema that was valid; a client must say what it wants.
+        # Left out it counts as true at the service, which then refuses many valid schemas. A client must say what it wants.
         require(isinstance(tool.get("strict"), bool), f"{where}.strict: missing")
         names.append(require_tool_name(tool.get("name"), f"{where}.name"))
     check_tool_names(names, value, is_chosen=choice is not None)

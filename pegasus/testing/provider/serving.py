@@ -185,7 +185,7 @@ class _Connection:
     async def _send_ollama(self, answer: ProviderAnswer, host: OllamaHost, request: ProviderRequest) -> None:
         """Send an answer in Ollama's format, after the model was loaded if it must be.
 
-        The load takes virtual time before the first byte, as it does at a real server.
+        The load takes time of Trio's clock before the first byte, as it does at a real server.
         """
         await trio.sleep(host.load(request.raw))
         make = answer_lines(answer, self._server.new_id, host.read_tokens(request.raw), request.model)

@@ -117,7 +117,7 @@ def mention_event(slack: SlackWorkspace, message: SlackEnvelope) -> SlackEnvelop
     Slack sends both, and an app must answer once.
     """
     event = message.payload["event"]
-    # Files are not among them: `app_mention` has none, even if the message has.
+    # The fields that both events have. An app takes files from the `message`.
     kept = ("user", "text", "ts", "event_ts", "channel", "thread_ts", "client_msg_id", "team")
     return wrap_event({"type": "app_mention"} | {key: event[key] for key in kept if key in event})
 

@@ -17,7 +17,7 @@ Twilio calls an app by webhooks, and an app calls Twilio by HTTP. The fake makes
 them to the test, which gives them to the adapter as the web server would. So no server of the app is needed. Requests are
 signed with the account's token over the public address, so an adapter that checks signatures is tested as well.
 
-Checks of a message come in the order of the service, because a message with two mistakes gets the code of the first.
+Checks of a message have a fixed order, and a message with two mistakes gets the code of the first.
 """
 
 from __future__ import annotations
