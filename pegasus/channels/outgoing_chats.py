@@ -176,8 +176,8 @@ class OutgoingChat:
 
     async def _read_waiting(self) -> None:
         """Read the next replies from the journal. What was delivered before is acknowledged by that."""
-        # Numbers that the journal is asked beyond count as acknowledged, so what they stand for must be on disk
-        # first.
+        # Asking the journal for what comes behind a number acknowledges that number. So what it stands for must
+        # be on disk first.
         await self._outlet.log.written()
         self._is_behind = False
         delivered = self._outlet.last_delivered(self.channel_id)

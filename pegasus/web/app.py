@@ -96,8 +96,8 @@ class WebApplication:
         """Return the route of an operation. Starlette answers HEAD wherever it answers GET; only some operations are to."""
 
         async def endpoint(request: Request) -> Response:
-            # The log names the route of a request that fails, and never its path, which may hold a secret.
             """Check the request, then hand it to the handler of the operation."""
+            # The log names the route of a request that fails, and never its path, which may hold a secret.
             request.scope["route"] = route
             return await operation.handler(self._check(request, operation))
 

@@ -154,8 +154,8 @@ class SlackApi:
             raise RateLimited(_retry_after(response))
         if response.status_code != 200:
             raise SlackRefused("files", f"http_{response.status_code}")
-        # Slack redirects nobody and answers 200 with a page where the token lacks a scope, which would
-        # otherwise be taken for the file.
+        # Where the token lacks a scope, Slack answers 200 with its page for signing in. That must not be taken
+        # for the file.
         if response.headers.get("content-type", "").startswith("text/html"):  # the page to sign in
             raise SlackRefused("files", "no_access", "files:read")
         return response.content

@@ -407,8 +407,8 @@ def without_quotes(text: str, calls: list[TextCall], request: ModelRequest) -> l
     regions = {call.end: call for call in reversed(calls)}  # the first call of a region begins where the region does
 
     def is_echo(call: TextCall) -> bool:
-        # With tags the whole region must stand in the prompt; without them what was read as calls.
         """Return whether a region, by its first call, stands in the prompt."""
+        # With tags the whole region must stand in the prompt; without them what was read as calls.
         quote = _plain(text[call.start : call.end] if call.is_certain else call.source)
         return len(quote) >= _SHORTEST_QUOTE and any(quote in source for source in prompt)
 

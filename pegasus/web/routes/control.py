@@ -48,9 +48,9 @@ def method_handler(
     """
 
     async def handle(request: ApiRequest) -> Response:
+        """Call the method with the params that the request gives."""
         # Later ones replace earlier ones of the same name. The path comes last: no query or body can name
         # another task than the address.
-        """Call the method with the params that the request gives."""
         params: dict[str, Json] = {name: request.text(name) for name in texts}
         params |= {name: request.number(name) for name in numbers}
         if body:
@@ -72,8 +72,8 @@ def change_task(method: str) -> Handler:
     """
 
     async def handle(request: ApiRequest) -> Response:
-        # Before the body is read, as for every operation; `call_raw` below does not look at scopes.
         """Call the method for the task of the path."""
+        # Before the body is read, as for every operation; `call_raw` below does not look at scopes.
         request.require(CONTROL)
         content = await request.json_or_nothing()
         if not isinstance(content.get("input", ""), str):
