@@ -51,6 +51,9 @@ class AudioModel:
     Example:
         model = AudioModel("openai/whisper-1", "whisper-1", client, usage, timeout=120.0)
         text = await model.transcribe(recording, "audio/ogg", Label("transcribe", channel))
+
+    Both calls go past the middleware of conversations: no rule or fallback could take another model for them.
+    Budgets and records are the same (`UsageTracker.admit_other`, `count_other`).
     """
 
     name: str
@@ -58,6 +61,7 @@ class AudioModel:
     model_id: str
     """Name of the model at its service."""
     client: ProviderClient
+    """HTTP client of the provider, shared with its other models."""
     usage: UsageTracker | None = None
     """Counts and limits calls; None: nothing does."""
     timeout: float = 120.0
@@ -71,9 +75,12 @@ class AudioModel:
 
     async def transcribe(self, audio: bytes, mime: str, label: Label) -> str:
         """Return the words of a recording. Raises ModelError. Cancelled: the connection is closed, and nothing is counted."""
+        # Refused here, since an upload that the service refuses takes time and costs the same traffic.
         if len(audio) > MOST_AUDIO:
             raise ModelError(f"{self.name}: found {len(audio):,} bytes, allowed: {MOST_AUDIO:,}", kind="request")
+        # Services count seconds or tokens of their own; for a budget the size of the file is near enough.
         await self._admit(label, len(audio) // _BYTES_PER_TOKEN)
+        # Random, so that no recording can hold it.
         boundary = f"pegasus-{secrets.token_hex(16)}"
         fields = {"model": self.model_id, "response_format": "json"}
         body = _multipart(boundary, fields, audio, f"audio.{extension_of(mime)}", mime)
@@ -107,10 +114,12 @@ class AudioModel:
         return audio
 
     async def _admit(self, label: Label, tokens: int) -> None:
+        """Wait until a budget admits the call. Raises ModelError of the kind "budget" if it is refused."""
         if self.usage is not None:
             await self.usage.admit_other(self.name, label, tokens)
 
     def _count(self, label: Label, usage: Usage | None, tokens: int) -> None:
+        """Record what a call has taken: as the service has counted it, else by the estimate `tokens`."""
         if self.usage is not None:
             self.usage.count_other(self.name, label, usage or Usage(0, tokens), estimated=usage is None)
 
@@ -118,6 +127,7 @@ class AudioModel:
         """Return the body of an answer, after a few attempts at most. Raises ModelError."""
         await self.client.load()
         pause = PAUSE
+        # One limit for all attempts and the pauses between them: a person waits for the words.
         with trio.move_on_after(self.timeout):
             for attempt in range(1, ATTEMPTS + 1):
                 try:
@@ -130,12 +140,18 @@ class AudioModel:
         raise ModelError(f"{self.name}: no answer within {self.timeout:g} seconds (models.timeout)", kind="timeout")
 
     async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], most: int) -> bytes:
+        """Make the call once, and return the body of the answer.
+
+        Raises ModelError, whose text names neither headers nor query: they may hold keys.
+        """
         client = self.client
         try:
             response = await client.post(path, body, headers={**self.headers, **headers}, query=self.query)
             try:
                 return await self._read(response, most)
             finally:
+                # Closed also when cancelled, so that the connection is free for the next call; for a second at
+                # most.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                     await response.aclose()
         except client.status_errors as error:
@@ -147,6 +163,7 @@ class AudioModel:
             raise ModelError(text, kind="network") from error
 
     async def _read(self, response: Any, most: int) -> bytes:
+        """Return the body of a response. Raises ModelError for one with more than `most` bytes."""
         content = bytearray()
         async for part in response.aiter_bytes():
             content += part

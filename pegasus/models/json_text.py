@@ -47,6 +47,7 @@ def load_json(text: str) -> Json:
     except RecursionError:
         return None
     except ValueError:
+        # A text that is too expensive counts as broken; the model is told and can write it again.
         if not _is_cheap_to_repair(text):
             return None
         import json_repair  # late: only weak models need it
@@ -55,6 +56,7 @@ def load_json(text: str) -> Json:
             repaired: Any = json_repair.loads(text, skip_json_loads=True)
         except (ValueError, RecursionError):
             return None
+        # The package makes a text of anything, which is no repair.
         value = repaired if isinstance(repaired, dict | list) else None
     return None if _is_deeper_than(value, _DEEPEST) else value
 
@@ -65,6 +67,7 @@ def _is_cheap_to_repair(text: str) -> bool:
         return False
     depth = 0
     for count, token in enumerate(_TOKEN.finditer(text)):
+        # Strings and comments are single tokens, so brackets within them are not counted.
         depth += (token[0] in "{[") - (token[0] in "}]")
         if count >= _MOST_REPAIRED or depth > _DEEPEST_REPAIRED:
             return False
@@ -86,6 +89,7 @@ as well. So each character is looked at once, whatever the text."""
 _BETWEEN: Final = re.compile(r"(?:[\s,;]++|[A-Za-z_][\w.\-]*+(?:\[ARGS\])?)*+(?=[{\[])")
 """Text between two values of a list of calls. Nothing of it is given back, or a sentence would be split in every way."""
 _PAIRS: Final = {"}": "{", "]": "["}
+"""Opening bracket of each closing one."""
 
 
 def end_of_value(text: str, start: int, stop: int = sys.maxsize) -> int | None:
@@ -96,6 +100,7 @@ def end_of_value(text: str, start: int, stop: int = sys.maxsize) -> int | None:
         if mark in "{[":
             open_brackets.append(mark)
         elif mark in _PAIRS:
+            # A closing bracket of the wrong kind: the value has no end that could be trusted.
             if not open_brackets or open_brackets.pop() != _PAIRS[mark]:
                 return None
             if not open_brackets:
@@ -135,6 +140,7 @@ _UNKNOWN: Final = "is not JSON"
 _DEEPEST: Final = 200
 """Levels of nesting. Deeper values could exhaust the stack when they are written again."""
 _JSON_KINDS: Final = {str: "a string", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
+"""Words for what the model has given in place of an object."""
 
 
 def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None]:
@@ -151,6 +157,7 @@ def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None
         except RecursionError:
             return {}, "the arguments are nested too deeply"
         except ValueError as error:
+            # An answer that ended early is not repaired, or a half argument would pass for a whole one.
             raw = None if cut or _UNKNOWN in str(error) else _repaired(text)
             if raw is None:
                 return {}, f"the arguments are not valid JSON: {cut or error}"
@@ -162,6 +169,8 @@ def parse_arguments(raw: object, *, cut: str = "") -> tuple[Metadata, str | None
         return {}, f"the arguments must be a JSON object, not {_JSON_KINDS.get(type(raw), type(raw).__name__)}"
     if _is_deeper_than(raw, _DEEPEST):
         return {}, "the arguments are nested too deeply"
+    # A surrogate pair may have been cut between two pieces of the stream. Values are only rebuilt if one was
+    # found.
     dumped = json.dumps(raw, ensure_ascii=False)
     repaired = join_surrogates(dumped)
     return (raw if repaired is dumped else json.loads(repaired)), None
@@ -177,6 +186,7 @@ def _repaired(text: str) -> Json:
 def parse_object(text: str, *, is_closed: bool) -> tuple[Metadata, str | None]:
     """Return the object that a text holds, repaired if needed; an error if it is cut off."""
     begin = text.find("{")
+    # The text broke off before its object.
     if begin < 0 and not is_closed:
         return {}, CUT_CALL
     if begin < 0:
@@ -191,6 +201,7 @@ def parse_object(text: str, *, is_closed: bool) -> tuple[Metadata, str | None]:
 
 
 def _reject_constant(constant: str) -> NoReturn:
+    """Raise ValueError for NaN and the infinities, which Python's parser takes and JSON does not have."""
     raise ValueError(f"{constant} {_UNKNOWN}")
 
 
@@ -198,6 +209,7 @@ def _is_deeper_than(value: object, limit: int) -> bool:
     """Walk the levels of the value one by one, without recursion."""
     level = [value]
     for _ in range(limit + 1):
+        # Level by level, since a recursive walk would itself exhaust the stack.
         containers = [node for node in level if isinstance(node, dict | list)]
         if not containers:
             return False

@@ -151,7 +151,10 @@ class StandIn:
 
 
 async def _write(response: ModelResponse, on_piece: OnPiece) -> None:
-    """Stream a response in small pieces with pauses, so that a newcomer sees what streaming looks like."""
+    """Stream a response in small pieces with pauses, so that a newcomer sees what streaming looks like.
+
+    Cancelled, the pieces so far are retracted by whoever has made the call.
+    """
     pieces = list(pieces_of(response))
     length = sum(len(piece.text) for piece in pieces if isinstance(piece, TextPiece))
     length += sum(len(piece.json) for piece in pieces if isinstance(piece, CallPiece))
@@ -171,7 +174,10 @@ async def _write(response: ModelResponse, on_piece: OnPiece) -> None:
 
 
 def _checksum(request: ModelRequest) -> str:
-    """Return a mark of this point of the conversation, which makes the ids of calls unique and reproducible."""
+    """Return a mark of this point of the conversation, which makes the ids of calls unique and reproducible.
+
+    The last turns are enough, as the number of turns is part of the mark.
+    """
     texts = "\n".join(turn.text for turn in request.turns[-3:])
     return f"{len(request.turns):x}_{zlib.crc32(texts.encode('utf-8', 'replace')):08x}"
 
@@ -191,6 +197,8 @@ def _decide(request: ModelRequest) -> Decision:
     The conversation may end in four ways: in a task, with a message from a channel, with the results of own calls, or with something
     that only a model can answer (a summary for compaction, say). They are checked in an order that a text cannot influence: first
     who asks (a task has other tools), then whether a metadata line is there, which nobody but the program can write.
+
+    Where a reply goes is added here, at the end, so that no rule has to know the channel.
     """
     tools = {tool.name for tool in request.tools}
     inputs = [turn for turn in request.turns if isinstance(turn, UserTurn)]
@@ -228,6 +236,9 @@ def _answer(text: str, tools: set[str], calls: list[ToolCall]) -> Decision:
     """Return the decision of the first rule that matches a message. Without one the reply lists the abilities.
 
     tools: names of those that are offered. calls: all calls so far, the newest last.
+
+    The order counts. Rules for notices of the program come first, then wishes with a tool of their own, then
+    work for a task; small talk comes last, because its words also stand in wishes ("what time …").
     """
     # Notifications and jobs come first, since their text may match any of the other rules.
     if notification := re.match(r"(?s)\[Task \S+ (completed|failed|update|needs information)\]\n?(.*)", text):
@@ -286,6 +297,8 @@ def _remember(text: str, calls: list[ToolCall]) -> Decision | None:
         return "I search memory.", [("memory_search", {"query": wish["words"]})]
     if re.fullmatch(r"(?i)(?:undo|forget)(?: that| it)?[.!]?", line):
         noted = [call.arguments for call in calls if call.name == "memory_append"]
+        # Only what was noted in this conversation is taken back: rules cannot find out what else "that" could
+        # mean.
         if not noted:
             return "There is nothing to forget.", [_reply("There is nothing that I have noted in this conversation.")]
         # The exact text that was noted: the tool refuses a change whose old text is not there.
@@ -304,6 +317,7 @@ def _pass_on(kind: str, text: str) -> Decision:
     if kind == "failed" and text.startswith("stopped by "):
         return "The person who stopped that task knows it.", []
     if kind == "completed":
+        # The result of a task is JSON, of which people see the text.
         result = parse_object_or_none(text)
         text = text if result is None else str(result.get("response") or "The task is done; it had nothing to report.")
         if text.startswith(DEMO_DONE):

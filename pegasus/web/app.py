@@ -132,6 +132,7 @@ class WebApplication:
         """Answer one request; see ASGI. Anything but HTTP is left alone. Raises nothing but what `send` raises."""
         if scope["type"] != "http":
             return
+        # Tells whether a status was sent: until then an error can still have one of its own.
         is_started = False
 
         async def send_safely(message: ASGISendEvent) -> None:

@@ -100,6 +100,7 @@ class SlackSender:
         if not blocks and not number:
             if ts := await self._finish_draft(name, target, thread, text):
                 return ts
+            # A draft that could not be found may be there all the same, so it counts as an attempt.
             drafts = int(self._log.draft_of(name).startswith(UNSURE))
         mark = self._log.attempt_mark(reply, number) or token_hex(8)
         look_up = partial(self._find_message, name, target, thread, mark)
@@ -180,6 +181,7 @@ class SlackSender:
             if draft.is_withdrawal:
                 await self._delete_draft(name, target)
                 return
+            # The first piece only: the reply puts its first piece there, too.
             text = render_mrkdwn(next(iter(split_markdown(shown_text(draft), LONGEST_TEXT, rendered_length)), ""))
             if not text.strip() or shown.startswith(UNSURE):  # one that may be there already cannot be changed
                 return
@@ -211,6 +213,7 @@ class SlackSender:
         shown, thread = self._draft_of(name)
         if shown.startswith(UNSURE):
             found = await self._find_message(name, target, thread or None, shown.removeprefix(UNSURE))
+            # "" means that it is not there: the record of it is removed. None leaves the record as it is.
             if found is not None:
                 await self._set_draft(name, found, thread)
 

@@ -177,6 +177,7 @@ class TelegramSender:
         if not message_id.isdecimal():  # Telegram did not say which it was
             return False
         where: dict[str, Json] = {"chat_id": self.chat_id(channel.channel_id), "message_id": int(message_id)}
+        # The second round is for a markup that Telegram refuses.
         for is_plain in (False, True):
             try:
                 await self._api.call("editMessageText", {**where, **_text_params(piece, is_plain=is_plain)})
@@ -204,6 +205,7 @@ class TelegramSender:
         if len(content) > MOST_SENT_BYTES:
             raise ReplyRefused(f"the file {media.name!r} has more than {MOST_SENT_BYTES:,} bytes")
         kinds = ["document"]
+        # Each form that fits best comes first; "document" takes everything.
         if media.mime in _PHOTOS and len(content) <= MOST_PHOTO_BYTES:
             kinds.insert(0, "photo")
         elif media.mime == "audio/ogg" and b"OpusHead" in content[:256]:
@@ -221,7 +223,10 @@ class TelegramSender:
     # ---------------------------------------------------------------- drafts
 
     async def show_draft(self, channel: ChannelInfo, text: str) -> None:
-        """Show a draft, or the newer state of the one that is shown; "" withdraws it."""
+        """Show a draft, or the newer state of the one that is shown; "" withdraws it.
+
+        Cancelled or without an answer, the draft stays UNSURE unless Telegram has said that it was not sent.
+        """
         channel_id = channel.channel_id
         shown = self._log.draft_of(channel_id)
         pieces = split_for_telegram(text) if text.strip() else []

@@ -95,12 +95,16 @@ class ResponsesWire(WireFormat):
         self._takes_encrypted = True
 
     def head(self, request: ModelRequest) -> dict[str, Json]:
-        """Return the request without the turns."""
+        """Return the request without the turns.
+
+        `input` is empty here: the items of the turns are put into it from the encoded texts that are kept.
+        """
         body: dict[str, Json] = {"model": self.model, "stream": True, "store": False}
         # Without it reasoning could not go back, since nothing is stored at the service.
         if self._takes_encrypted:
             body["include"] = [_ENCRYPTED]
         body["max_output_tokens"] = request.max_tokens
+        # Left out where nothing is to be said about it.
         reasoning: dict[str, Json] = {}
         if request.options.effort and self._takes_effort:
             reasoning["effort"] = request.options.effort
@@ -122,6 +126,7 @@ class ResponsesWire(WireFormat):
                 }
                 for spec in request.tools
             ]
+            # "auto" is what the service does by itself.
             choice = request.tool_choice
             if choice in ("none", "required"):
                 body["tool_choice"] = choice
@@ -168,7 +173,11 @@ class ResponsesWire(WireFormat):
         return items
 
     def learn(self, status: int, body: object, message: str, request: ModelRequest) -> bool:
-        """Leave out one thing that the refusal names. Return False if there is nothing left to leave out."""
+        """Leave out one thing that the refusal names. Return False if there is nothing left to leave out.
+
+        One thing at a time, so that no option is lost that the service would have taken. What was learned holds
+        for all later calls of the model.
+        """
         if status not in (400, 403, 404, 422):
             return False
         error = body.get("error", body) if isinstance(body, Mapping) else None
@@ -310,7 +319,10 @@ class ResponseAssembler(AnswerAssembler):
             self._extend(index, whole)
 
     def _end(self, response: Any) -> object:
-        """Take the finished response. Return its error if it failed."""
+        """Take the finished response. Return its error if it failed.
+
+        "incomplete" is no error: the answer was cut off by its length or a filter, which the stop reason says.
+        """
         self._usage = response.get("usage") or self._usage
         if response.get("status") == "failed" or response.get("error"):
             return response.get("error") or {"code": "server_error", "message": "the response failed"}
@@ -324,7 +336,11 @@ class ResponseAssembler(AnswerAssembler):
         return None
 
     def response(self) -> ModelResponse:
-        """Return the answer. Only valid when `complete`."""
+        """Return the answer. Only valid when `complete`.
+
+        Calls, texts and reasoning are gathered in the order of the items. That order is kept in `thinking`
+        where the fields of a turn cannot say it.
+        """
         items = [item for _, item in sorted(self._items.items())]
         streamed = [
             StreamedCall(

@@ -56,11 +56,13 @@ async def find_offers(settings: Settings) -> list[ModelOffer]:
     for name, entry in entries.items():
         if not entry.default:
             continue
+        # The key of a service whose address is not known (Azure without its resource) is not enough.
         if providers[name].api_key and providers[name].url:
             origin = settings.origins.get(f"providers.{name}.api_key", "the settings")
             ready.append(ModelOffer(f"{name}/{entry.default}", f"key found in {origin}"))
         elif name in _WELL_KNOWN:
             missing.append(ModelOffer(f"{name}/{entry.default}", "needs an API key"))
+    # Only the user's own machine and network are asked; nothing about the user goes to a service for this list.
     local = await find_local_models({name: provider.base_url for name, provider in settings.providers.items()})
     found = [_local_offer(model, is_known=model.provider in providers) for model in local[:MOST_LOCAL]]
     return [*ready, *found, *await _own_offers(settings), *missing]
@@ -96,8 +98,10 @@ async def find_offers_at(address: str, settings: Settings) -> list[ModelOffer]:
     Takes four seconds at most. Never raises. The provider is that of the settings with this address, else a new one, "server".
     """
     address = address.strip().rstrip("/")
+    # With "/v1" first, since most servers have it and people leave it out.
     for url in dict.fromkeys((address if address.endswith("/v1") else f"{address}/v1", address)):
         known = next((name for name, provider in settings.providers.items() if provider.base_url == url), "")
+        # A name that no section of the settings has: one more than there are sections is always enough.
         names = ("server", *(f"server{number}" for number in range(2, len(settings.providers) + 2)))
         name = known or next(name for name in names if name not in settings.providers)
         key = settings.providers[known].api_key if known else ""

@@ -233,6 +233,7 @@ class Conversations:
                 turn = await self._follow(request, said, deadline)
                 self._taken.add(request.unasked.values())  # at once, so that no other request gets it, too
         finally:
+            # However it ends. What it was given unasked and has not carried is free for other requests again.
             del self._waiting[request]
         if turn.is_done:
             self._remember(address, message.id, turn)
@@ -395,7 +396,11 @@ class Conversations:
         return tuple(loaded)
 
     async def _unacknowledged(self, address: Address, after: int) -> Sequence[OutboundMessage]:
-        """Return the replies in the outbox with larger numbers. Asks for more and more, because the oldest come first."""
+        """Return the replies in the outbox with larger numbers. Asks for more and more, because the oldest come first.
+
+        Raises ActorError and StorageError. The number of replies that are asked for grows fourfold, so that few
+        questions are made.
+        """
         # The journal is not asked for replies after a number, because that would acknowledge those before it.
         limit = 200
         while True:
@@ -409,6 +414,7 @@ class Conversations:
 
 
 def _own_id_prefix(address: Address) -> str:
+    """Return the beginning of the ids that `new_message_id` makes for a conversation. It does not tell the address."""
     return f"v1-{sha256(str(address).encode()).hexdigest()[:8]}-"
 
 

@@ -80,12 +80,14 @@ def text_and_media(content: Json) -> tuple[str, list[Json]]:
     media: list[Json] = []
     for part in content:
         fields = part if isinstance(part, Mapping) else {}
+        # The content of a part stands under the name of its type.
         inner = fields.get(str(fields.get("type")))
         match fields.get("type"):
             case "text" if isinstance(inner, str):
                 texts.append(inner)
             case "image_url" if isinstance(inner, Mapping) and isinstance(url := inner.get("url"), str):
                 if url[:5].lower() == "data:":
+                    # A picture has no name in this format.
                     media.append(_attachment(f"image-{len(media) + 1}", url))
                 else:
                     texts.append(url)
@@ -104,6 +106,11 @@ def text_and_media(content: Json) -> tuple[str, list[Json]]:
 
 
 def _attachment(name: str, url: str) -> Json:
+    """Return a file as the agent's protocol has it.
+
+    Raises ApiError for anything but base64: an address would have to be fetched, by a machine that may see more
+    than its client.
+    """
     head, comma, data = url[5:].partition(",") if url[:5].lower() == "data:" else ("", "", "")
     if not comma or not head.endswith(";base64"):
         raise ApiError(400, "bad_request", "messages: content: allowed: a data URL in base64")
@@ -115,7 +122,10 @@ def _attachment(name: str, url: str) -> Json:
 
 
 def last_user_message(messages: Json) -> Json:
-    """Return the content of the last user message. Raises ApiError if there is none."""
+    """Return the content of the last user message. Raises ApiError if there is none.
+
+    What stands behind it is left out, too: an answer that the client has begun, or results of tools of its own.
+    """
     for message in reversed(messages if isinstance(messages, list) else []):
         if isinstance(message, Mapping) and message.get("role") == "user":
             return message.get("content")
@@ -131,6 +141,9 @@ def answer_without_agent(messages: Json, text: str, *, is_streamed: bool) -> str
     * Answers of several models to be merged, which somebody waits for: a sentence.
     * An answer to be continued, which is the chat up to that answer: nothing. Its question was carried out, and answers of the agent
       are whole.
+
+    `is_streamed` tells people from front ends: an answer that somebody waits for is streamed, one for a title
+    or for tags is not.
     """
     if _is_answered(messages):
         return ""
@@ -181,6 +194,7 @@ class DeltaText:
         return piece
 
     def _grow(self, text: str) -> str:
+        # A reply after another one is a paragraph of its own.
         begins = self._has_replies and not self._sent and text
         piece, self._sent = text[len(self._sent) :], text
         return f"\n\n{piece}" if begins else piece
@@ -250,6 +264,7 @@ class CompletionStream(EventStreamResponse):
             async with trio.open_nursery() as self._nursery:
                 with failures_as_errors():
                     turn = await self._routes.run_turn(self._request, self._message, self._take, self._begin)
+                # Ends the comments that keep the connection open.
                 self._nursery.cancel_scope.cancel()
         except* ApiError as group:
             error = _first_error(group)
@@ -285,9 +300,11 @@ class CompletionStream(EventStreamResponse):
             await self._chunk({"content": piece})
 
     async def _chunk(self, delta: Mapping[str, Json], reason: str | None = None) -> None:
+        """Send a chunk; reason: of the end, in the last one."""
         await self._write(event_text(chunk_json(self._head, delta, reason)))
 
     async def _write(self, text: str) -> None:
+        """Send bytes of the stream, and note when: a comment is only due after a silence."""
         async with self._sending:
             self._written_at = trio.current_time()
             body = text.encode("utf-8", "replace")
@@ -302,6 +319,7 @@ class CompletionStream(EventStreamResponse):
 
 
 def _first_error(group: BaseExceptionGroup[ApiError]) -> ApiError:
+    """Return the error that ended a stream. Several may have come at the same time; the client gets one."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -335,10 +353,15 @@ class CompletionRoutes:
         return json_response({"id": MODEL, "object": "model", "created": 0, "owned_by": MODEL})
 
     async def complete(self, request: ApiRequest) -> Response:
-        """Return the answer of the agent to the last user message; streamed if `stream` is true."""
+        """Return the answer of the agent to the last user message; streamed if `stream` is true.
+
+        Raises ApiError for a request that makes no sense, before anything is sent to the agent. Cancelled, see
+        `run_turn`.
+        """
         fields = await request.json()
         messages, is_streamed = fields.get("messages"), fields.get("stream") is True
         text, media = text_and_media(last_user_message(messages))
+        # Names the conversation. Without it all requests of a token belong to one.
         user = fields.get("user")
         if user is not None and not isinstance(user, str):
             raise ApiError(400, "bad_request", "user: allowed: a text")
@@ -363,6 +386,10 @@ class CompletionRoutes:
         return self._answer(model, content, "stop" if turn.is_done else "length", self.usage_of(turn))
 
     def _answer(self, model: str, content: str, reason: str = "stop", usage: Mapping[str, Json] = NO_USAGE) -> Response:
+        """Return an answer that is not streamed.
+
+        Fields that have no meaning here have the values that clients expect.
+        """
         answer: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
         choice: dict[str, Json] = {"index": 0, "message": answer, "logprobs": None, "finish_reason": reason}
         return json_response({**self.head(model), "object": "chat.completion", "choices": [choice], "usage": usage})
