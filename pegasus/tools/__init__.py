@@ -13,6 +13,13 @@ The model's arguments and everything that comes from the web are not trusted. Th
 left to the tools: arguments fit their schema before a tool sees them, paths are resolved against the allowed
 folders (`files.paths`), and connections go to public addresses only (`web.addresses`). What a tool raises as
 ToolError is a result that the model can read; anything else is a defect.
+
+One call goes through these steps, in this order: `ToolExecutor.run` checks the arguments, the gate asks the policy, the
+tool runs below its deadline, secrets in the result are masked, and what is too long is cut. The steps before the tool
+cost nothing that the outside could notice, so a refused call has had no effect.
+
+A tool that is called by the model gets a `ToolContext` with the rights of the person whom the call is made for. Nothing
+in it comes from the model.
 """
 
 from pegasus.tools.base import (

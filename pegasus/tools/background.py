@@ -41,8 +41,11 @@ from pegasus.tools.shell import ENV, PTY, explain_exceeded, prepare_command, tim
 MAX_WAIT: Final = 60.0
 """Seconds that one call may wait for output."""
 _WAIT_AT_START: Final = 1.0
+"""Seconds to wait for the first output. A start that fails at once is seen within them."""
 _WAIT_FOR_ANSWER: Final = 2.0
+"""Seconds to wait for what a program answers to its input."""
 _WAIT_FOR_OUTPUT: Final = 10.0
+"""Seconds to wait for news of a command that is known to run."""
 _ID: Final[Json] = {"type": "string", "description": 'As command_start has returned it, such as "c1"'}
 """Schema of the id of a command."""
 
@@ -68,12 +71,14 @@ _START: Final = ToolSpec(
         "command",
     ),
 )
+"""Says that it ends with the task, because models start servers and expect them to stay."""
 _OUTPUT: Final = ToolSpec(
     "command_output",
     "What a background command has written since the last look, stdout and stderr in one, and its exit code if it has ended. "
     "Waits if there is nothing new.",
     parameters({"commandId": _ID, "wait": _wait(_WAIT_FOR_OUTPUT)}, "commandId"),
 )
+"""Says that it waits, so that a model does not ask again and again."""
 _INPUT: Final = ToolSpec(
     "command_input",
     "Write to the input of a background command, and return what it answers. A line needs its line break. On a terminal, control "
@@ -89,12 +94,15 @@ _INPUT: Final = ToolSpec(
         "text",
     ),
 )
+"""Names the line break and the keys, which models otherwise leave out."""
 _STOP: Final = ToolSpec(
     "command_stop",
     "End a background command and everything it has started, and return its last output.",
     parameters({"commandId": _ID}, "commandId"),
 )
+"""Returns the last output, so that no further look is needed."""
 _LIST: Final = ToolSpec("command_list", "List the background commands of this task.", parameters({}))
+"""Lists those of this task only: no task sees the commands of another one."""
 
 
 def background_tools(
@@ -111,6 +119,7 @@ def background_tools(
 
     async def start(arguments: Any, context: ToolContext) -> Json:
         """Start a command. What is wrong with the arguments is refused before anything is started."""
+        # Looked up first, so that a caller without background commands is told that and nothing else.
         commands, line = _commands_of(context), arguments["command"]
         if not line.strip():
             raise ToolError("command is empty")
@@ -137,7 +146,10 @@ def background_tools(
         return await _look(command, context, limits, sandbox.now, arguments.get("wait", _WAIT_FOR_ANSWER))
 
     async def stop(arguments: Any, context: ToolContext) -> Json:
-        """End a command. One that has ended before is no error."""
+        """End a command. One that has ended before is no error.
+
+        The output of its last moments is part of the result.
+        """
         command = _find(context, arguments)
         await command.stop()
         return await _look(command, context, limits, sandbox.now, 0.0)
@@ -156,7 +168,10 @@ def background_tools(
 
 
 def _commands_of(context: ToolContext) -> BackgroundCommands:
-    """Return the background commands of the caller. Raises ToolError if it cannot have any."""
+    """Return the background commands of the caller. Raises ToolError if it cannot have any.
+
+    The Main Agent has none: it ends with no task, so its commands would end with the process only.
+    """
     if context.commands is None:
         raise ToolError("only background tasks can have background commands; start a task for this")
     return context.commands
@@ -178,6 +193,7 @@ async def _look(
     wait: seconds, cut so that the call ends before its own deadline. The output gets three fifths of the room of a result; the rest
     is for the other fields.
     """
+    # The deadline of the call would lose the output of the command for this look, so the wait ends before it.
     await command.wait_for_news(min(wait, time_left(limits.grace)))
     has_ended = command.end is not None
     part = await command.read(max(context.max_result * 3 // 5, 1_000))
@@ -198,7 +214,10 @@ async def _look(
 
 
 def _describe(command: BackgroundCommand) -> dict[str, Json]:
-    """Return a command without its output."""
+    """Return a command without its output.
+
+    The name of the command is part of it, because a model remembers what it has started better than "c1".
+    """
     state: dict[str, Json] = {
         "commandId": command.id,
         "command": command.name,

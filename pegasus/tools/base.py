@@ -42,11 +42,24 @@ MAX_RESULT: Final = 25_600
 
 
 class ToolError(Exception):
-    """A failure that the model should understand. The text names the reason and a way that works."""
+    """A failure that the model should understand. The text names the reason and a way that works.
+
+    Example::
+
+        raise ToolError(f"{path} is a folder, not a regular file; list_files shows what is in it")
+
+    The executor makes `ToolOutcome.failure` of it. Any other exception that a tool raises is a defect.
+    """
 
 
 class Effect(StrEnum):
-    """The consequence of running a call a second time. It decides what happens to a call that a crash interrupted."""
+    """The consequence of running a call a second time. It decides what happens to a call that a crash interrupted.
+
+    Example::
+
+        Tool(SPEC, read_file, effect=Effect.PURE)       # run again after a crash
+        Tool(SPEC, send_mail, effect=Effect.ONCE)       # the model is told that the outcome is unknown
+    """
 
     PURE = "pure"
     """The call only reads. It is run again after a crash, and may run at the same time as other
@@ -60,7 +73,13 @@ class Effect(StrEnum):
 
 
 class Reach(StrEnum):
-    """Distance that the effect of a call goes. Policy asks for it where text from outside may have asked for the call."""
+    """Distance that the effect of a call goes. Policy asks for it where text from outside may have asked for the call.
+
+    Example::
+
+        Tool(SPEC, current_time, reach=Reach.INSIDE)
+        Tool(SPEC, fetch_page, reach=Reach.FETCH)
+    """
 
     INSIDE = "inside"
     """The call only looks, or changes what the agent keeps itself: memory, tasks, its environment."""
@@ -100,7 +119,13 @@ class Illustrated:
 
 @attrs.frozen(eq=False, repr=False)
 class AwaitsOwner:
-    """Return value of a tool whose call waits for the answer to a question: `return AwaitsOwner("a-7f3k")`."""
+    """Return value of a tool whose call waits for the answer to a question.
+
+    Example::
+
+        id = await context.questions.ask(question, 1)
+        return AwaitsOwner(id)   # the task is suspended, and calls the tool again with the same key
+    """
 
     approval: str
     """Id of the approval."""
@@ -161,6 +186,7 @@ class CallQuestions:
             self.approvals.tell_nowait(WithdrawApprovals(self.task_id, id))
 
     def _key(self, number: int) -> str:
+        """Return the key of a question of this call. It is the same after a restart, so the question is found again."""
         return f"{self.key}/question-{number}"
 
 
@@ -169,8 +195,11 @@ class ToolContext:
     """Permissions and origin of one call. The model chooses the arguments; it never chooses anything in here.
 
     An installation makes one context from its settings (`base_context`), and each call derives its
-    own:
+    own.
 
+    Example::
+
+        base = base_context(home.workspace, settings.tools.allowed_paths, context_window=200_000)
         context = attrs.evolve(base, task_id="t-1", key="t-1/call_7", env=environment_of_the_task)
     """
 
@@ -217,12 +246,14 @@ NO_CONTEXT: Final = ToolContext()
 class Tool:
     """A tool that can be registered and run.
 
-    SPEC = ToolSpec("reverse", "Reverse a text.", parameters({"text": {"type": "string"}}, "text"))
+    Example::
 
-    async def reverse(arguments, context):
-        return {"text": arguments["text"][::-1]}
+        SPEC = ToolSpec("reverse", "Reverse a text.", parameters({"text": {"type": "string"}}, "text"))
 
-    REVERSE = Tool(SPEC, reverse, effect=Effect.PURE)
+        async def reverse(arguments: Metadata, context: ToolContext) -> Json:
+            return {"text": arguments["text"][::-1]}
+
+        REVERSE = Tool(SPEC, reverse, effect=Effect.PURE, reach=Reach.INSIDE)
     """
 
     spec: ToolSpec
@@ -255,7 +286,14 @@ class Tool:
 
 @attrs.frozen(eq=False, repr=False)
 class ToolOutcome:
-    """The result of one call as the conversation stores it."""
+    """The result of one call as the conversation stores it.
+
+    Example::
+
+        outcome = await executor.run(REVERSE, {"text": "abc"}, context)
+        outcome.content                           # '{"text":"cba"}'
+        ToolOutcome.failure("text is empty").why  # "text is empty"
+    """
 
     content: str
     """The result as JSON, or `Error: …`."""

@@ -74,10 +74,12 @@ def current_time(clock: Callable[[], int]) -> Tool:
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:
+        """Return the time in the zone that is asked for."""
         now = clock()
         moment = datetime.fromtimestamp(now / 1000, UTC)
         zone = arguments.get("timezone")
         if not zone:
+            # Asked anew at each call: the zone of the machine may change while the daemon runs.
             local = moment.astimezone()
             return _describe_time(now, local, str(local.tzinfo))
         try:
@@ -105,6 +107,7 @@ async def _sleep(arguments: Any, context: ToolContext) -> Json:
     """
     duration = arguments["duration"]
     left = trio.current_effective_deadline() - trio.current_time()
+    # Refused at the start: the deadline would end it with an error after all of that time.
     if duration >= left:
         raise ToolError(f"{duration:g} s is longer than a call may take here ({left:.0f} s)")
     await trio.sleep(duration)

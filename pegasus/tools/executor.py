@@ -95,7 +95,13 @@ async def _run_prepared(tool: Tool, arguments: Metadata, timeout: float, context
 
 
 class ToolSource(Protocol):
-    """Tools that may change while the program runs: those of MCP servers (`pegasus.mcp.McpServers`)."""
+    """Tools that may change while the program runs: those of MCP servers (`pegasus.mcp.McpServers`).
+
+    Example::
+
+        executor = ToolExecutor(tools, source=McpServers(settings.mcp.servers, context))
+        executor.get("time__get_time")   # asks the source, where no own tool has this name
+    """
 
     @property
     def version(self) -> int:
@@ -117,6 +123,8 @@ class ToolSource(Protocol):
 
 class ToolExecutor:
     """The tools of an installation by name, and running them under the deadlines of the settings.
+
+    Example::
 
         executor = ToolExecutor(tools, timeout=60.0, timeouts={"shell_exec": 600.0}, secrets=known_secrets)
         outcome = await executor.run(executor.get("read_file"), {"path": "notes.md"}, context)
@@ -202,6 +210,7 @@ class ToolExecutor:
         """
         start, name = trio.current_time(), tool.spec.name
         arguments, problem = prepare_arguments(tool.spec.parameters, arguments)
+        # A call with wrong arguments is refused before the gate: an owner must not be asked about what cannot run.
         outcome = ToolOutcome.failure(problem) if problem is not None else None
         if outcome is None and self._gate is not None:
             checked = await self._gate.check(tool, arguments, context)
@@ -212,6 +221,7 @@ class ToolExecutor:
         if outcome is None:
             timeout = self._timeouts.get(name, tool.timeout or self._timeout)
             outcome = await _run_prepared(tool, arguments, timeout, context)
+        # Masked before it is cut: half of a secret at the cut would not be recognised.
         content = cut_result(self._secrets.redact(outcome.content), context.max_result, tool.more)
         milliseconds = round((trio.current_time() - start) * 1000)
         # Without the arguments, which may hold what is private.
@@ -231,6 +241,7 @@ def cut_result(content: str, limit: int, more: str) -> str:
     """
     if len(content) <= limit:
         return content
+    # The beginning is kept, where a result names what it is.
     shown = max(0, limit - len(more) - 80)  # 80: room for the notice itself
     missing = len(content) - shown
     return f"{content[:shown]}\n[cut: {missing:,} of {len(content):,} characters are missing here. {more}]"

@@ -56,7 +56,13 @@ _PATHS: Final = ("path", "from", "to", "source", "target")
 
 
 class Gate(Protocol):
-    """Decides about a call before it is made. `PolicyGate` is the real one."""
+    """Decides about a call before it is made. `PolicyGate` is the real one.
+
+    Example::
+
+        checked = await gate.check(tool, arguments, context)
+        if isinstance(checked, ToolOutcome): ...   # refused, or it waits for an owner: checked.approval
+    """
 
     async def check(self, tool: Tool, arguments: Metadata, context: ToolContext) -> ToolContext | ToolOutcome:
         """Return the context in which a call may be made, otherwise its outcome. arguments: checked. Raises nothing but Cancelled."""
@@ -69,6 +75,7 @@ def sending(name: str, category: str) -> Tool:
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
+        """Fail: the gate is asked about this tool, and nothing runs it."""
         raise AssertionError(f"{name} is carried out by whoever has asked the gate")
 
     return Tool(ToolSpec(name, "", parameters({})), run, category)
@@ -79,6 +86,8 @@ class PolicyGate:
     """The gate that follows the policy.
 
     Example: `ToolExecutor(tools, gate=PolicyGate(policy, walls, approvals))`.
+
+    It keeps nothing between calls: what an owner has answered is with the keeper, under the key of the call.
     """
 
     policy: InForce[Policy]
@@ -102,8 +111,11 @@ class PolicyGate:
                 context = attrs.evolve(context, closed_paths=(*context.closed_paths, *closed))
         else:
             call = describe_call(tool, arguments, context)
+        # Both are read at each call, so settings that have changed count from the next call on.
         ruling = self.policy.now.decide(call, self.walls.now)
         if ruling.decision is Decision.ALLOW:
+            # Between this decision and the call a link may be swapped, so the call gets no more rights than were
+            # decided about.
             return attrs.evolve(context, allowed_paths=(context.workspace,)) if call.stays_inside else context
         if ruling.decision is Decision.DENY:
             return ToolOutcome.failure(
@@ -131,10 +143,12 @@ class PolicyGate:
         )
         try:
             approval = await self.approvals.ask(SeekApproval, request)
+        # It fails closed: no answer is not a yes.
         except (ApprovalError, StorageError, ActorError) as error:
             return ToolOutcome.failure(
                 f"{tool.name} needs a yes of the owner ({ruling.why}), who cannot be asked now: {error}."
             )
+        # The call has not begun. The task makes it again with the same key, and this function finds the answer.
         if approval.is_open:
             return ToolOutcome("", failed=True, approval=approval.id)
         if approval.is_allowed:
@@ -183,6 +197,7 @@ def _file_call(call: CallRequest, tool: Tool, arguments: Metadata, context: Tool
     forms = tuple(tuple(_path_forms(path, context)) for path in given or ["."])
     writes = tool.effect is not Effect.PURE
     is_inside = all(_is_in_workspace(path, context) for path in given)
+    # What stands in every prompt acts far beyond the workspace, so it is treated like a file outside of it.
     if writes and any(is_prompt_file(context, path) for path in given):
         is_inside = False
     leaves = writes and not is_inside
@@ -228,6 +243,7 @@ def _is_known(url: str, has_seen: Callable[[str], bool]) -> bool:
     except ValueError:
         return False
     rest = parts.path + (f"?{parts.query}" if parts.query else "")
+    # A user name in front of the host can carry text out, and is easily mistaken for the host.
     if not parts.netloc or "@" in parts.netloc or not has_seen(parts.netloc):
         return False
     return rest in ("", "/") or (len(rest) >= LEAST_PATH and any(map(has_seen, {rest, unquote(rest)})))

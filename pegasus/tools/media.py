@@ -62,6 +62,7 @@ def save_attachment_tool(journal: Ref[JournalMessage]) -> Tool:
     """
 
     async def save(arguments: Any, context: ToolContext) -> Json:
+        """Copy the file. Cancelled, or failed: nothing of the copy is left."""
         name, path = arguments["file"], arguments["path"]
         if not is_kept_name(name):
             raise ToolError(
@@ -131,6 +132,7 @@ def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: Too
     """
 
     async def speak(arguments: Any, context: ToolContext) -> Json:
+        """Have the text spoken and save the recording. The model is looked up at each call, since settings change."""
         model = speaker()
         if model is None:
             raise ToolError("found no models.speech in the settings, so there is no voice; set it, or write instead")
@@ -150,7 +152,10 @@ def speak_tool(speaker: Callable[[], AudioModel | None], voice: str, folder: Too
 
 
 def _save_recording(context: ToolContext, audio: bytes) -> str:
-    """Write a recording and return its path. Blocks."""
+    """Write a recording and return its path. Blocks.
+
+    The name is made of the content, so the same recording is kept once, and replaces itself.
+    """
     name = f"{hashlib.sha256(audio).hexdigest()[:16]}.ogg"
     with IncomingFile(context, _FOLDER + name, name, replace=True) as file:
         file.write(audio)

@@ -181,9 +181,11 @@ async def _run(
     requested = arguments.get("timeout", math.inf)
     if not requested > 0:
         raise ToolError(f"timeout must be above 0 seconds, found {requested}")
+    # Before the time is measured, since looking at the disk may take a part of it.
     folder, environment, terminal = await prepare_command(arguments, context)
     # Both streams fit into the result as JSON: two fifths each, a fifth for the other fields and for escapes.
     bounds = attrs.evolve(limits, output=min(limits.output, max(context.max_result * 2 // 5, 1000)))
+    # Ended by its own timeout, a command returns its output. The deadline of the call would return nothing.
     timeout = min(requested, time_left(limits.grace))
     try:
         result = await run_process(
@@ -198,6 +200,7 @@ async def _run(
         )
     except ProcessError as error:
         raise ToolError(str(error)) from error
+    # In a thread: carrying out control sequences is slow, and there may be megabytes of them.
     if terminal is not None:
         result = attrs.evolve(result, stdout=await trio.to_thread.run_sync(_text_on_screen, result.stdout, terminal))
     return _format_result(result, timeout, limits, sandbox)
@@ -207,6 +210,8 @@ async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, d
     """Return folder, environment and terminal of a command with the arguments `cwd`, `env` and `pty`. Raises ToolError.
 
     The folder is checked in a thread, because that touches the disk.
+
+    A name with "=" or a NUL would become another variable, or end the environment.
     """
     env = arguments.get("env", {})
     for name, value in env.items():
@@ -214,6 +219,7 @@ async def prepare_command(arguments: Any, context: ToolContext) -> tuple[Path, d
             raise ToolError(f"env: {name!r} is not an environment variable with a text as its value")
     folder = await trio.to_thread.run_sync(real_folder, context, arguments.get("cwd") or ".")
     terminal = TerminalSize() if arguments.get("pty") else None
+    # It wins over the TERM of NON_INTERACTIVE, and the variables of the task win over it.
     kind = {"TERM": TERMINAL_TYPE} if terminal is not None else {}
     return Path(folder), command_environment(os.environ, {**kind, **context.env, **env}), terminal
 
@@ -230,6 +236,8 @@ def time_left(grace: float) -> float:
 
     It is the rest of the call less the grace and a margin, but never less than three quarters of
     the rest.
+
+    Three quarters, because a call with very little time would otherwise begin a command that is ended at once.
     """
     left = trio.current_effective_deadline() - trio.current_time()
     return max(left - min(grace + _MARGIN, left / 4), 0.0) if left < math.inf else left
@@ -259,9 +267,12 @@ def _notes(result: CommandResult, timeout: float, limits: CommandLimits, sandbox
         return [f"ended because it wrote more than {limits.flood >> 20} MiB"]
     if result.exceeded:
         return [explain_exceeded(result.exceeded, limits, sandbox)]
+    # What follows can be true together. Each of the reasons above explains the end alone.
     notes = []
     if result.signal:
         notes.append(f"killed by {result.signal}")
+    # A shell reports the signal of its last program as an exit code, which a program may also return by itself. So it
+    # is only a guess.
     elif result.exit_code > 128 and (name := signal_name(result.exit_code - 128)).startswith("SIG"):
         notes.append(f"exit code {result.exit_code} usually means: killed by {name}")
     if result.outlived:
@@ -305,6 +316,7 @@ def command_environment(environ: Mapping[str, str], extra: Mapping[str, str]) ->
     environ: the daemon's own. extra: variables that the task or the call has set; they win over all
     others.
     """
+    # A list of what is allowed. A list of what is secret would miss the next name that somebody invents.
     kept = {name: value for name, value in environ.items() if name in PASSED_ON or name.startswith("LC_")}
     return {"PATH": _FALLBACK_PATH, **kept, **NON_INTERACTIVE, **extra}
 
@@ -353,6 +365,7 @@ def environment_tools(environ: Mapping[str, str] = os.environ) -> tuple[Tool, ..
         """Set a variable in the mapping that all calls of the task share."""
         key, value = arguments["key"], arguments["value"]
         _check_variable(key, value, context.env)
+        # What commands have seen until now, which may be the value of the daemon.
         previous = command_environment(environ, context.env).get(key)
         context.env[key] = value
         return {"key": key, "previous": previous, "current": value}
@@ -371,5 +384,6 @@ def _check_variable(key: str, value: str, present: Mapping[str, str]) -> None:
         )
     if "\0" in value or len(value) > MAX_VALUE:
         raise ToolError(f"the value must have at most {MAX_VALUE:,} characters and no NUL")
+    # A variable that is set already may be changed without limit.
     if key not in present and len(present) >= MAX_VARIABLES:
         raise ToolError(f"{MAX_VARIABLES} variables are set already")

@@ -74,6 +74,7 @@ def base_context(
     resolve links in the folders.
     """
     [real_workspace] = real_folders((str(workspace),), workspace)
+    # No setting means the workspace and nothing else, never everything.
     allowed = real_folders(allowed_paths, workspace) if allowed_paths else (real_workspace,)
     closed = real_folders([str(path) for path in closed_paths], workspace)
     return ToolContext(
@@ -152,7 +153,11 @@ def lean_task_specs(specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
 
 
 def _shorten(spec: ToolSpec, optional: tuple[str, ...]) -> ToolSpec:
-    """Return a tool with the first sentence of its description, its required parameters, and these optional ones."""
+    """Return a tool with the first sentence of its description, its required parameters, and these optional ones.
+
+    The schema of a call stays strict in what it requires. Parameters that are not shown are accepted all the same,
+    since arguments are checked against the full schema.
+    """
     properties, required = spec.parameters["properties"], spec.parameters.get("required", [])
     assert isinstance(properties, dict)  # noqa: S101 - as `parameters` makes it
     assert isinstance(required, list)  # noqa: S101

@@ -3,6 +3,9 @@
 `tools` describes them to the model and runs the work in threads; the work is in `reading`, `changing` and `searching`. `incoming`
 writes files that come in piece by piece, such as downloads. All of it goes through `paths`, which restricts access to the allowed
 folders.
+
+All of them work with descriptors of folders and not with paths, so that a link which is put in the way during a call
+leads nowhere.
 """
 
 from pegasus.tools.files.incoming import IncomingFile

@@ -36,11 +36,13 @@ _MOST_NAMES: Final = 1000
 
 
 class IncomingFile:
-    """A file that is being written.
+    """A file that is being written. Leaving the block without `finish` leaves nothing of it.
 
-    with IncomingFile(context, "downloads/", "report.pdf", expected=1000) as file:
-        file.write(data)
-        path = file.finish()
+    Example::
+
+        with IncomingFile(context, "downloads/", "report.pdf", expected=1000) as file:
+            file.write(data)
+            path = file.finish()   # "downloads/report.pdf", or "downloads/report-2.pdf" if that was taken
     """
 
     def __init__(self, context: ToolContext, path: str, name: str, *, expected: int = 0, replace: bool = False) -> None:
@@ -58,6 +60,7 @@ class IncomingFile:
         self._may_rename = is_folder
         self._path = os.path.join(path, name) if is_folder else path
         self._located = locate(context, self._path)
+        # Checked here and not by the callers, so that no way in can forget it.
         if is_prompt_file(context, self._path):
             raise ToolError(f"{self._path} is part of every prompt, so nothing is saved there; choose another name")
         self._replace = replace
@@ -76,8 +79,10 @@ class IncomingFile:
             _remove_old_remains(self._folder)
             self._require_space(self._expected)
             self._temporary = f".{token_hex(8)}.download"
+            # O_EXCL with a random name: nobody can have put a file or a link there before.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(self._temporary, flags, 0o666, dir_fd=self._folder)
+            # From here on leaving the block removes it. What fails above has made nothing but folders.
             stack.callback(self._remove)
             self._stack = stack.pop_all()
         return self
@@ -95,12 +100,16 @@ class IncomingFile:
             os.unlink(self._temporary, dir_fd=self._folder)
 
     def write(self, data: bytes) -> None:
-        """Append bytes. Raises ToolError, also if the disk gets full."""
+        """Append bytes. Raises ToolError, also if the disk gets full.
+
+        After an error the file is of no use: it lacks these bytes, and only the block that removes it follows.
+        """
         with refusing(self._path):
             if self.size - self._looked_at >= _LOOK_EVERY:
                 self._require_space(len(data))
                 self._looked_at = self.size
             rest = memoryview(data)
+            # One call may write a part only, when the disk is nearly full or a signal comes.
             while rest:
                 rest = rest[os.write(self._fd, rest) :]
         self._digest.update(data)
@@ -109,6 +118,7 @@ class IncomingFile:
     def finish(self) -> str:
         """Give the file its name, and return the path of it in the form that the model gave. Raises ToolError if the name is taken."""
         with refusing(self._path):
+            # Before it gets its name: after a crash there is a complete file of that name, or none.
             os.fsync(self._fd)
             if self._replace:
                 os.rename(self._temporary, self._located.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
@@ -127,6 +137,7 @@ class IncomingFile:
     def _claim(self, name: str) -> bool:
         """Give the temporary file a name that nobody has. Return False if it is taken."""
         try:
+            # A link fails where the name exists. A rename would replace a file that somebody has made meanwhile.
             os.link(self._temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder, follow_symlinks=False)
         except FileExistsError:
             return False

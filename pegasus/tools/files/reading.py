@@ -42,13 +42,17 @@ ENVELOPE: Final = 400
 
 
 def read_content(context: ToolContext, path: str, most: int) -> bytes:
-    """Return the content of a file that is to be sent. Raises ToolError, also for an empty one or one above `most` bytes. Blocks."""
+    """Return the content of a file that is to be sent. Raises ToolError, also for an empty one or one above `most` bytes. Blocks.
+
+    Two looks at the size: the status saves reading a huge file, the content is what counts.
+    """
     located = locate(context, path)
     if not located.steps:
         raise ToolError(f"{path} is a folder, not a regular file")
     with refusing(path), folder_of(located) as folder:
         fd, status = open_file(folder, located.name, path)
         with open(fd, "rb") as file:
+            # The file may grow between the look and the reading, so one byte more than allowed is asked for.
             content = file.read(most + 1) if status.st_size <= most else b""
     if status.st_size > most or len(content) > most:
         raise ToolError(f"{path} has {max(status.st_size, len(content)):,} bytes; at most {most:,} can be sent")
@@ -95,6 +99,7 @@ def read(
         with open(fd, "rb") as file:
             if wanted == BASE64:
                 return _read_base64(path, file.read(min(status.st_size, room)), status.st_size, room)
+            # With pread the position of the file stays at its beginning.
             wanted = wanted or detect_encoding(os.pread(fd, PROBE, 0))
             if wanted is None:
                 size = f"{status.st_size:,} bytes"
@@ -133,9 +138,12 @@ def _read_lines(
                 lines.append(piece)
                 room -= cost
             elif not lines:
+                # The first line alone is too long. A part in proportion fits, unless the escapes are all at its
+                # beginning; the executor cuts what is still too long.
                 lines, is_line_cut = [piece[: room * len(piece) // cost]], True
         number += piece.count("\n")
         last = piece
+        # The lines are there already; only their number is missing, which is not worth the deadline.
         if is_full and (time.monotonic() >= until or file.tell() >= MAX_COUNTED):
             return _Part(lines, None, is_line_cut)
         if is_full or number % 1000 == 0:  # a check takes as long as reading a line
@@ -146,10 +154,14 @@ def _read_lines(
 def _format_part(
     path: str, part: _Part, size: int, encoding: str, offset: int, *, is_requested: bool
 ) -> dict[str, Json]:
-    """Return the result: the content alone if it is the whole file, otherwise with the position of the part."""
+    """Return the result: the content alone if it is the whole file, otherwise with the position of the part.
+
+    A part that was asked for always has its position, even if it is the whole file.
+    """
     content, end = "".join(part.lines), offset + len(part.lines)
     is_truncated = part.total is None or end < part.total or part.is_line_cut
     result: dict[str, Json] = {"path": path, "content": content, "size": size, "encoding": encoding}
+    # Without the note the model would take these characters for the content, and write them back.
     if "\ufffd" in content:
         result["note"] = f"� stands for bytes that are not valid {encoding}, if it is not in the file itself"
     if not (is_requested or is_truncated):

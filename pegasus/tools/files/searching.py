@@ -74,7 +74,10 @@ class _Entry(NamedTuple):
 
 
 class _Progress:
-    """The time of a search, and what it has left out."""
+    """The time of a search, and what it has left out.
+
+    Both stand in the result, because an incomplete search must not be taken for "there is nothing".
+    """
 
     def __init__(self, until: float) -> None:
         """until: value of `time.monotonic` at which the search returns what it has."""
@@ -123,6 +126,7 @@ def _walk(
         if progress.is_time_up():
             return
         try:
+            # By descriptor and name: a folder above that is swapped for a link meanwhile leads nowhere.
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:  # deleted since the listing
             continue
@@ -174,10 +178,12 @@ def list_folder(
             raise ToolError(f"{path} is not a folder; get_file_info shows what it is") from None
         try:
             for entry in _walk(folder, _prefix(path), progress, lambda _: recursive, closed_identities(context)):
+                # Names are bytes for the system, and need not be UTF-8.
                 if wanted is None or wanted.search(os.fsencode(entry.name)):
                     count += 1
                     described = _describe_entry(entry)
                     room -= len(encode_json(described)) + 1
+                    # Counting goes on without room, so that the model knows how much it has not seen.
                     if room >= 0:
                         shown.append(described)
         finally:
@@ -244,6 +250,7 @@ def grep(
                 if stat.S_ISREG(entry.status.st_mode) and (matches_glob is None or matches_glob(relative)):
                     try:
                         search.search_file(entry.folder, entry.name, entry.path)
+                    # One file that cannot be read, such as a pipe, does not end the search. The result counts it.
                     except (OSError, ToolError):
                         progress.unreadable += 1
         finally:
@@ -325,6 +332,7 @@ def _excerpt(line: bytes, start: int, end: int) -> str:
     line = line.rstrip(b"\r")
     if len(line) <= MAX_LINE:
         return _decode(line)
+    # A quarter of the excerpt stands before the match; at the end of the line the excerpt moves back.
     begin = max(0, min(start - MAX_LINE // 4, len(line) - MAX_LINE))
     part = _decode(line[begin : begin + MAX_LINE])
     return f"{'…' if begin else ''}{part}{'…' if begin + MAX_LINE < len(line) else ''}"
@@ -385,6 +393,7 @@ def compile_glob(pattern: str) -> Callable[[str], bool]:
     tests = [("/" in choice, re.compile(translate(choice)).match) for choice in choices]
 
     def matches(path: str) -> bool:
+        """Return whether a path fits one of the patterns."""
         name = path.rpartition("/")[2]
         return any(match(path if on_whole_path else name) for on_whole_path, match in tests)
 
@@ -392,7 +401,10 @@ def compile_glob(pattern: str) -> Callable[[str], bool]:
 
 
 def _expand_braces(pattern: str) -> list[str]:
-    """Return the patterns that the braces stand for: `*.{a,b}` is `*.a` and `*.b`."""
+    """Return the patterns that the braces stand for: `*.{a,b}` is `*.a` and `*.b`.
+
+    Two groups of ten choices are a hundred patterns, so the number is bounded while they are made.
+    """
     done: list[str] = []
     waiting = [pattern]
     while waiting:

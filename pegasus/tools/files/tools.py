@@ -191,8 +191,14 @@ def _tool(
     """
 
     async def run(arguments: Metadata, context: ToolContext) -> Json:
+        """Do the work in a thread, since disks may be slow.
+
+        Cancelled: a search ends at its next look at `check_cancelled`, any other work is waited for, so that nothing of
+        it goes on unseen.
+        """
         arguments = dict(arguments)
         if may_end_early:
+            # A thread cannot read the deadline of the call, so it is handed over as a moment of its own clock.
             left = trio.current_effective_deadline() - trio.current_time()
             arguments["until"] = time.monotonic() + left * HURRY_AFTER
         return await trio.to_thread.run_sync(partial(work, context, **arguments))

@@ -197,6 +197,10 @@ def guarded_dial(guard: AddressGuard) -> Dial:
     """
 
     async def dial(host: str, port: int) -> trio.abc.Stream:
+        """Connect to the first address of the host that answers.
+
+        The error names the setting of the sandbox, since this way has a list of its own.
+        """
         try:
             addresses = await guard.addresses(host, port)
         except ToolError as error:

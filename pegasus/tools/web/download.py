@@ -5,6 +5,10 @@ left. A download that fails, is stopped or is too large leaves nothing.
 
 Where the model names no file, the server proposes a name (`Content-Disposition`) or the address does. Either is text from outside: it
 becomes one plain name without folders, control characters and a leading dot or dash (`plain_name`).
+
+The order of a call follows from that. A path that may not be written is refused before anything is fetched. The file is
+made by the first bytes of the body, because only then the name is known. It gets its name when all of the body is on
+disk, and leaving the call by any other way removes it.
 """
 
 from __future__ import annotations
@@ -60,6 +64,7 @@ def download_tool(guard: AddressGuard, max_bytes: int) -> Tool:
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:
+        """Fetch the address into a file. Cancelled, or failed: nothing is left of it."""
         # The policy asks about calls that change something outside of the workspace; this one cannot.
         context = attrs.evolve(context, allowed_paths=(context.workspace,))
         path, replace = arguments.get("path", _FOLDER), arguments.get("overwrite", False)
@@ -90,11 +95,17 @@ class _Download:
     """A download under way."""
 
     _context: ToolContext
+    """Context of the call, confined to the workspace."""
     _path: str
+    """File, or folder ending in /, as the model has named it."""
     _replace: bool
+    """True if a file of that name may be replaced."""
     _max_bytes: int
+    """Bytes that the file may have."""
     _file: IncomingFile | None = None
+    """The file; None until the first bytes are there."""
     _buffer: bytearray = attrs.field(factory=bytearray)
+    """Bytes that are not written yet."""
 
     async def take(self, answer: HttpAnswer, data: bytes) -> None:
         """Write bytes of the body. The file is begun by the first of them."""
@@ -120,6 +131,7 @@ class _Download:
         """Make the file, with a name from the answer if the model named a folder."""
         length = answer.headers.get("content-length", "")
         is_plain = "content-encoding" not in answer.headers and length.isascii() and length.isdigit()
+        # Of a compressed body the length says nothing about the file.
         expected = int(length) if is_plain and len(length) < 16 else 0
         if expected > self._max_bytes:
             raise ToolError(
@@ -135,6 +147,7 @@ class _Download:
     async def _flush(self) -> None:
         """Write what was collected."""
         if self._file is not None and self._buffer:
+            # Taken out before the thread begins, so that nothing is added to what it writes.
             data, self._buffer = bytes(self._buffer), bytearray()
             await trio.to_thread.run_sync(self._file.write, data)
 

@@ -59,7 +59,14 @@ class FetchLimits:
 
 @attrs.frozen(eq=False, repr=False)
 class HttpAnswer:
-    """The answer to a request, after all redirects."""
+    """The answer to a request, after all redirects.
+
+    Example::
+
+        answer = await fetch(AddressGuard(), "GET", "https://example.org/", {})
+        answer.status, answer.headers["content-type"]   # (200, "text/html; charset=UTF-8")
+        answer.complete                                 # False if the body has more than FetchLimits.max_body bytes
+    """
 
     url: str
     """The address of the last hop, without user name and password."""

@@ -3,6 +3,16 @@
 Loaded by the first request (see `pegasus.tools.web.http_client`), because importing `httpx2` is slow.
 Only the transport of that library is used, not its client: then nothing follows redirects, keeps cookies or adds
 headers by itself.
+
+Four rules hold for each request, whoever asks for it:
+
+* A connection goes to an address that was checked a moment ago, never to a name. So a name that resolves to something
+  else the second time gains nothing.
+* Each redirect is a request of its own, with its own check. Headers that may be credentials stay with their origin, and
+  so does a body.
+* Everything that a server sends is bounded: bytes, parts, redirects, and the seconds of the body. Beyond a bound the
+  answer is incomplete, which is not an error.
+* Errors become ToolError with the address that has failed. User name and password of an address are in none of them.
 """
 
 from __future__ import annotations
@@ -45,7 +55,13 @@ _FAILURES: Final = (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL)
 
 @attrs.frozen(eq=False, repr=False)
 class Hop:
-    """One request of a chain of redirects."""
+    """One request of a chain of redirects.
+
+    Example::
+
+        hop = Hop("GET", httpx2.URL("https://me:secret@example.org/a"), {"accept": "*/*"}, None)
+        hop.shown   # "https://example.org/a"
+    """
 
     method: str
     """Method, in upper case."""
@@ -87,6 +103,7 @@ async def follow(
             raise ToolError(f"{redirected}{error}") from error
         if isinstance(result, HttpAnswer):
             return result
+        # An error further on names the way to it, since the model knows only the first address.
         redirected = f"{hop.shown} redirects to {result.shown}: "
         hop = result
     raise ToolError(f"{url} redirects more than {MAX_REDIRECTS} times")
@@ -124,6 +141,7 @@ async def _connect(transport: httpx2.AsyncHTTPTransport, hop: Hop, guard: Addres
     name = hop.url.raw_host.decode("ascii")
     failure: Exception = httpx2.ConnectError(f"{name} has no address")
     for address in await guard.addresses(name, _port(hop.url)):
+        # A request for each attempt: its address is another one, the Host header and the name for TLS stay.
         request = httpx2.Request(
             hop.method,
             hop.url.copy_with(host=address),
@@ -133,6 +151,7 @@ async def _connect(transport: httpx2.AsyncHTTPTransport, hop: Hop, guard: Addres
         )
         try:
             return await transport.handle_async_request(request)
+        # Only a connection that was not made is tried at the next address: what was sent once may have had its effect.
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             failure = error
     raise failure
@@ -152,6 +171,7 @@ def _headers(hop: Hop) -> dict[str, str]:
     }
     if hop.url.userinfo:
         password = f"{hop.url.username}:{hop.url.password}".encode()
+        # A header that the model has set itself wins.
         headers.setdefault("authorization", "Basic " + base64.b64encode(password).decode())
     return headers
 
@@ -219,11 +239,13 @@ def _next_hop(hop: Hop, response: httpx2.Response) -> Hop | None:
     except ToolError as error:
         raise ToolError(f"{hop.shown} redirects: {error}") from error
     method, body, headers = hop.method, hop.body, dict(hop.headers)
+    # 301 and 302 make a GET of a POST, as all browsers do. 307 and 308 keep the method.
     was_post = response.status_code < 303 and method == "POST"
     if method not in ("GET", "HEAD") and (response.status_code == 303 or was_post):
         method, body = "GET", None
         headers = {name: value for name, value in headers.items() if not name.startswith("content-")}
     if not _is_same_origin(hop.url, url):
+        # Nobody has agreed to send it there.
         if body is not None:
             return None
         headers = {name: value for name, value in headers.items() if name in _FOR_EVERY_ORIGIN}
@@ -258,6 +280,8 @@ def _answer_without_body(hop: Hop, response: httpx2.Response) -> HttpAnswer:
     """Return the answer as far as its headers tell it."""
     headers: dict[str, str] = {}
     for name, value in response.headers.multi_items():
+        # RFC 9110, section 5.3: repeated headers mean the same as one with all values, except for cookies, which nobody
+        # here keeps.
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     return HttpAnswer(hop.shown, response.status_code, response.reason_phrase, headers, b"", complete=False)
 
@@ -291,6 +315,7 @@ async def _read_body(response: httpx2.Response, limits: FetchLimits) -> tuple[by
     body, parts, is_enough = bytearray(), 0, False
     try:
         with trio.move_on_after(limits.seconds) as scope:
+            # As the server sends it: the library would unpack without a bound.
             async for part in response.aiter_raw():
                 if not is_enough:
                     parts += 1
@@ -360,6 +385,7 @@ class _Pouring:
             piece, part = part, b""
             if self._unpack is not None:
                 try:
+                    # At most so many bytes at a time: a few kilobytes may unpack to gigabytes.
                     piece = self._unpack.decompress(piece, _LARGE_PIECE)
                 except zlib.error as error:
                     self.note = f"the compressed body is damaged: {error}"
@@ -374,6 +400,7 @@ class _Pouring:
     @property
     def problem_at_end(self) -> str:
         """Problem of a body that has ended here, "" if there is none."""
+        # Of a body without compression the library itself notices that bytes are missing.
         is_cut = self._unpack is not None and self._received and not self._unpack.eof
         return "the compressed body ends too early" if is_cut else ""
 
@@ -386,6 +413,7 @@ def _decompress(data: bytes, encoding: str, *, is_whole: bool, limit: int = MAX_
     names = [name for part in encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
     if not names:
         return data, ""
+    # Several layers are refused, too, since each multiplies what a byte may become.
     if names not in (["gzip"], ["x-gzip"], ["deflate"]):
         return b"", f"the body is compressed in a way that is not read: {encoding}"
     # In small pieces, because everything behind the end of a gzip file is copied each time: a body of thousands of tiny

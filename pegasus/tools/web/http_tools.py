@@ -88,6 +88,7 @@ def fetch_tools(guard: AddressGuard) -> tuple[Tool, ...]:
         """Return a tool. method: "" if the model gives it."""
 
         async def run(arguments: Any, context: ToolContext) -> Json:
+            """Send the request. Only http_request takes its method from the model."""
             return await _send(guard, method or arguments["method"], arguments, context)
 
         reach = Reach.FETCH if method == "GET" else Reach.OUTSIDE
@@ -218,6 +219,7 @@ def decode_body(data: bytes, media_type: str, charset: str) -> str:
     declared = declared or (_CHARSET_IN_HTML.search(data[:4096]) if "html" in media_type else None)
     for name in (charset, declared.group(1).decode("ascii", "replace") if declared else ""):
         if codec := find_codec(name):
+            # Pages that name ISO 8859-1 mean Windows 1252, as every browser reads them.
             return data.decode("cp1252" if codec in _WINDOWS_1252 else codec, "replace")
     return data.decode("utf-8", "replace")
 

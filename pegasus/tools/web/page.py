@@ -88,8 +88,11 @@ class _ReadPage:
     """A page that was read."""
 
     content: str
+    """Markdown of an HTML page, or the text as it is."""
     title: str = ""
+    """Title of an HTML page, "" if it has none."""
     notice: str = ""
+    """Remark for the model about how it was read; "" = nothing to say."""
 
 
 def page_tool(guard: AddressGuard) -> Tool:
@@ -99,10 +102,12 @@ def page_tool(guard: AddressGuard) -> Tool:
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:
+        """Fetch the page, read it, and return the part that is asked for."""
         limits = FetchLimits(max_body=MAX_PAGE, seconds=MAX_SECONDS)
         answer = await fetch(guard, "GET", arguments["url"], {"accept": _ACCEPT}, limits=limits)
         page = await _read_page(answer)
         room = max(context.max_result - _ROOM_FOR_FIELDS, context.max_result // 2)
+        # A model that asks for very little would need a call for each line.
         wanted = min(max(arguments.get("max_chars", room), _SHORTEST_PART), room)
         return _part_of(answer, page, arguments.get("offset", 0), wanted)
 
@@ -110,12 +115,18 @@ def page_tool(guard: AddressGuard) -> Tool:
 
 
 def _part_of(answer: HttpAnswer, page: _ReadPage, offset: int, room: int) -> Json:
-    """Return a part of a page as the result of the tool."""
+    """Return a part of a page as the result of the tool.
+
+    Positions count characters of the Markdown. They fit the next call only if the page has not changed meanwhile, which
+    the total shows.
+    """
     total = len(page.content)
     if offset and offset >= total:
+        # An empty part would look like the end of the page, also of one that has become shorter.
         raise ToolError(f"offset is {offset:,}, but the page has {total:,} characters")
     part = _fitting(page.content[offset : offset + room], room)
     if offset + len(part) < total and (end := part.rfind("\n")) > len(part) // 2:
+        # Only where that costs less than half of the part: a page may be one huge line.
         part = part[: end + 1]  # whole lines
     result: dict[str, Json] = {"url": truncate(answer.url, _LONGEST_URL), "status": answer.status}
     if page.title:
@@ -133,7 +144,10 @@ def _part_of(answer: HttpAnswer, page: _ReadPage, offset: int, room: int) -> Jso
 
 
 def _fitting(text: str, room: int) -> str:
-    """Return as much of a text as has this many characters in a result, where JSON writes quotation marks and line ends as two."""
+    """Return as much of a text as has this many characters in a result, where JSON writes quotation marks and line ends as two.
+
+    Each round cuts in proportion, so a few rounds suffice; by one character at least, so that it ends.
+    """
     while (length := len(encode_json(text)) - 2) > room:
         text = text[: min(len(text) - 1, len(text) * room // length)]
     return text
@@ -143,6 +157,7 @@ async def _read_page(answer: HttpAnswer) -> _ReadPage:
     """Return the content of an answer. Raises ToolError for what is no text."""
     content_type = answer.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
+    # The body could not be read at all; the note says why.
     if answer.note and not answer.body:
         return _ReadPage("")
     if media_type == "application/pdf" or answer.body.startswith(b"%PDF-"):
@@ -162,6 +177,7 @@ def _decode(data: bytes, media_type: str, content_type: str) -> str:
     """Return the text of a body. One that names no encoding and is not UTF-8 is taken for Windows 1252, as browsers do."""
     text = decode_body(data, media_type, declared_charset(content_type))
     is_declared = bool(declared_charset(content_type)) or b"charset" in data[:4096].lower() or b"encoding" in data[:200]
+    # The last characters may be cut in two, so only � before them speaks against UTF-8.
     if "\ufffd" in text[:-4] and not is_declared:
         return data.decode("cp1252", "replace")
     return text.removeprefix("\ufeff")
@@ -175,9 +191,12 @@ async def to_markdown(page: str, address: str) -> _ReadPage:
     data = f"{address}\n{page}".encode("utf-8", "replace")
     for flags, notice in (((), ""), (("--plain",), "the page is too intricate to be converted: this is its text")):
         command = [sys.executable, "-I", "-c", _PROGRAM, *flags]
+        # A cancel ends the converter first, so that no hostile page goes on computing for nobody.
         ended = await run_process(
             command, cwd=tempfile.gettempdir(), env={}, timeout=_CONVERSION_SECONDS, limits=_LIMITS, stdin=data
         )
+        # Both limits of the converter show as an exit code: of CPU time as that of a signal, of memory as that of an
+        # error.
         if ended.exit_code == 0 and not ended.truncated:
             title, _, content = ended.stdout.partition("\n")
             return _ReadPage(content, title, notice)

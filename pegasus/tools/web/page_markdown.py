@@ -11,6 +11,10 @@ kept. Scripts, styles, forms and what the page hides are left out.
 
 The tree is walked without recursion, and every element is visited twice at most. Lexbor, the parser, takes quadratic time for elements
 that are nested thousands of times. Only attackers write such a page; its tags are cut out of the text instead (`strip_tags`).
+
+Two limits are needed because each covers what the other does not. The kernel's limits end whatever the program does,
+but leave no result. The depth is counted before the parser sees the page, in linear time, so that a page that would run
+into the limits still gives its text.
 """
 
 from __future__ import annotations
@@ -54,6 +58,7 @@ def main() -> None:
     """Read address and page from the input, and write title and Markdown."""
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    # The program writes to its pipes only, and a crash leaves no file with the page in it.
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     address, _, page = sys.stdin.buffer.read().decode("utf-8", "replace").partition("\n")
@@ -63,11 +68,13 @@ def main() -> None:
 
 def convert(page: str, address: str) -> tuple[str, str]:
     """Return title and Markdown of a page. address: where it was found, for its links."""
+    # Before anything is parsed: the parser is what such a page attacks.
     if nesting(page) > DEEPEST:
         return strip_tags(page)
     from selectolax.lexbor import LexborHTMLParser
 
     document = LexborHTMLParser(page.replace("\0", ""))
+    # Links are relative to it where a page has one, and it may be relative itself.
     base = document.css_first("base[href]")
     if base is not None:
         address = join_address(address, base.attributes.get("href") or "") or address
@@ -79,11 +86,13 @@ def convert(page: str, address: str) -> tuple[str, str]:
     writer.write(content, leave=None if content.mem_id != body.mem_id else _is_frame)
     main_text = writer.take()
     if content.mem_id != body.mem_id:
+        # The main content is left out, and everything else is visited, wherever in the page it stands.
         writer.write(body, leave=lambda node: node.mem_id == content.mem_id)
     else:
         for node in writer.left:
             writer.write(node)
     rest = writer.take()
+    # The element that is named main may be empty until a script fills it.
     if not main_text:
         main_text, rest = rest, ""
     return _find_title(document), f"{main_text}\n\n{REST}\n\n{rest}" if rest else main_text
@@ -100,13 +109,17 @@ def nesting(page: str) -> int:
 
 
 def strip_tags(page: str) -> tuple[str, str]:
-    """Return title and text of a page that cannot be parsed: everything between its tags, in linear time."""
+    """Return title and text of a page that cannot be parsed: everything between its tags, in linear time.
+
+    The title is looked for by its tag alone. Entities are replaced at the end, so that an escaped tag stays text.
+    """
     lowered = page.lower()
     begin, end = lowered.find("<title"), lowered.find("</title")
     title = re.sub(r"^[^<>]{0,200}>", "", page[begin + 6 : end][:1000]) if 0 <= begin < end else ""
     parts: list[str] = []
     at = 0
     for tag in re.finditer(r"<(/?[a-zA-Z!][a-zA-Z0-9]{0,20})[^<>]{0,4000}>", page):
+        # This tag stands in a script or style that was skipped as a whole.
         if tag.start() < at:
             continue
         parts.append(page[at : tag.start()])
@@ -115,6 +128,7 @@ def strip_tags(page: str) -> tuple[str, str]:
         if name in ("script", "style", "title"):
             parts.append("\n")
             closing = lowered.find(f"</{name}", at)
+            # A script without an end hides the rest, as browsers see it.
             at = len(page) if closing < 0 else closing
         elif name in BLOCKS or name == "br":
             parts.append("\n")
@@ -137,13 +151,17 @@ def _find_main(document: Any, body: Any) -> Any:
     whole = len(body.text(deep=True))
     for selector in _MAIN:
         found = document.css(selector)
+        # A small "main" is often a teaser or an empty frame, so it must hold a fifth of the text.
         if len(found) == 1 and len(found[0].text(deep=True)) >= max(200, whole // 5):
             return found[0]
     return body
 
 
 def _is_frame(node: Any) -> bool:
-    """Return whether an element stands beside the main content: navigation, footer, margin, or the header of the page."""
+    """Return whether an element stands beside the main content: navigation, footer, margin, or the header of the page.
+
+    A header within an article belongs to that: it holds its title and author.
+    """
     parent = node.parent
     is_top = parent is not None and parent.tag == "body"
     return (

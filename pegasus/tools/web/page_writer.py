@@ -120,6 +120,7 @@ def _walk(root: Any, enters: Callable[[Any], bool]) -> Iterator[tuple[Any, bool]
             continue
         if is_begin:
             yield node, False
+        # The siblings of the root are not part of it.
         if node.mem_id == root.mem_id:
             return
         if node.next is not None:
@@ -174,6 +175,7 @@ class PageWriter:
         skipped = {0}
 
         def enters(node: Any) -> bool:
+            """Return whether what is in an element is visited. Code blocks are written as a whole by `_add_code`."""
             return node.mem_id not in skipped and node.tag != "pre"
 
         for node, is_begin in _walk(root, enters):
@@ -206,12 +208,14 @@ class PageWriter:
         elif tag == "img":
             self._add_image(node)
         elif tag in _MARKS or tag == "a":
+            # Bold in bold would write the mark twice, which ends it. Within code marks are plain characters.
             is_nested = any(_MARKS.get(name, name) == _MARKS.get(tag, tag) for name, _ in self._open)
             if not is_nested and not (self._is_open("code") or self._is_open("kbd") or self._is_open("samp")):
                 self._open.append((tag, len(self._inline)))
 
     def _begin_block(self, node: Any, tag: str) -> None:
         """Begin an element that stands on lines of its own."""
+        # A cell is one line, so a block in it is only a blank, and an item a dash.
         if self._is_in_cell and tag not in ("table", "tbody", "thead", "tfoot", "tr", "td", "th"):
             self._inline.append(" - " if tag == "li" else " ")
             if tag == "pre":
@@ -252,6 +256,7 @@ class PageWriter:
     def _end(self, node: Any, tag: str) -> None:
         """End an element."""
         if tag in _MARKS or tag == "a":
+            # Tags may end in the wrong order. An element that was not opened as the last one has no mark to close.
             if self._open and self._open[-1][0] == tag:
                 self._close_mark(node)
         elif tag not in BLOCKS:
@@ -285,6 +290,7 @@ class PageWriter:
     # -------------------------------------------------------------- within a line
 
     def _is_open(self, name: str) -> bool:
+        """Return whether a mark or link of this element is open."""
         return any(name == tag for tag, _ in self._open)
 
     def _add_text(self, text: str) -> None:
@@ -306,6 +312,7 @@ class PageWriter:
             shown = _code(text)
         else:
             shown = f"{_MARKS[tag]}{text}{_MARKS[tag]}"
+        # Marks must touch the text, so blanks at its edges go outside of them.
         self._inline[begin:] = [" " if whole[0].isspace() else "", shown, " " if whole[-1].isspace() else ""]
 
     def _add_image(self, node: Any) -> None:
@@ -328,6 +335,7 @@ class PageWriter:
             if found is not None and found.attributes
         )
         language = re.search(r"(?:language|lang|highlight-source|brush:)[- ]?([A-Za-z0-9+#]{1,20})", classes)
+        # A fence longer than any run of backticks in the code, which would end it.
         ticks = max((len(run) for run in re.findall(r"`{3,}", code)), default=2) + 1
         self._emit("`" * ticks + (language[1] if language else ""), *code.split("\n"), "`" * ticks)
 
@@ -346,12 +354,14 @@ class PageWriter:
             self._lines.append(prefix.rstrip())
         for line in lines:
             if self._marker:
+                # The prefix of the item has the width of its marker, which takes its place in the first line.
                 first = prefix[: -len(self._marker)] + self._marker
                 self._marker = ""
                 self._lines.append((first + line).rstrip())
             else:
                 self._lines.append((prefix + line).rstrip())
             self._size += len(self._lines[-1]) + 1
+        # Items of one line follow each other without empty lines between.
         self._is_tight = is_item and len(lines) == 1 and bool(self._lists)
         if not self._is_tight:
             self._lines.append(prefix.rstrip())
@@ -365,6 +375,7 @@ class PageWriter:
 
     def _begin_table(self, node: Any) -> None:
         """Begin a table. One that is only there for the layout is written as paragraphs."""
+        # A table in a cell cannot be written in Markdown, so its cells become text of the outer one.
         is_inner = bool(self._tables) or self._flat_tables >= 10
         is_layout = not is_inner and (
             node.css_first("table table") is not None
@@ -421,7 +432,10 @@ def _number(text: str | None, default: int) -> int:
 
 
 class _PageTable:
-    """A table whose cells are collected. Example: `begin_row()`, `begin_cell(1, 1)`, `end_cell("a")`, then `lines()`."""
+    """A table whose cells are collected. Example: `begin_row()`, `begin_cell(1, 1)`, `end_cell("a")`, then `lines()`.
+
+    Markdown knows no spans, so each row gets the empty cells that make all rows equally wide.
+    """
 
     def __init__(self) -> None:
         self._rows: list[list[str]] = []
@@ -436,6 +450,7 @@ class _PageTable:
 
     def begin_cell(self, columns: int, rows: int) -> None:
         """Begin a cell that takes this many columns and rows."""
+        # A page may name a span of thousands, which would make a huge table of one cell.
         self._next = min(columns, _MOST_COLUMNS), min(rows, 1000)
 
     def end_cell(self, text: str) -> None:

@@ -57,14 +57,22 @@ class _SearchRequest:
     """A request to a service."""
 
     method: str
+    """Method of HTTP."""
     path: str
+    """Path and query, behind the address of the service."""
     headers: Mapping[str, str]
+    """Headers; the key of a service is among them."""
     body: bytes | None = None
+    """Body, None for none."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class _SearchService:
-    """A search service and its wire format."""
+    """A search service and its wire format.
+
+    A service is two functions without I/O, so that a new one needs no code besides them, and both can be tested with
+    stored answers.
+    """
 
     base_url: str
     """The address, or "" if only the user knows it."""
@@ -115,9 +123,11 @@ def web_search(settings: WebSearchSettings, environment: Mapping[str, str] | Non
     guard = AddressGuard([host] if host else [])
 
     async def run(arguments: Any, context: ToolContext) -> Json:
+        """Ask the service of the settings, and return its results in one form for all services."""
         query = arguments["query"].strip()
         if not query:
             raise ToolError("query is empty")
+        # The owner pays for searches, so the setting is the upper bound.
         limit = min(arguments.get("limit", settings.max_results), settings.max_results)
         service, base_url = _configured_service(settings)
         request = service.make_request(query, limit, settings.api_key)
@@ -125,6 +135,7 @@ def web_search(settings: WebSearchSettings, environment: Mapping[str, str] | Non
         _require_success(settings.provider, answer)
         # In a thread, since an answer may be a megabyte.
         read = await trio.to_thread.run_sync(service.read_results, answer)
+        # Advertisements have no address (`_link_target`), and nobody could read on without one.
         found = [result for result in read if result.get("url")]
         results: list[Json] = [_clean(result) for result in found[:limit]]
         return {"query": query, "provider": settings.provider, "results": results, "count": len(results)}
@@ -270,6 +281,7 @@ def _read_duckduckgo(answer: HttpAnswer) -> list[Mapping[str, Any]]:
     """
     page = answer.body.decode("utf-8", "replace")
     parser = _ResultPage(page)
+    # Only without results: the words may stand in the text of one.
     if not parser.results and "anomaly" in page:
         raise ToolError(
             "DuckDuckGo takes Pegasus for a robot and shows a captcha; try later, or set up another service"
@@ -304,6 +316,7 @@ class _ResultPage:
 
     def _begin(self, written: str) -> None:
         """Begin a result or its snippet."""
+        # Most tags of the page are something else, so their attributes are not read.
         if "result__" not in written:
             return
         values = {found[1].lower(): found[2] or found[3] or "" for found in _ATTRIBUTE.finditer(written)}
