@@ -4,6 +4,17 @@ A name and a claimed MIME type are only what somebody says. The first bytes of a
 counts only where the content cannot tell: among kinds of text, and among kinds that share a container.
 
     detect_type(b"%PDF-1.7 …", "holiday.png")  # "application/pdf"
+
+This matters because files come from strangers. A page that calls itself a picture would run as a page in a browser, and a provider
+refuses a whole request for one picture that is none. So the type is found here once, and claims are used only to choose among types
+that the bytes allow.
+
+The tables know what people send each other and what models take. Anything else is UNKNOWN, which no caller shows or passes on as
+something better; it is still a file that can be kept.
+
+Only the first `_PROBE` bytes are looked at, and nothing is parsed or unpacked. So the answer costs microseconds whatever the file is,
+and a damaged file is told by its beginning like a whole one. The price is that an office document is taken for a plain archive
+if its first entries do not say which program made it.
 """
 
 from __future__ import annotations
@@ -19,6 +30,7 @@ _MAGIC: Final = (
     (0, b"\xff\xd8\xff", "image/jpeg"),
     (0, b"GIF87a", "image/gif"),
     (0, b"GIF89a", "image/gif"),
+    # RIFF: the kind stands behind the mark of the container and its length.
     (8, b"WEBP", "image/webp"),
     (8, b"WAVE", "audio/wav"),
     (8, b"AVI ", "video/x-msvideo"),
@@ -30,12 +42,16 @@ _MAGIC: Final = (
     (0, b"fLaC", "audio/flac"),
     (0, b"ID3", "audio/mpeg"),
     (0, b"#!AMR", "audio/amr"),
+    # ISO media: a length, "ftyp", and the brand. A brand that is not listed is taken for a film, so the bare mark comes
+    # last.
     (4, b"ftypM4A", "audio/mp4"),
     (4, b"ftypheic", "image/heic"),
     (4, b"ftypavif", "image/avif"),
     (4, b"ftypqt", "video/quicktime"),
     (4, b"ftyp", "video/mp4"),
+    # EBML: Matroska has the same mark as WebM, which differs in the codecs that it allows.
     (0, b"\x1a\x45\xdf\xa3", "video/webm"),
+    # Plain archives, and documents that are archives (`_PARTS`).
     (0, b"PK\x03\x04", "application/zip"),
     (0, b"\x1f\x8b", "application/gzip"),
     (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
@@ -44,13 +60,17 @@ _MAGIC: Final = (
 )
 """Place, bytes there, and MIME type. The first that fits counts. RIFF files (WEBP, WAVE, AVI) must also begin with RIFF."""
 _RIFF: Final = frozenset({"image/webp", "audio/wav", "video/x-msvideo"})
+"""Types whose mark stands behind the one of the container, RIFF and its length."""
 _MP3_FRAMES: Final = (b"\xff\xfb", b"\xff\xf3", b"\xff\xf2")
+"""Beginnings of MP3 files without a tag: the sync word of a frame, for the versions and protections that occur."""
 _LEAST_BITMAP: Final = 26
 """Bytes of the smallest bitmap. "BM" alone may begin a text."""
 _PARTS: Final = (
+    # Office Open XML: the folder of the program that has made it.
     (b"word/", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
     (b"xl/", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
     (b"ppt/", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
+    # EPUB and OpenDocument: the content of the first entry, `mimetype`, which must not be compressed.
     (b"application/epub+zip", "application/epub+zip"),
     (b"application/vnd.oasis.opendocument.text", "application/vnd.oasis.opendocument.text"),
     (b"application/vnd.oasis.opendocument.spreadsheet", "application/vnd.oasis.opendocument.spreadsheet"),
@@ -82,52 +102,71 @@ _PROBE: Final = 8192
 
 
 def detect_type(content: bytes, name: str = "") -> str:
-    """Return the MIME type of a file. name: chooses among kinds of text, and between audio and video."""
+    """Return the MIME type of a file. name: chooses among kinds of text, and between audio and video.
+
+    content: the whole file, or at least its first 8 KiB. Raises nothing, whatever the bytes are.
+    """
     known = recognise(content, name)
     if known is not None:
         return known
+    # The name may choose among texts only: all of them are shown and read in the same way.
     return _TEXT_NAMES.get(_suffix(name), "text/plain") if is_text(content[:_PROBE]) else UNKNOWN
 
 
 def recognise(content: bytes, name: str = "") -> str | None:
-    """Return the MIME type that the first bytes of a file tell; None for text, and for what is not known."""
+    """Return the MIME type that the first bytes of a file tell; None for text, and for what is not known.
+
+    A text has no mark, so it is left to the caller to tell it from what is not known (`is_text`).
+    """
     head = content[:_PROBE]
     mime = _by_magic(head)
+    # A recording and a film begin alike. Telling them apart would mean reading the tracks.
     if mime in ("video/mp4", "video/webm"):
         return _AUDIO_NAMES.get(_suffix(name), mime)
     if mime == "application/zip":
+        # The names of the entries stand uncompressed in an archive.
         return next((kind for part, kind in _PARTS if part in head), mime)
     return mime
 
 
 def _suffix(name: str) -> str:
+    """Return the ending of a name in lower case, with its dot; "" if it has none."""
     return PurePosixPath(name.lower()).suffix
 
 
 def _by_magic(head: bytes) -> str | None:
+    """Return the MIME type whose mark the bytes have, None if they have none."""
+    # Before the table, because they are three spellings of one mark.
     if head.startswith(_MP3_FRAMES):
         return "audio/mpeg"
     for place, magic, mime in _MAGIC:
         if head.startswith(magic, place) and (mime not in _RIFF or head.startswith(b"RIFF")):
+            # Two letters are a weak mark. A bitmap has four zero bytes behind its length, which no text has.
             return None if mime == "image/bmp" and (len(head) < _LEAST_BITMAP or head[6:10] != bytes(4)) else mime
     return None
 
 
 def is_text(head: bytes) -> bool:
     """Return whether the beginning of a file is text: UTF-8 without null characters, or UTF-16 with its byte order mark."""
+    # UTF-16 is full of null characters, so its mark is looked for before them.
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return True
     if b"\0" in head:
         return False
     try:
         head.decode()
+    # A character has up to four bytes, so a cut one begins within the last three.
     except UnicodeDecodeError as error:
         return error.start >= len(head) - 3 and len(head) == _PROBE  # a character that the probe has cut
     return True
 
 
 def extension_of(mime: str) -> str:
-    """Return an ending for the file of this kind: lower-case letters and digits; "bin" where none is known."""
+    """Return an ending for the file of this kind: lower-case letters and digits; "bin" where none is known.
+
+    Used for the names under which files are kept, so it never contains anything that came from outside. Example:
+    `extension_of("image/jpeg")` is "jpg".
+    """
     return _EXTENSIONS.get(mime, "bin")
 
 
@@ -157,3 +196,4 @@ _EXTENSIONS: Final = {
     "application/vnd.oasis.opendocument.spreadsheet": "ods",
     **{mime: name[1:] for name, mime in reversed(_TEXT_NAMES.items())},
 }
+"""Ending by MIME type. Of several endings of a text the first in `_TEXT_NAMES` wins, since the table is read backwards."""

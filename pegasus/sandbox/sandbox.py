@@ -86,9 +86,11 @@ class Witness(Protocol):
         class Observer:
             @asynccontextmanager
             async def running_program(self) -> AsyncIterator[None]:
-                before = list_files(workspace)
-                yield
-                compare(before, list_files(workspace))
+                self.running += 1
+                try:
+                    yield
+                finally:
+                    self.running -= 1
     """
 
     def running_program(self) -> AbstractAsyncContextManager[None]:
