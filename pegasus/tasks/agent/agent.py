@@ -169,6 +169,7 @@ class _Agent:
         """
 
         async def answer() -> None:
+            """Do the work and answer. Whoever has asked may have gone meanwhile, which costs only the answer."""
             try:
                 result = await work()
             except (TaskError, StorageError, ActorError) as error:

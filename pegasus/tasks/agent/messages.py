@@ -102,7 +102,10 @@ class Suspend:
 
 @attrs.frozen(eq=False, repr=False)
 class StoppedTask:
-    """A task that a Cancel ended."""
+    """A task that a Cancel ended.
+
+    Example: `StoppedTask("t1", "find papers", "thinking", 12.5, 7)` was task 7, in its 13th second.
+    """
 
     task_id: str
     """Id of the task."""
@@ -135,7 +138,13 @@ class Cancel:
 
 @attrs.frozen(eq=False, repr=False)
 class CancelAll:
-    """End all tasks of a channel, or all tasks. Answered as `Cancel` is."""
+    """End all tasks of a channel, or all tasks. Answered as `Cancel` is.
+
+    Example::
+
+        await agent.ask(CancelAll, "the owner", ("telegram", "42"))   # the tasks of one channel
+        await agent.ask(CancelAll, "the owner", guests_only=True)     # those of all guests
+    """
 
     reply: Reply[tuple[StoppedTask, ...]]
     """Receives the tasks that were ended, by id; () if none was running, which is no error."""
@@ -149,7 +158,10 @@ class CancelAll:
 
 @attrs.frozen(eq=False, repr=False)
 class Wait:
-    """Wait for the outcome of a task: answered when it is completed or failed. Fails with TaskError if there is no such task."""
+    """Wait for the outcome of a task: answered when it is completed or failed. Fails with TaskError if there is no such task.
+
+    Example: `view = await agent.ask(Wait, task_id)`, then `view.result` or `view.error`.
+    """
 
     reply: Reply[TaskView]
     """Receives the task. A suspended task may keep it waiting for days, so an asker should have a deadline."""
@@ -159,7 +171,10 @@ class Wait:
 
 @attrs.frozen(eq=False, repr=False)
 class GetTask:
-    """Return a task, from memory or from the logs; None if there is none."""
+    """Return a task, from memory or from the logs; None if there is none.
+
+    Example: `view = await agent.ask(GetTask, "7")` by its number; `None if view is None else view.state`.
+    """
 
     reply: Reply[TaskView | None]
     """Receives the task as the agent knows it."""
@@ -169,7 +184,10 @@ class GetTask:
 
 @attrs.frozen(eq=False, repr=False)
 class GetContext:
-    """Return everything that a task knows, from its log; None if there is no such task."""
+    """Return everything that a task knows, from its log; None if there is no such task.
+
+    Example: `(await agent.ask(GetContext, task_id)).messages` is the conversation of the task.
+    """
 
     reply: Reply[TaskContext | None]
     """Receives the context after the last recorded event. It may be large: it holds the whole conversation."""
@@ -179,7 +197,10 @@ class GetContext:
 
 @attrs.frozen(eq=False, repr=False)
 class GetEvents:
-    """Return the events in the log of a task, oldest first; () if there is no such task."""
+    """Return the events in the log of a task, oldest first; () if there is no such task.
+
+    Example: `[event.type for event in await agent.ask(GetEvents, task_id)]` begins with TASK_CREATED.
+    """
 
     reply: Reply[tuple[Event, ...]]
     """Receives the events that can be read; damaged lines are left out."""
@@ -189,7 +210,10 @@ class GetEvents:
 
 @attrs.frozen(eq=False, repr=False)
 class ListTasks:
-    """Return the tasks in memory (waiting, at work, suspended, lately finished), or all tasks of a day."""
+    """Return the tasks in memory (waiting, at work, suspended, lately finished), or all tasks of a day.
+
+    Example: `await agent.ask(ListTasks)` or, for one day, `await agent.ask(ListTasks, "2026-02-10")`.
+    """
 
     reply: Reply[tuple[TaskView, ...]]
     """Receives the tasks; those of a day are in the order of the index. A task whose log cannot be read is left out."""
@@ -199,7 +223,10 @@ class ListTasks:
 
 @attrs.frozen(eq=False, repr=False)
 class ListPending:
-    """Return the tasks that are unfinished, or have ended and are not reported to their submitter yet."""
+    """Return the tasks that are unfinished, or have ended and are not reported to their submitter yet.
+
+    Example: `len(await agent.ask(ListPending))` is what a restart would take up.
+    """
 
     reply: Reply[tuple[TaskView, ...]]
     """Receives the tasks, oldest first."""
@@ -211,7 +238,10 @@ LATELY: Final = 24 * 3600 * 1000
 
 @attrs.frozen(eq=False, repr=False)
 class LatestTasks:
-    """Return the newest tasks, from memory or from their logs."""
+    """Return the newest tasks, from memory or from their logs.
+
+    Example: `await agent.ask(LatestTasks, 20, now - LATELY)` for a list of the last day.
+    """
 
     reply: Reply[tuple[TaskView, ...]]
     """Receives the tasks, oldest first. A task whose log cannot be read is left out."""
@@ -223,7 +253,10 @@ class LatestTasks:
 
 @attrs.frozen(eq=False, repr=False)
 class LimitsChanged:
-    """Note that the limits have changed (`TaskDeps.limits`): tasks and tool calls that wait may begin."""
+    """Note that the limits have changed (`TaskDeps.limits`): tasks and tool calls that wait may begin.
+
+    Example: `await agent.tell(LimitsChanged())` after new settings are in force. There is no answer.
+    """
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -231,6 +264,12 @@ class Notify:
     """To the listener: take responsibility for these notifications.
 
     Answered when all are safe. Sent again, with the same numbers, until it is answered; also after a crash.
+
+    Example::
+
+        async for message in inbox:   # the listener
+            await store(message.notifications)
+            message.reply.send(None)
     """
 
     reply: Reply[None]

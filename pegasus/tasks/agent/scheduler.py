@@ -334,6 +334,7 @@ class TaskScheduler:
         recorded = trio.Event()
 
         async def record() -> None:
+            """Wait for the record of the actor, or make it. Goes on if the caller does not wait any longer."""
             if by_actor:
                 await entry.ended.wait()
             else:
@@ -354,6 +355,7 @@ class TaskScheduler:
         stopped: list[StoppedTask] = []
 
         async def cancel(task_id: str) -> None:
+            """End one task. One that has ended meanwhile is none that was stopped."""
             with suppress(TaskError):
                 stopped.append(await self.cancel(task_id, by))
 
@@ -372,6 +374,7 @@ class TaskScheduler:
         """
 
         async def finish(entry: TaskEntry) -> None:
+            """Wait until a task has recorded the stage that runs. An actor that has ended has nothing more to record."""
             if entry.ref is not None:
                 with suppress(ActorError):
                     await entry.ref.ask(FinishStage)

@@ -67,6 +67,7 @@ def _task_list(agent: Ref[AgentMessage]) -> Tool:
     )
 
     async def run(arguments: Metadata, context: ToolContext) -> Labelled:
+        """Return the tasks that the caller may know of. A wrong date is refused before the agent is asked."""
         date = arguments.get("date")
         if date is not None and not (isinstance(date, str) and is_date(date)):
             raise ToolError(f"date: found {quote(date)}, allowed: YYYY-MM-DD")
@@ -107,6 +108,7 @@ def _task_replay(agent: Ref[AgentMessage]) -> Tool:
     )
 
     async def run(arguments: Metadata, context: ToolContext) -> Labelled:
+        """Return the messages of a task. A task that the caller may not know of is answered as if there were none."""
         task_id = str(arguments["taskId"])
         try:
             found: TaskContext | None = await agent.ask(GetContext, task_id)

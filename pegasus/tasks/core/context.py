@@ -34,7 +34,10 @@ from pegasus.wire import WireError, decode_json, from_wire
 
 @attrs.frozen
 class ActionResult:
-    """A completed step."""
+    """A completed step.
+
+    Example: `ActionResult(0, "tool_call", "read_file", "…", True, 1_700_000_000_000, 1_700_000_000_250)`.
+    """
 
     step_index: int
     """`PlanStep.index`."""

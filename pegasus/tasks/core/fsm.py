@@ -81,7 +81,15 @@ def is_interrupted(state: TaskState, error: str | None) -> bool:
 
 
 class InvalidTransition(Exception):
-    """The event is not allowed now; the task is as it was. The text names the task, the event and the state."""
+    """The event is not allowed now; the task is as it was. The text names the task, the event and the state.
+
+    Example::
+
+        try:
+            task.transition(event)
+        except InvalidTransition as error:   # "task t1: …"
+            problems.append(str(error))      # a replay reports the line and goes on
+    """
 
 
 # ------------------------------------------------------------------ the table
@@ -322,7 +330,10 @@ def _restart(context: TaskContext, event: Event, new_input: str) -> None:
 
 @attrs.frozen
 class Transition:
-    """One accepted event in the history of a task."""
+    """One accepted event in the history of a task.
+
+    Example: `task.history[-1].to_state` equals `task.state`.
+    """
 
     from_state: TaskState
     """State before the event."""

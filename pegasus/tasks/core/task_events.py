@@ -34,7 +34,10 @@ from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
 
 
 class TaskState(StrEnum):
-    """The six states of a task."""
+    """The six states of a task.
+
+    Example: `task.state is TaskState.SUSPENDED`. The values stand in logs, so they do not change.
+    """
 
     IDLE = "idle"
     """Created and on disk, waiting for a slot."""
@@ -52,7 +55,10 @@ class TaskState(StrEnum):
 
 @attrs.frozen
 class Reasoning:
-    """The outcome of one model call: text, and the calls that become the steps of the plan."""
+    """The outcome of one model call: text, and the calls that become the steps of the plan.
+
+    Example: `Reasoning("", "tool_use", tool_calls=(ToolCall("call_1", "read_file", {"path": "notes.md"}),))`.
+    """
 
     response: str
     """Text of the answer; may be empty if there are tool calls."""
@@ -66,7 +72,11 @@ class Reasoning:
 
 @attrs.define
 class PlanStep:
-    """One step of a plan."""
+    """One step of a plan.
+
+    Example: `PlanStep(0, "call read_file", "tool_call", call)`. It is mutable because a result completes it in its
+    plan.
+    """
 
     index: int
     """Position in the plan, from 0."""
@@ -85,6 +95,8 @@ class TaskPlan:
     """The steps that one model call leads to.
 
     A plan is replaced as a whole by the next model call. Completed steps stay in it, so that a replay knows how far the task is.
+
+    Example: `make_plan(reasoning, "find papers").steps[0].description`.
     """
 
     goal: str
@@ -114,17 +126,31 @@ Payload: TypeAlias = dict[str, Json]
 
 
 class PayloadError(ValueError):
-    """The data does not fit its event type, or the event does not fit what the task knows. Nothing has changed."""
+    """The data does not fit its event type, or the event does not fit what the task knows. Nothing has changed.
+
+    Example::
+
+        try:
+            data = parse_payload(EventType.TASK_FAILED, {"error": 7})
+        except PayloadError as error:   # names the key that has a wrong value
+            raise BadTaskLine(f"TASK_FAILED: {error}") from None
+    """
 
 
 @attrs.frozen
 class TaskEventData:
-    """Data of an event that changes a task; each type of event has a class of its own below."""
+    """Data of an event that changes a task; each type of event has a class of its own below.
+
+    Example: `create_task_event(events, TaskNotified("half done"), "t1", "task")` makes the event of one.
+    """
 
 
 @attrs.frozen
 class TaskCreated(TaskEventData):
-    """TASK_CREATED: a task was accepted. It is on disk before its submitter receives the id."""
+    """TASK_CREATED: a task was accepted. It is on disk before its submitter receives the id.
+
+    Example: `TaskCreated("papers", "find papers about otters", "cli:main")`.
+    """
 
     description: str = ""
     """A few words for people."""
@@ -140,7 +166,10 @@ class TaskCreated(TaskEventData):
 
 @attrs.frozen
 class ReasonDone(TaskEventData):
-    """REASON_DONE: a model call ended with an answer or with tool calls."""
+    """REASON_DONE: a model call ended with an answer or with tool calls.
+
+    Example: `ReasonDone(reasoning, make_plan(reasoning, context.input_text), thought.entries)`.
+    """
 
     reasoning: Reasoning
     """Text and calls of the model."""
@@ -152,7 +181,10 @@ class ReasonDone(TaskEventData):
 
 @attrs.frozen
 class ToolCallDone(TaskEventData):
-    """TOOL_CALL_COMPLETED: a call has its result."""
+    """TOOL_CALL_COMPLETED: a call has its result.
+
+    Example: `ToolCallDone("read_file", 12, (result,))`, where `result` is the entry of the tool message.
+    """
 
     tool_name: str = ""
     """Tool that was called."""
@@ -164,12 +196,18 @@ class ToolCallDone(TaskEventData):
 
 @attrs.frozen
 class ToolCallFailed(ToolCallDone):
-    """TOOL_CALL_FAILED: a call has failed. It completes its step too; the model decides what to do about it."""
+    """TOOL_CALL_FAILED: a call has failed. It completes its step too; the model decides what to do about it.
+
+    Example: `ToolCallFailed("read_file", 3, (result,))`.
+    """
 
 
 @attrs.frozen
 class StepCompleted(TaskEventData):
-    """STEP_COMPLETED: the step that answers was carried out."""
+    """STEP_COMPLETED: the step that answers was carried out.
+
+    Example: `StepCompleted((answer,))` of a task that answers without a tool.
+    """
 
     new_messages: tuple[Entry, ...] = ()
     """The assistant's turn, which is the response of the task."""
@@ -177,7 +215,10 @@ class StepCompleted(TaskEventData):
 
 @attrs.frozen
 class NeedMoreInfo(TaskEventData):
-    """NEED_MORE_INFO: the model asks its submitter a question. The task is suspended until it is resumed with the answer."""
+    """NEED_MORE_INFO: the model asks its submitter a question. The task is suspended until it is resumed with the answer.
+
+    Example: `NeedMoreInfo(thought.reasoning, "Which one, the blue or the red?")`.
+    """
 
     reasoning: Reasoning
     """The thought; its other calls are not made."""
@@ -187,7 +228,10 @@ class NeedMoreInfo(TaskEventData):
 
 @attrs.frozen
 class TaskNotified(TaskEventData):
-    """TASK_NOTIFY: a `notify` call. It comes before the result of the call, so that recovery knows that it was made."""
+    """TASK_NOTIFY: a `notify` call. It comes before the result of the call, so that recovery knows that it was made.
+
+    Example: `TaskNotified("The first half is done.")`.
+    """
 
     message: str = ""
     """Message for the submitter."""
@@ -195,7 +239,10 @@ class TaskNotified(TaskEventData):
 
 @attrs.frozen
 class TaskSuspended(TaskEventData):
-    """TASK_SUSPENDED: a task was suspended on request. A question of the model is NEED_MORE_INFO instead."""
+    """TASK_SUSPENDED: a task was suspended on request. A question of the model is NEED_MORE_INFO instead.
+
+    Example: `TaskSuspended("acting", "until tomorrow")`.
+    """
 
     suspended_state: str = ""
     """State before the suspension. For readers of the log; a replay takes it from the task."""
@@ -211,7 +258,11 @@ class TaskSuspended(TaskEventData):
 
 @attrs.frozen
 class TaskResumed(TaskEventData):
-    """TASK_RESUMED: a suspended, completed or interrupted task goes on."""
+    """TASK_RESUMED: a suspended, completed or interrupted task goes on.
+
+    Example: `TaskResumed("The blue one.", "suspended", (message,))`; `TaskResumed(previous_state="acting")` without a
+    text.
+    """
 
     new_input: str = ""
     """New text for the task; "" = go on as before. It becomes the input of a task that was finished."""
@@ -223,7 +274,10 @@ class TaskResumed(TaskEventData):
 
 @attrs.frozen
 class ReflectionDone(TaskEventData):
-    """REFLECTION_COMPLETE: the reflection on a completed task has ended."""
+    """REFLECTION_COMPLETE: the reflection on a completed task has ended.
+
+    Example: `ReflectionDone(2, "Noted where the papers are.")`.
+    """
 
     tool_calls_count: int = 0
     """Calls of memory tools."""
@@ -233,7 +287,10 @@ class ReflectionDone(TaskEventData):
 
 @attrs.frozen
 class TaskCompleted(TaskEventData):
-    """TASK_COMPLETED: the result is recorded. From this line on the task cannot fail any more."""
+    """TASK_COMPLETED: the result is recorded. From this line on the task cannot fail any more.
+
+    Example: `TaskCompleted({"taskId": "t1", "input": "…", "response": "…", "iterations": 2}, 2)`.
+    """
 
     final_result: Metadata = attrs.field(factory=dict)
     """{taskId, input, response, iterations}, as the submitter receives it."""
@@ -245,7 +302,10 @@ class TaskCompleted(TaskEventData):
 
 @attrs.frozen
 class TaskFailed(TaskEventData):
-    """TASK_FAILED: the task ended without an answer. The error of a task that a restart interrupted is `fsm.RESTARTED`."""
+    """TASK_FAILED: the task ended without an answer. The error of a task that a restart interrupted is `fsm.RESTARTED`.
+
+    Example: `TaskFailed("stopped by the owner")`.
+    """
 
     error: str = ""
     """Reason, for people."""
@@ -273,6 +333,7 @@ EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
 # ------------------------------------------------------------------ events and JSON
 
 _TYPES: Final = {data: type for type, data in EVENT_DATA.items()}
+"""Type of the event by the class of its data, for those who make events."""
 
 _OF_CALLS: Final = (ToolCallDone, TaskNotified)
 """Data of the events of calls."""

@@ -22,7 +22,15 @@ from pegasus.wire import to_wire
 
 
 class TaskError(Exception):
-    """A request cannot be carried out for this task; the text says why, and what would work."""
+    """A request cannot be carried out for this task; the text says why, and what would work.
+
+    Example::
+
+        try:
+            await agent.ask(Resume, task_id, "The blue one.")
+        except TaskError as error:   # "there is no task 12; the newest is 7"
+            raise ToolError(str(error)) from error
+    """
 
 
 def parse_number(name: str) -> int:

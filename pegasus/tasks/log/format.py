@@ -56,7 +56,10 @@ _ID_IN_DAMAGED_LIST: Final = re.compile(rb'"taskId"\s*:\s*"([A-Za-z0-9_-]{1,64})
 
 
 class BadTaskLine(ValueError):
-    """A JSON line that is not an event of a task, or one of a newer version; says what is wrong."""
+    """A JSON line that is not an event of a task, or one of a newer version; says what is wrong.
+
+    Example: `parse_task_line({"event": "NO_SUCH"}, 4)` raises it. A replay reports the line and goes on with the next.
+    """
 
 
 # ------------------------------------------------------------------ ids, dates, paths
@@ -148,7 +151,10 @@ def parse_events(log: bytes) -> tuple[Event, ...]:
 
 @attrs.frozen
 class IndexEntry:
-    """A line of the index."""
+    """A line of the index.
+
+    Example: `IndexEntry("t1", "2026-02-10")`. The number of the line is the number of the task.
+    """
 
     task_id: str
     """Id of the task."""
@@ -240,7 +246,10 @@ def _find_entry(index: bytes, task_id: str) -> tuple[int, IndexEntry] | None:
 
 @attrs.frozen
 class PendingTask:
-    """A task that is unfinished, or whose end its submitter may not know."""
+    """A task that is unfinished, or whose end its submitter may not know.
+
+    Example: `PendingTask("t1", 1_700_000_000_000)`.
+    """
 
     task_id: str
     """Id of the task."""
@@ -250,7 +259,10 @@ class PendingTask:
 
 @attrs.frozen
 class PendingList:
-    """Content of pending.json."""
+    """Content of pending.json.
+
+    Example: `read_pending(b"").problem` is "it is missing".
+    """
 
     entries: tuple[PendingTask, ...]
     """The tasks that could be read."""

@@ -144,6 +144,7 @@ class _Replayer:
         except InvalidTransition:
             if not self._damaged or event.type not in _PRESUPPOSED:
                 raise
+            # The state is assumed for this one event. If it is refused all the same, the task is as it was.
             before = task.state
             task.state = _PRESUPPOSED[event.type]
             try:
@@ -168,4 +169,5 @@ class _Replayer:
             if event.type is _E.TASK_NOTIFY:
                 self._unanswered.append(notification.text)
                 return
+        # Any other event ends the step, so the calls before it have their results.
         self._unanswered.clear()

@@ -67,7 +67,10 @@ class RecordEvents:
 
 @attrs.frozen(eq=False, repr=False)
 class GetPending:
-    """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs."""
+    """Return every pending task, oldest first. A list that was missing or damaged has been rebuilt from the logs.
+
+    Example: `[task.task_id for task in await persister.ask(GetPending)]`.
+    """
 
     reply: Reply[tuple[PendingTask, ...]]
     """Receives the list as it is in memory, which may be ahead of the file."""
@@ -78,6 +81,8 @@ class Forget:
     """Take tasks off the pending list: they are over, and their submitters know.
 
     Not durable at once: after a crash a task may be pending again, and its end is then notified again under the same number.
+
+    Example: `await persister.tell(Forget(("t1", "t2")))`. There is no answer.
     """
 
     task_ids: tuple[str, ...]
@@ -86,7 +91,10 @@ class Forget:
 
 @attrs.frozen(eq=False, repr=False)
 class ReadLogs:
-    """Return the whole logs of tasks; b"" for a task without one. A log that cannot be read is an error among the others."""
+    """Return the whole logs of tasks; b"" for a task without one. A log that cannot be read is an error among the others.
+
+    Example: `[content] = await persister.ask(ReadLogs, ("t1",))`.
+    """
 
     reply: Reply[tuple[bytes | StorageError, ...]]
     """Receives a content or an error for each id, in their order. Fails with StorageError if the index cannot be read."""
@@ -96,7 +104,10 @@ class ReadLogs:
 
 @attrs.frozen(eq=False, repr=False)
 class ListLogs:
-    """Return the ids of the tasks that were created on a day (UTC, YYYY-MM-DD), oldest first."""
+    """Return the ids of the tasks that were created on a day (UTC, YYYY-MM-DD), oldest first.
+
+    Example: `await persister.ask(ListLogs, "2026-02-10")`.
+    """
 
     reply: Reply[tuple[str, ...]]
     """Receives each id once. Fails with StorageError if the index cannot be read."""
@@ -106,7 +117,10 @@ class ListLogs:
 
 @attrs.frozen(eq=False, repr=False)
 class GetNumbers:
-    """Return the numbers of tasks: those of their lines in the index."""
+    """Return the numbers of tasks: those of their lines in the index.
+
+    Example: `(await persister.ask(GetNumbers, ("t1",))).get("t1", 0)`.
+    """
 
     reply: Reply[Mapping[str, int]]
     """Receives the number by task id, without tasks that the index does not name. Fails with StorageError if it cannot be read."""
@@ -116,7 +130,10 @@ class GetNumbers:
 
 @attrs.frozen(eq=False, repr=False)
 class FindNumbered:
-    """Return the id of the task with a number."""
+    """Return the id of the task with a number.
+
+    Example: `task_id, newest = await persister.ask(FindNumbered, 7)`.
+    """
 
     reply: Reply[tuple[str | None, int]]
     """Receives the id, None if there is none, and the number of the newest task. Fails with StorageError as GetNumbers does."""
@@ -126,7 +143,10 @@ class FindNumbered:
 
 @attrs.frozen(eq=False, repr=False)
 class ReadLatest:
-    """Return the numbers and the logs of the newest tasks."""
+    """Return the numbers and the logs of the newest tasks.
+
+    Example: `number, log = (await persister.ask(ReadLatest, 20))["t1"]`.
+    """
 
     reply: Reply[Mapping[str, tuple[int, bytes | StorageError]]]
     """Receives number and log by task id, oldest first. A log that cannot be read is an error among the others; a task whose line in

@@ -1,4 +1,9 @@
-"""Limits of the task system, and the objects that the agent and its tasks work with."""
+"""Limits of the task system, and the objects that the agent and its tasks work with.
+
+The composition root makes one `TaskDeps` for all tasks. Objects that settings may replace while tasks run are behind
+`InForce`: a task reads `.now` whenever it needs one, so a change counts from its next use on, and no task has to be
+told. Functions stand where the owner of the answer is a part that the task system does not know, such as the approvals.
+"""
 
 from __future__ import annotations
 
@@ -86,6 +91,7 @@ class TaskDeps:
     memory: Memory | None = None
     """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
     limits: InForce[TaskLimits] = attrs.field(factory=lambda: InForce(TaskLimits()))
+    """Limits in force. After a change the agent is told (`LimitsChanged`), since tasks that wait may begin."""
     observe: Callable[[TaskView], None] = lambda view: None
     """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
     make_fence: Callable[[], str] = new_fence

@@ -18,7 +18,10 @@ from pegasus.tasks.core.views import Notification, TaskView
 
 @attrs.frozen(eq=False, repr=False)
 class EndedStage:
-    """Result of a CancelStage."""
+    """Result of a CancelStage.
+
+    Example: `EndedStage("thinking", False)` of a task that was ended in the middle of a model call.
+    """
 
     activity: str
     """The activity, e.g. "thinking"; "" if no stage was running."""
@@ -32,6 +35,8 @@ class CancelStage:
 
     Answered when nothing of it runs any more. That the task has failed is recorded after the answer, since a disk that refuses must
     not keep `/stop` from stopping. A reflection is ended too; its task stays completed.
+
+    Example: `ended = await entry.ref.ask(CancelStage, "stopped by the owner")`.
     """
 
     reply: Reply[EndedStage]
@@ -42,7 +47,10 @@ class CancelStage:
 
 @attrs.frozen(eq=False, repr=False)
 class SuspendAfterStage:
-    """Let the running stage finish, record what it did, then suspend the task."""
+    """Let the running stage finish, record what it did, then suspend the task.
+
+    Example: `await entry.ref.tell(SuspendAfterStage("until tomorrow"))`. The answer is a StateChanged.
+    """
 
     reason: str
     """Reason for the log and the view of the task."""
@@ -50,14 +58,21 @@ class SuspendAfterStage:
 
 @attrs.frozen(eq=False, repr=False)
 class FinishStage:
-    """Let the running stage finish and record what it did; begin nothing new. Answered when that is on disk."""
+    """Let the running stage finish and record what it did; begin nothing new. Answered when that is on disk.
+
+    Example: `await entry.ref.ask(FinishStage)` when the process stops. The task stays pending.
+    """
 
     reply: Reply[None]
+    """Answered when nothing of the task runs and all is on disk. Fails with ActorError if the actor ends before."""
 
 
 @attrs.frozen(eq=False, repr=False)
 class ResumeTask:
-    """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended."""
+    """Record a resume of a completed task whose reflection is still running, and go on. The reflection is ended.
+
+    Example: `await entry.ref.ask(ResumeTask, "And the red one?", "", None, ())`.
+    """
 
     reply: Reply[None]
     """Answered when TASK_RESUMED is on disk. Fails with TaskError if the task cannot be resumed now."""
@@ -77,7 +92,10 @@ TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeT
 
 @attrs.frozen(eq=False, repr=False)
 class StateChanged:
-    """To the agent: the task as it is now, after events were recorded or a stage began or ended."""
+    """To the agent: the task as it is now, after events were recorded or a stage began or ended.
+
+    Example: `await agent.tell(StateChanged(view, (notification,)))`.
+    """
 
     task: TaskView
     """The task after the events, with its activity."""
@@ -87,7 +105,10 @@ class StateChanged:
 
 @attrs.frozen(eq=False, repr=False)
 class TaskActorEnded:
-    """To the agent: the actor of a task has ended."""
+    """To the agent: the actor of a task has ended.
+
+    Example: `TaskActorEnded("t1", "")` for an actor that has done its work.
+    """
 
     task_id: str
     """Id of the task."""

@@ -238,6 +238,7 @@ class Stages:
         results: dict[str, tuple[Entry, bool, int]] = {}  # the result, whether the call failed, and its time in ms
 
         async def make(call: ToolCall) -> None:
+            """Make one call. One that waits for an owner leaves no result, so its step stays open."""
             if call.id in surplus:
                 results[call.id] = self._result(call, ToolOutcome(NOT_REPEATED, failed=True)), True, 0
                 return
@@ -403,6 +404,7 @@ class Stages:
         labels: tuple[Outside, ...] = ()  # of what the reflection itself has read
 
         async def run(call: ToolCall) -> ToolOutcome:
+            """Run a call of a memory tool. Its labels count for the calls behind it, as in any other work."""
             tool = tools.get(call.name)
             if tool is None:
                 return ToolOutcome.failure(f"there are only {', '.join(tools)}")

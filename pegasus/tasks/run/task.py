@@ -187,12 +187,17 @@ class _TaskRun:
     """The loop of a task."""
 
     _fsm: TaskFSM
+    """The task. It takes an event only after that is on disk."""
     _deps: TaskDeps
+    """Bus, clock, limits, and what the stages need."""
     _logs: TaskLogs
+    """Logs, by which events get on disk."""
     _agent: Ref[TaskReport]
     """Receives the reports."""
     _stages: Stages
+    """The work that each state asks for."""
     _commands: BackgroundCommands
+    """Background commands of the task; they end with the actor."""
     _nursery: trio.Nursery
     """Nursery of the actor."""
     _cause: Event

@@ -92,7 +92,10 @@ _NOT_DONE: Final = '{"cancelled":true,"reason":"not carried out"}'
 
 @attrs.frozen
 class Thought:
-    """The outcome of one model call."""
+    """The outcome of one model call.
+
+    Example: `Thought(Reasoning("Half past two.", "direct"), ())` is a direct answer without a call.
+    """
 
     reasoning: Reasoning
     """Text and calls."""
