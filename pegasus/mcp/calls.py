@@ -65,7 +65,7 @@ class ReportProgress(Protocol):
     async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         """Take what is done, the total if it is known, and the server's words.
 
-        A report is for the person and the model only: it neither ends a call nor gives it more time.
+        A report becomes part of the error of a call that is ended at its deadline. It neither ends a call nor gives it more time.
         """
 
 

@@ -62,7 +62,7 @@ class RemoteServer:
     ) -> httpx2.AsyncClient:
         """Return an HTTP client with the headers of the settings. The parameters are those of the SDK's own factory."""
         return httpx2.AsyncClient(
-            # Unpacked data has no bound that is known before, so the server is asked for none.
+            # Packed data may unpack to any size, so the server is asked to send none.
             headers={"accept-encoding": "identity", **self.headers, **(headers or {})},
             # Reading has no timeout: the caller of a call has a deadline, and a stream of events may be silent.
             timeout=timeout or httpx2.Timeout(CONNECT_WITHIN, read=None),

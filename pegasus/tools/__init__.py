@@ -15,8 +15,8 @@ folders (`files.paths`), and connections go to public addresses only (`web.addre
 ToolError is a result that the model can read; anything else is a defect.
 
 One call goes through these steps, in this order: `ToolExecutor.run` checks the arguments, the gate asks the policy, the
-tool runs below its deadline, secrets in the result are masked, and what is too long is cut. The steps before the tool
-cost nothing that the outside could notice, so a refused call has had no effect.
+tool runs below its deadline, secrets in the result are masked, and what is too long is cut. Nothing outside of the
+program is touched before the tool runs, so a refused call has had no effect.
 
 A tool that is called by the model gets a `ToolContext` with the rights of the person whom the call is made for. Nothing
 in it comes from the model.

@@ -193,8 +193,8 @@ def _tool(
     async def run(arguments: Metadata, context: ToolContext) -> Json:
         """Do the work in a thread, since disks may be slow.
 
-        Cancelled: a search ends at its next look at `check_cancelled`, any other work is waited for, so that nothing of
-        it goes on unseen.
+        Cancelled: the work is waited for until it ends, or looks whether the call was cancelled (`check_cancelled`). So
+        nothing of it goes on unseen.
         """
         arguments = dict(arguments)
         if may_end_early:
