@@ -170,6 +170,7 @@ async def _tokens_of_home(journal: Ref[JournalMessage]) -> TokenBook:
     """
     book = TokenBook()
     await book.load(journal, wall_clock)
+    await book.ensure_read()
     return book
 
 
@@ -236,6 +237,7 @@ async def _people_of_home(journal: Ref[JournalMessage]) -> PairingBook:
     """
     book = PairingBook()
     await book.load(journal, wall_clock)
+    await book.ensure_read()
     return book
 
 

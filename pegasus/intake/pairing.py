@@ -127,27 +127,36 @@ class PairingBook:
         self._clock: Callable[[], int] = lambda: 0
         self._lock = trio.Lock()
         """Held during a request and a decision, so that they follow one another."""
+        self._is_read = False
+        """The file was read, and set aside if it is damaged. It is not written before: that would lose the people in it."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the file, and write changes to this journal from now on. clock: wall clock, ms.
 
-        What cannot be understood lets nobody in; the file is then kept beside its place, which is logged. Never raises.
+        What cannot be understood lets nobody in; the file is then kept beside its place, which is logged. A file that cannot be read
+        lets nobody in either, and is read again before the next change. Never raises.
         """
-        self._journal, self._clock = journal, clock
+        self._journal, self._clock, self._is_read = journal, clock, False
         try:
-            content = await journal.ask(ReadFile, ACCESS_FILE)
-            people, codes, problems = parse_access(content)
-            self._people = {(person.type, person.user_id): person for person in people}
-            self._codes = {code.code: code for code in codes}
-            if problems:
-                # The copy is on disk before the file is replaced, so a crash in between loses no entry, only repeats
-                # this.
-                aside = f"{ACCESS_FILE}.bad-{clock()}"
-                _log.warning("set the file of people aside: it is damaged", file=aside, problems="; ".join(problems))
-                await journal.ask(ReplaceFile, aside, content)
-                await self._write(self._people.values(), self._codes.values())
+            await self.ensure_read()
         except (StorageError, ActorError) as error:
             _log.error("the file of people cannot be read: nobody is let in by it", error=str(error))
+
+    async def ensure_read(self) -> None:
+        """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
+        if self._journal is None or self._is_read:
+            return
+        content = await self._journal.ask(ReadFile, ACCESS_FILE)
+        people, codes, problems = parse_access(content)
+        self._people = {(person.type, person.user_id): person for person in people}
+        self._codes = {code.code: code for code in codes}
+        if problems:
+            # The copy is on disk before the file is replaced, so a crash in between loses no entry, only repeats this.
+            aside = f"{ACCESS_FILE}.bad-{self._clock()}"
+            _log.warning("set the file of people aside: it is damaged", file=aside, problems="; ".join(problems))
+            await self._journal.ask(ReplaceFile, aside, content)
+            await self._write(people, codes)
+        self._is_read = True
 
     def knows(self, channel: ChannelInfo) -> bool:
         """Return whether the owner has let in the person on this channel."""
@@ -160,9 +169,10 @@ class PairingBook:
     async def request(self, channel: ChannelInfo) -> None:
         """Send somebody unknown the answer with a code, unless they have it or there are too many open codes.
 
-        Raises StorageError and ActorError if the disk refuses; then they have got nothing.
+        Raises StorageError and ActorError if the disk refuses, or the file was never read; then they have got nothing.
         """
         async with self._lock:
+            await self.ensure_read()
             now, codes = self._clock(), self._valid()
             key = channel.type, person_of(channel)
             if self._journal is None or key in self._people:
@@ -213,6 +223,7 @@ class PairingBook:
         ActorError if it may not be on disk.
         """
         async with self._lock:
+            await self.ensure_read()
             # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
             wanted = code.strip().upper() if code.isascii() else ""
             found = next((each for each in self._valid() if each.code == wanted), None)
@@ -232,6 +243,7 @@ class PairingBook:
     async def revoke(self, who: str) -> None:
         """Let a person in no more. who: `<type>:<userId>`. Raises PairingRefused for an unknown one, StorageError, ActorError."""
         async with self._lock:
+            await self.ensure_read()
             people = {key: person for key, person in self._people.items() if person.who != who}
             codes = [code for code in self._valid() if code.who != who]
             if len(people) == len(self._people) and len(codes) == len(self._valid()):

@@ -165,25 +165,35 @@ class TokenBook:
         """Wall clock, ms; 0 before `load`."""
         self._lock = trio.Lock()
         """Held during a change, so that an older state never replaces a newer one."""
+        self._is_read = False
+        """The file was read, and set aside if it is damaged. It is not written before: that would lose the tokens in it."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the tokens, and write changes to this journal from now on. clock: wall clock, ms.
 
         Entries that cannot be understood do not count; the file is then kept beside its place, which is logged. A file that cannot be
-        read means that no token counts but that of the home. Never raises.
+        read means that no token counts but that of the home; it is read again before the next change. Never raises.
         """
-        self._journal, self._clock = journal, clock
+        self._journal, self._clock, self._is_read, self._grants = journal, clock, False, {}
         try:
-            content = await journal.ask(ReadFile, TOKENS_FILE)
-            tokens, problems = parse_tokens(content)
-            self._grants = {token.name: TokenGrant(token) for token in tokens}
-            if problems:
-                aside = f"{TOKENS_FILE}.bad-{clock()}"
-                _log.warning("set the file of tokens aside: it is damaged", file=aside, problems="; ".join(problems))
-                await journal.ask(ReplaceFile, aside, content)
-                await self._write(self._grants.values())
+            await self.ensure_read()
         except (StorageError, ActorError) as error:
             _log.error("the file of tokens cannot be read: only the token of the home counts", error=str(error))
+
+    async def ensure_read(self) -> None:
+        """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
+        if self._journal is None or self._is_read:
+            return
+        content = await self._journal.ask(ReadFile, TOKENS_FILE)
+        tokens, problems = parse_tokens(content)
+        # A grant that an earlier attempt has made stays the same object: connections wait for it to be revoked.
+        self._grants = {token.name: self._grants.get(token.name) or TokenGrant(token) for token in tokens}
+        if problems:
+            aside = f"{TOKENS_FILE}.bad-{self._clock()}"
+            _log.warning("set the file of tokens aside: it is damaged", file=aside, problems="; ".join(problems))
+            await self._journal.ask(ReplaceFile, aside, content)
+            await self._write(self._grants.values())
+        self._is_read = True
 
     def find(self, token: str) -> TokenGrant | None:
         """Return the rights of a token, None if it is none of these.
@@ -225,6 +235,7 @@ class TokenBook:
         if bridge and channel_id:
             raise TokenRefused("a bridge serves all conversations of its type; leave out --channel or --bridge")
         async with self._lock:
+            await self.ensure_read()
             if name in self._grants:
                 raise TokenRefused(f"there is a token {quote(name)} already; revoke it, or choose another name")
             if len(self._grants) >= MOST_TOKENS:
@@ -244,6 +255,7 @@ class TokenBook:
         Raises TokenRefused if there is none of this name, and StorageError, ActorError; then it still counts.
         """
         async with self._lock:
+            await self.ensure_read()
             grant = self._grants.get(name)
             if grant is None:
                 raise TokenRefused(f"there is no token {quote(name, 80)}; `token list` shows all")

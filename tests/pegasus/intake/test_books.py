@@ -1,0 +1,84 @@
+"""The files of people and of tokens: what a read that fails may not do to them."""
+
+import json
+
+import pytest
+
+from pegasus.intake import PairingBook
+from pegasus.messages import ChannelInfo
+from pegasus.policy import TokenBook
+from pegasus.storage import Commit, ReadFile, ReplaceFile, StorageError
+
+STRANGER = ChannelInfo("telegram", "7", "7")
+ANN = {"type": "telegram", "userId": "42", "since": 1, "by": "cli:main"}
+
+
+class Journal:
+    """Has files; does not read them while `refuses_reads`."""
+
+    def __init__(self, **files):
+        self.files = {f"{name}.json": content for name, content in files.items()}
+        self.posts = []
+        self.refuses_reads = True
+
+    async def ask(self, kind, *args):
+        if kind is ReadFile:
+            if self.refuses_reads:
+                raise StorageError("I/O error")
+            return self.files.get(args[0], b"")
+        if kind is ReplaceFile:
+            self.files[args[0]] = args[1]
+        if kind is Commit:
+            self.posts += args[1]
+        return None
+
+
+def people(journal):
+    return [person["userId"] for person in json.loads(journal.files["access.json"])["people"]]
+
+
+async def test_people_stay_in_a_file_that_could_not_be_read():
+    journal, book = Journal(access=json.dumps({"people": [ANN], "codes": []}).encode()), PairingBook()
+    await book.load(journal, lambda: 1_000_000)
+    for act in (book.request(STRANGER), book.approve("ABCD2345", "cli:main"), book.revoke("telegram:42")):
+        with pytest.raises(StorageError):
+            await act
+    assert (people(journal), journal.posts) == (["42"], [])
+
+    journal.refuses_reads = False
+    await book.request(STRANGER)
+    assert people(journal) == ["42"]
+    assert len(journal.posts) == 1
+    [code] = book.view()[1]
+    await book.approve(code.code, "cli:main")
+    assert people(journal) == ["42", "7"]
+    assert book.knows(ChannelInfo("telegram", "42", "42"))
+
+
+async def test_a_damaged_file_of_people_is_set_aside_after_a_read_that_failed():
+    journal, book = Journal(access=b"{"), PairingBook()
+    await book.load(journal, lambda: 1_000_000)
+    journal.refuses_reads = False
+    await book.request(STRANGER)
+    assert journal.files["access.json.bad-1000000"] == b"{"
+    assert people(journal) == []
+
+
+async def test_tokens_stay_in_a_file_that_could_not_be_read():
+    first = Journal()
+    first.refuses_reads = False
+    book = TokenBook()
+    await book.load(first, lambda: 1_000_000)
+    await book.add("phone", scopes=["message"])
+
+    journal, book = Journal(tokens=first.files["tokens.json"]), TokenBook()
+    await book.load(journal, lambda: 1_000_000)
+    with pytest.raises(StorageError):
+        await book.add("tablet", scopes=["message"])
+    with pytest.raises(StorageError):
+        await book.revoke("phone")
+    assert journal.files == first.files
+
+    journal.refuses_reads = False
+    await book.add("tablet", scopes=["message"])
+    assert [token["name"] for token in json.loads(journal.files["tokens.json"])["tokens"]] == ["phone", "tablet"]
