@@ -154,7 +154,10 @@ _LOOKS_RANDOM: Final = r"(?=[^\s\"']{0,64}?(?:[0-9]|(?-i:[a-z][A-Z])|=)|[A-Za-z0
 class SecretFormat:
     """A format by which secrets are recognised.
 
-    Example: `SecretFormat("npm", ("npm_",), _word("npm_", "[A-Za-z0-9]{36}", _LETTER)).apply(text)`.
+    Example::
+
+        format = SecretFormat("npm", ("npm_",), _word("npm_", "[A-Za-z0-9]{36}", _LETTER))
+        format.apply(text, text.lower(), "***")
     """
 
     name: str

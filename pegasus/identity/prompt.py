@@ -56,7 +56,7 @@ class ChannelNote:
 class MainPrompts:
     """Everything that the Main Agent's prompt is made of.
 
-    Example: `MainPrompts(BUILT_IN, ("reply", "current_time")).text(direct=True, lean=False, tools=("reply",))`.
+    Example: `MainPrompts(BUILT_IN, (ChannelNote("cli", "main"),)).text(direct=True, lean=False, tools=("reply",))`.
     """
 
     persona: Persona
