@@ -107,7 +107,7 @@ class ChatCommands:
         """
         agent = self.services.main_agent
         if self.services.environment.has_chats:
-            agent = agent.for_one_chat(message.channel.address)
+            agent = agent.for_chat(message.channel.address)
         if isinstance(agent.model, ModelClient):
             with suppress(ModelError):  # the settings name a model that cannot work; its name is shown all the same
                 await agent.model.prepare()

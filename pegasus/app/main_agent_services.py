@@ -114,7 +114,8 @@ def main_agent_services(
     waits for it. The compactor has a role of its own, so that a cheaper model can write summaries.
 
     Raises ModelConfigError if the model of the settings cannot work. The services for one chat are not made here but at
-    its first message, by `for_chat`: an agent with thousands of known chats would otherwise pay for all of them at a start.
+    its first message, by `AgentServices.for_chat`: an agent with thousands of known chats would otherwise pay for all of
+    them at a start.
     """
     environment, task_agent = shared.environment, shared.task_agent
     in_force, models = environment.in_force, environment.models
@@ -152,13 +153,13 @@ def main_agent_services(
         reader=AttachmentReader(shared.journal, partial(models.audio, "transcribe")),
         make_fence=environment.make_fence,
     )
-    return attrs.evolve(services, for_chat=partial(_services_of_chat, shared, services))
+    return attrs.evolve(services, services_of_chat=partial(_services_of_chat, shared, services))
 
 
 def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Address) -> AgentServices:
     """Return the services for the agent of one chat. services: those that all chats have.
 
-    The objects that are replaced are those that depend on the chat's model or on its tasks. `for_chat` is None in the
+    The objects that are replaced are those that depend on the chat's model or on its tasks. `services_of_chat` is None in the
     result, as a chat has no chats below it.
     """
     models = shared.environment.models.for_chat(chat)
@@ -169,7 +170,7 @@ def _services_of_chat(shared: SharedServices, services: AgentServices, chat: Add
         memory_index=own.memory_index.read,
         compactor=own.compactor,
         context_window=models.context_window,
-        for_chat=None,
+        services_of_chat=None,
     )
 
 

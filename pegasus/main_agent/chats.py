@@ -118,7 +118,7 @@ class _Chats:
     _journal: Ref[JournalMessage]
     """Asked for the next chat that has something to do."""
     _services: AgentServices
-    """Services of all chats; `for_one_chat` makes those of one."""
+    """Services of all chats; `for_chat` makes those of one."""
     _run_agent: Callable[..., Awaitable[None]]
     """`main_agent`, with what is the same for all chats."""
     _pool: Supervisor
@@ -181,7 +181,7 @@ class _Chats:
         started = trio.current_time()
         run = partial(
             self._run_agent,
-            services=self._services.for_one_chat(address),
+            services=self._services.for_chat(address),
             chat=address,
             note_work=partial(self._note_work, chat),
         )

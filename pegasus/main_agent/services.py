@@ -106,7 +106,7 @@ class AgentServices:
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a conversation. It must not be possible to guess it."""
 
-    for_chat: Callable[[Address], AgentServices] | None = None
+    _services_of_chat: Callable[[Address], AgentServices] | None = None
     """Returns the services for the agent of one chat: its model may be another one, and its compactor has the state of its session.
     None: all chats are served alike."""
 
@@ -118,9 +118,9 @@ class AgentServices:
             min(LONGEST_RESULT, max(SHORTEST_RESULT, window * CHARACTERS_PER_TOKEN // 4)) if window else LONGEST_RESULT
         )
 
-    def for_one_chat(self, chat: Address) -> AgentServices:
+    def for_chat(self, chat: Address) -> AgentServices:
         """Return the services for the agent of one chat."""
-        return self if self.for_chat is None else self.for_chat(chat)
+        return self if self._services_of_chat is None else self._services_of_chat(chat)
 
 
 def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:
