@@ -53,7 +53,7 @@ from pegasus.main_agent.chat_commands import (
     stops_all,
 )
 from pegasus.main_agent.consolidation import WindowKeeper
-from pegasus.main_agent.item_endings import apologise, begin_session, close_stopped_item, set_aside
+from pegasus.main_agent.item_endings import apologise, begin_session, close_stopped_item, log_set_aside
 from pegasus.main_agent.queue_items import begins_session, discard_waiting
 from pegasus.main_agent.replies import reply_key, reply_to_sender
 from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMessage
@@ -90,10 +90,9 @@ async def main_agent(
 ) -> None:
     """Run the Main Agent of one session.
 
-    chat: the chat whose session it is; None: the session is that of all channels. note_work: is told when work on an item or a command
-    begins and ends. announce: actor that shows people when the agent thinks and what it is writing. publish:
-    makes a message known to observers when it is done. answers: functions that answer the commands that this actor does not answer
-    itself.
+    chat: the chat whose session it is; None: the session is that of all channels. announce: actor that shows people when the agent
+    thinks and what it is writing. publish: makes a message known to observers when it is done. answers: functions that answer the
+    commands that this actor does not answer itself. note_work: is told when work on an item or a command begins and ends.
 
     Raises StorageError if the session cannot be read, LeaseLost if another agent has taken the session over. Cancelled or stopped:
     the running model call ends at once, and its item is handed out again at the next start.
@@ -112,7 +111,18 @@ async def main_agent(
             keeper = WindowKeeper(services.consolidator, session, chat, services.compactor)
             nursery.start_soon(keeper.run)
         stopper = WorkStopper(services, nursery, stopped_thoughts(session.entries))
-        agent = _MainAgent(session, chat, journal, services, announce, publish, answers, note_work, stopper, keeper)
+        agent = _MainAgent(
+            session=session,
+            chat=chat,
+            journal=journal,
+            services=services,
+            announce=announce,
+            publish=publish,
+            answers=answers,
+            note_work=note_work,
+            stopper=stopper,
+            keeper=keeper,
+        )
         if services.compactor is not None:
             nursery.start_soon(services.compactor.run)
         nursery.start_soon(agent.main_lane)
@@ -128,7 +138,7 @@ async def main_agent(
         nursery.cancel_scope.cancel()
 
 
-@attrs.define(eq=False, repr=False)
+@attrs.define(eq=False, repr=False, kw_only=True)
 class _MainAgent:
     """The two lanes and the state that they share.
 
@@ -174,13 +184,13 @@ class _MainAgent:
         higher priority have arrived meanwhile. After that the journal decides.
         """
         for item in await self._items_of_session():
-            await self._take(item)
+            await self._run_turn(item)
         while True:
             if self._keeper is not None:
                 self._keeper.look()
             item = await self._journal.ask(NextItem, "main", self._chat)
-            async with nullcontext() if self._keeper is None else self._keeper.turn:
-                await self._take(item)
+            async with nullcontext() if self._keeper is None else self._keeper.session_lock:
+                await self._run_turn(item)
 
     async def _items_of_session(self) -> list[Item]:
         """Return the items of the session that are not done for the journal, the oldest first.
@@ -196,7 +206,7 @@ class _MainAgent:
             items.insert(0, item)
         return items
 
-    async def _take(self, item: Item) -> None:
+    async def _run_turn(self, item: Item) -> None:
         """Work on an item until it is done, and tell the journal.
 
         A /stop cancels the scope around the work on an item and nothing else, so that the steps that must follow (closing the
@@ -234,7 +244,7 @@ class _MainAgent:
         """
         progress = self._session.progress(item.n, item.message.id)
         if item.attempt > MAX_ATTEMPTS and progress.next is not NextStep.NOTHING:
-            await apologise(item, self._session, self._services.clock(), set_aside(item, MAX_ATTEMPTS))
+            await apologise(item, self._session, self._services.clock(), log_set_aside(item, MAX_ATTEMPTS))
             # Files that were gathered before the crash are sent all the same: the calls have told the model so.
             await self._loop.send_gathered(item)
         elif not ("/" in item.message.text and await self._obey(item, progress)):
@@ -285,13 +295,14 @@ class _MainAgent:
 
         A command whose answer is in the outbox is not carried out again: a crash came between the answer and its `Done`. One that
         crashes the actor before that is carried out again, at most MAX_ATTEMPTS times. All commands can be repeated: a /stop finds in
-        the session which thought it has ended already (`_stopped_before`).
+        the session which thought it has ended already (`turns.stopped_thoughts`).
         """
         while True:
             item = await self._journal.ask(NextItem, "control", self._chat)
             self._note_work(True)
             if not await self._is_answered(item):
-                answer = await self._answer(item) if item.attempt <= MAX_ATTEMPTS else set_aside(item, MAX_ATTEMPTS)
+                is_repeatable = item.attempt <= MAX_ATTEMPTS
+                answer = await self._answer(item) if is_repeatable else log_set_aside(item, MAX_ATTEMPTS)
                 # Without the session, which only the main lane writes.
                 commit = partial(self._journal.ask, Commit, (), (reply_to_sender(item, answer, COMMAND),))
                 await until_written(commit, "a command's answer")

@@ -1,8 +1,8 @@
 """Endings of an item that the model did not choose: apologies, /stop, /new, and the limits of thoughts and of repeated calls.
 
 Each leaves a note in the session with `"ends": true`, which is how a restart knows that the item needs nothing more. The note and the
-text for the sender are one `Session.commit`, so a cancel while the disk refuses to write leaves neither. A power failure may leave the
-note alone, since the journal writes the outbox last; the next start then posts the text of the note again (`repeat_replies`).
+text for the sender are one `Session.commit`, so a cancel while the disk refuses to write leaves neither. A power failure meanwhile may
+leave the note alone (see `think_loop`); the next start then posts the text of the note again (`repeat_replies`).
 
 The texts are short. They give the reason in the words of the provider or the tool that failed, and say what the sender can do about
 it, if there is anything. They are not written by a model, because the model is what has just failed.
@@ -57,15 +57,19 @@ _HINTS: Final[Mapping[str, str]] = {
 """By kind of ModelError, what the sender can do about it."""
 
 
-async def apologise(item: Item, session: Session, now: int, text: str, *before: Entry) -> None:
-    """Post an apology to the sender and end the item. before: entries that come before the note about it, in the same step.
+async def apologise(item: Item, session: Session, now: int, text: str, thought: Entry | None = None) -> None:
+    """Post an apology to the sender and end the item. thought: the answer of the model, if there is one; it is written with the note.
 
     Of a scheduled job that fails again and again only the first apology is posted.
 
     An item that is not in the session yet gets a placeholder there instead of its text: the text may be what makes the agent fail.
     """
     if session.progress(item.n, item.message.id).next is NextStep.RECORD:
-        before = (Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n}),)
+        # No thought was lost here: the model is asked about recorded items only.
+        first = Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n})
+        before: tuple[Entry, ...] = (first,)
+    else:
+        before = (thought,) if thought is not None else ()
     is_repeated = _failed_before(item, session)
     # A job that runs every minute must not write to its owner every minute.
     content = f"(The scheduled job has failed again. Nobody was told: {text})" if is_repeated else note_of(text)
@@ -84,8 +88,11 @@ def _failed_before(item: Item, session: Session) -> bool:
     return False
 
 
-def set_aside(item: Item, attempts: int) -> str:
-    """Log that an item is set aside, and return the apology for its sender. attempts: that have failed."""
+def log_set_aside(item: Item, attempts: int) -> str:
+    """Log that an item is set aside, and return the apology for its sender. attempts: that have failed.
+
+    It is the `Done` of the caller that takes the item out of the queue.
+    """
     _log.error("set a message aside: it failed too often", item=item.n, attempts=item.attempt - 1)
     return (
         f"Sorry, an internal error occurred: work on your message failed {attempts} times, so I have set it aside. "
@@ -96,9 +103,9 @@ def set_aside(item: Item, attempts: int) -> str:
 async def repeat_replies(item: Item, session: Session) -> None:
     """Post the texts again that the entries of an item hold: replies in direct speech, apologies and other notes to the sender.
 
-    A power failure may leave an entry without its post, since the journal writes the outbox last. The entry says that nothing more is
-    to be done, so nobody would ever read the text. One that was posted is not posted twice. Calls of the reply tool need no such
-    repetition: at load they have no result, and the model decides (see `session.loading`).
+    A power failure may leave an entry without its post (see `think_loop`). The entry says that nothing more is to be done, so nobody
+    would ever read the text. One that was posted is not posted twice. Calls of the reply tool need no such repetition: at load they
+    have no result, and the model decides (see `session.loading`).
     """
     posts: list[Post | None] = []
     thoughts = 0

@@ -11,8 +11,10 @@ disk is not thought again, a reply that was posted is not posted again.
 
 The order of effects of an answer is what makes a crash harmless:
 
-1. One durable step writes the assistant entry with its calls, and posts the replies among them. Each post has a key made of item
-   and call, so it cannot be posted twice.
+1. One `Session.commit` writes the assistant entry with its calls, and then posts the replies among them. The journal answers when both
+   are on disk. A power failure or a kill in between may leave the entry without its posts, never a post without its entry. The next
+   start then posts texts in direct speech again (`repeat_replies`), and the model decides about calls of `reply` (see
+   `session.loading`). Each post has a key made of item and call, or item and thought, so it goes out once however often it is posted.
 2. Each other call is run, and its result appended behind it, before the next one begins.
 
 A crash after step 1 leaves calls without a result. The next start gives them their true result or marks them as cancelled (see
@@ -201,8 +203,8 @@ class ThinkLoop:
     ) -> None:
         """Write an item into the session for the first time; in a fresh session the index of memory stands before it.
 
-        principal: the person that it is worked on for. invocation: the skill that the message calls. reads_attachments: see
-        `_keep_attachments`. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing has happened.
+        principal: the person that it is worked on for. invocation: the skill that the message calls. reads_attachments:
+        `reads` of `_keep_attachments`. While the disk refuses to write, waits. Cancelled: it is recorded, or nothing has happened.
         """
         services, session, message, now = self._services, self._session, item.message, self._services.clock()
         index = await services.memory_index() if session.is_fresh and services.memory_index is not None else ""
@@ -360,12 +362,12 @@ class ThinkLoop:
     # ------------------------------------------------------------------ messages that come in meanwhile
 
     async def _take_along(
-        self, turn: AgentTurn, limit: int, may_join: Callable[[Item, AgentTurn, Collection[str]], bool]
+        self, turn: AgentTurn, limit: int, joins: Callable[[Item, AgentTurn, Collection[str]], bool]
     ) -> bool:
         """Add the next items of this chat that may join, until the turn has `limit` items. Return whether any was added.
 
-        may_join: returns whether an item may join the turn. The first one that does not ends the search, since those behind it
-        must not overtake it.
+        joins: returns whether an item may join the turn. The first one that does not ends the search, since those behind it must not
+        overtake it.
 
         An item joins the turn only when it is recorded. If a cancel or a crash comes before that, the journal hands it out again
         in its own turn; after it, the item counts as done together with the turn.
@@ -373,7 +375,7 @@ class ThinkLoop:
         before = len(turn.earlier)
         while len(turn.earlier) + 1 < limit:
             newer = await find_newer(self._journal, turn, wait=False)
-            if newer is None or not may_join(newer, turn, self._config.owners):
+            if newer is None or not joins(newer, turn, self._config.owners):
                 break
             # None: a /stop all has discarded it between the two requests.
             taken = await self._journal.ask(Take, newer.n)

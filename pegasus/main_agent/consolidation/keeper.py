@@ -188,7 +188,7 @@ class WindowKeeper:
     Example:
         keeper = WindowKeeper(consolidator, session, chat, compactor)
         nursery.start_soon(keeper.run)
-        async with keeper.turn:  # around each turn
+        async with keeper.session_lock:  # around each turn
             ...
         keeper.look()
     """
@@ -201,7 +201,7 @@ class WindowKeeper:
     """The chat that the session belongs to."""
     _compactor: Compactor | None
     """Knows what is open; None: nobody does."""
-    turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    session_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
     """To be held by whoever writes to the session."""
     _wakeup: trio.Event = attrs.field(factory=trio.Event, init=False)
     """Set when there may be something to do; replaced by each look."""
@@ -268,7 +268,7 @@ class WindowKeeper:
         wanted = None
         if may_change and answer.memory is not None:
             wanted = rewritten_notes(seen, shared.clean(answer.memory), outside)
-        async with self.turn:
+        async with self.session_lock:
             # Looked at again under the lock, since a turn, a /new or a compaction may have come during the call.
             fitting = self._fitting(plan)
             if fitting is None or pending_notes(session.entries) is not None:
@@ -331,7 +331,7 @@ class WindowKeeper:
         except StorageError as error:
             _log.error("the notes of a conversation cannot be written, trying again", error=str(error), seconds=RETRY)
             return False
-        async with self.turn:
+        async with self.session_lock:
             await session.add(done_entry(notes, self._shared.clock()))
         return True
 

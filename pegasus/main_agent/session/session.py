@@ -221,6 +221,8 @@ class Session:
     async def commit(self, entries: Sequence[Entry], posts: tuple[Post, ...] = ()) -> tuple[PostResult, ...]:
         """Append entries and post replies as one durable step; return what became of each post.
 
+        The posts reach the disk after the entries. A power failure or a kill in between may leave the entries without
+        the posts (see `think_loop`).
         While the disk refuses, tries again. Cancelled meanwhile: nothing of it has happened. Otherwise it is not interrupted.
         """
         entries = self._with_chat(entries)
