@@ -78,8 +78,8 @@ from pegasus.observe import get_logger
 from pegasus.outside import parse_outside
 from pegasus.policy import Principal, is_owner, sender_of
 from pegasus.settings import AgentSettings
-from pegasus.storage import Item, JournalMessage, Post, Take
-from pegasus.tools import ToolContext, ToolError, sending
+from pegasus.storage import Item, JournalMessage, Post, PostResult, Take
+from pegasus.tools import ToolContext, ToolError, ToolOutcome, sending
 
 _log = get_logger("main_agent")
 
@@ -285,45 +285,82 @@ class ThinkLoop:
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
-        session, config, now = self._session, self._config, self._services.clock()
-        response, item, principal = answer.response, turn.item, turn.principal
-        notice = answer.notice if principal.is_owner else ""
-        if answer.failure:
-            await apologise(item, session, now, "\n\n".join(part for part in (answer.failure, notice) if part))
+        response, now = answer.response, self._services.clock()
+        # First, since what ends the item with an apology has no calls to carry out.
+        if await self._apologise_instead(answer, turn, before, now):
             return
-        if response.stop_reason == "refusal" and not response.calls and not before.replies:
-            await apologise(item, session, now, MODEL_DECLINED, _thought_entry(response, now))
-            return
-        # Ids are made unique first: keys of posts and tasks are made of them.
-        calls = with_unique_ids(response.calls[:MOST_CALLS], session.call_ids)
+        # Ids are made unique before anything else is made of the calls: keys of posts and tasks are made of them.
+        calls = with_unique_ids(response.calls[:MOST_CALLS], self._session.call_ids)
         surplus = first_surplus(before.entries, calls)
-        wanted = parse_replies(item, calls[:surplus], config.max_replies - before.replies)
+        wanted = parse_replies(turn.item, calls[:surplus], self._config.max_replies - before.replies)
         # Files are kept and the policy is asked before the thought is written: a reply that is refused has no post.
         replies = {id: await self._prepare_reply(reply, turn) for id, reply in wanted.items()}
-        posts = [reply.post for reply in replies.values() if reply.post is not None]
+        # All before this has changed nothing that a restart would see; all behind it, a restart finds due in the session.
         thought = _thought_entry(response, now, calls)
+        posted = await self._commit_thought(thought, answer, replies, turn, before)
+        # Behind the commit: only then is it known which replies have their place in the outbox.
+        said = self._end_replies(replies, posted, turn)
+        # Last, since a call that runs must stand in the session, or a restart would not know of its effect.
+        await self._calls.carry_out(calls, turn, self._toolset, said, active, surplus, now)
+
+    async def _apologise_instead(self, answer: ModelAnswer, turn: AgentTurn, before: ItemProgress, now: int) -> bool:
+        """End the item with an apology if there is no answer that people could read. Return whether that is so.
+
+        A refusal of the model after a reply is recorded like any other thought: the person has got an answer.
+        """
+        response = answer.response
+        if answer.failure:
+            parts = (answer.failure, _notice_for(answer, turn))
+            await apologise(turn.item, self._session, now, "\n\n".join(part for part in parts if part))
+            return True
+        if response.stop_reason == "refusal" and not response.calls and not before.replies:
+            await apologise(turn.item, self._session, now, MODEL_DECLINED, _thought_entry(response, now))
+            return True
+        return False
+
+    async def _commit_thought(
+        self,
+        thought: Entry,
+        answer: ModelAnswer,
+        replies: Mapping[str, WantedReply],
+        turn: AgentTurn,
+        before: ItemProgress,
+    ) -> dict[str, PostResult]:
+        """Write a thought and post all that it says, in one commit. Return the results of the journal by the keys of the posts.
+
+        What it says: the replies among its calls, its text in direct speech, and a sentence for the owner about the model's server.
+        """
+        session, item = self._session, turn.item
+        posts = [reply.post for reply in replies.values() if reply.post is not None]
         if answer.spoken:
+            # Files that wait go out with the first text; the entry names them, so that a restart does not send them again.
             files = session.media_queue.waiting(item.message.channel.address)
             spoken = direct_reply(answer.spoken, item, before.thoughts + 1, files)
             if spoken is not None:
                 posts.append(spoken)
                 thought = attrs.evolve(thought, metadata={**thought.metadata, "spoken": True, **sent(files)})
-        if notice:
+        if notice := _notice_for(answer, turn):
             posts.append(reply_to_sender(item, notice, NOTICE))
-        if config.show_usage and self._services.usage_of is not None:
+        if self._config.show_usage and self._services.usage_of is not None:
+            # Each post shows what the item has used, also the notice; so it comes after all of them.
             usage: Metadata = {"usage": self._services.usage_of(item.n)}
             posts = [attrs.evolve(post, metadata={**post.metadata, **usage}) for post in posts]
-        notes = () if answer.is_final else _notes(item, response, now)
-        # Thought and replies in one durable step. What comes before it has changed nothing that a restart would see.
+        notes = () if answer.is_final else _notes(item, answer.response, thought.ts)
         results = await session.commit((thought, *notes), tuple(posts))
-        posted = {post.key: result for post, result in zip(posts, results, strict=True)}
+        return {post.key: result for post, result in zip(posts, results, strict=True)}
+
+    def _end_replies(
+        self, replies: Mapping[str, WantedReply], posted: Mapping[str, PostResult], turn: AgentTurn
+    ) -> dict[str, ToolOutcome]:
+        """Settle the drafts, now that the replies are posted. Return the outcomes of the calls of the reply tool, by call id."""
         # Drafts of replies that were refused are withdrawn; the others end with the reply itself.
-        self._board.settle({result.channel.address for result in results if isinstance(result, OutboundMessage)})
+        self._board.settle(
+            {result.channel.address for result in posted.values() if isinstance(result, OutboundMessage)}
+        )
         # Where each chat has a conversation of its own, work for a guest is not told who else writes.
-        is_told_all = config.scope == "global" or principal.is_owner
-        only = None if is_told_all else item.message.channel.address
-        said = reply_outcomes(replies, posted, only)
-        await self._calls.carry_out(calls, turn, self._toolset, said, active, surplus, now)
+        is_told_all = self._config.scope == "global" or turn.principal.is_owner
+        only = None if is_told_all else turn.item.message.channel.address
+        return reply_outcomes(replies, posted, only)
 
     async def _prepare_reply(self, wanted: WantedReply, turn: AgentTurn) -> WantedReply:
         """Return a reply whose post has its files, which are kept by then; refused if the policy or a file does not allow it."""
@@ -385,6 +422,11 @@ class ThinkLoop:
             await self.record(taken, principal)
             turn.join(taken, principal)
         return len(turn.earlier) > before
+
+
+def _notice_for(answer: ModelAnswer, turn: AgentTurn) -> str:
+    """Return the sentence about the model's server that comes with an answer, "" if the turn is for nobody who could act on it."""
+    return answer.notice if turn.principal.is_owner else ""
 
 
 def _thought_entry(response: ModelResponse, now: int, calls: tuple[ToolCall, ...] = ()) -> Entry:
