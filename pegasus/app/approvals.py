@@ -71,9 +71,9 @@ from pegasus.settings import InForce, PolicySettings
 from pegasus.storage import Commit, JournalMessage, Post, StorageError, Unroutable
 from pegasus.tasks import (
     FOR_APPROVAL,
-    AgentMessage,
     GetTask,
     Resume,
+    TaskAgentMessage,
     TaskError,
     TaskState,
     TaskView,
@@ -113,7 +113,7 @@ class ApprovalDesk:
     """Writes the messages to owners."""
     approvals: Ref[ApprovalMessage]
     """The keeper."""
-    tasks: Ref[AgentMessage]
+    tasks: Ref[TaskAgentMessage]
     """The task system."""
     gateway: Ref[AdapterMessage]
     """Shows approvals to owners who are connected."""

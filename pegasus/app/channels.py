@@ -46,7 +46,7 @@ from pegasus.messages import ChannelInfo, InboundMessage, Json, TaskProgress
 from pegasus.policy import TokenBook
 from pegasus.settings import SERVICE_SECTIONS, HttpSettings, InForce, Settings, SettingsInForce
 from pegasus.storage import JournalMessage, StorageError
-from pegasus.tasks import AgentMessage
+from pegasus.tasks import TaskAgentMessage
 from pegasus.web import HttpConfig, WebServices, run_http
 
 PERMANENT: Final = (
@@ -273,7 +273,7 @@ def gateway_child(
     return Child("gateway", run, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
 
 
-async def _open_tasks(agent: Ref[AgentMessage], clock: Callable[[], int]) -> Sequence[TaskProgress]:
+async def _open_tasks(agent: Ref[TaskAgentMessage], clock: Callable[[], int]) -> Sequence[TaskProgress]:
     """Return the present state of all unfinished tasks; () while the task system does not run or answer.
 
     The greeting of a client must not wait for recovery, so the list is empty if it is not there in ANSWER_TIMEOUT seconds.

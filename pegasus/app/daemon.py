@@ -91,7 +91,7 @@ from pegasus.policy import TokenBook
 from pegasus.sandbox import SandboxError, SandboxProbe
 from pegasus.settings import Settings, SettingsInForce
 from pegasus.storage import StorageError
-from pegasus.tasks import AgentMessage
+from pegasus.tasks import TaskAgentMessage
 from pegasus.web import WebServices, WebSessions
 
 EXIT_FAILURE: Final = 1
@@ -262,7 +262,7 @@ def _methods(
     """
     services, environment = tree.services, tree.services.environment
     # Classes get addresses, which are valid before their actors run. So the table is complete before the first call.
-    agent: Ref[AgentMessage] = tree.root.ref(TASK_AGENT)
+    agent: Ref[TaskAgentMessage] = tree.root.ref(TASK_AGENT)
     journal, owners = tree.journal, environment.owners
     tasks = TaskMethods(agent)
     status = StatusMethods(

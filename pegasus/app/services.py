@@ -38,7 +38,7 @@ from pegasus.observe import get_logger
 from pegasus.schedule import cron_tool
 from pegasus.settings import SERVICE_SECTIONS, Settings
 from pegasus.storage import JournalMessage
-from pegasus.tasks import BUILT_IN_TYPES, AgentMessage, TaskDeps, load_task_types
+from pegasus.tasks import BUILT_IN_TYPES, TaskAgentMessage, TaskDeps, load_task_types
 
 _log = get_logger("services")
 
@@ -90,7 +90,7 @@ def build_services(
     types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
     for problem in problems:
         _log.warning("invalid SUBAGENT.md", problem=problem)
-    task_agent: Ref[AgentMessage] = find(TASK_AGENT)
+    task_agent: Ref[TaskAgentMessage] = find(TASK_AGENT)
     gate = tool_gate(environment, find(APPROVALS))
     shared = SharedServices(environment, journal, memory, types, task_agent, gate)
     approvals = ApprovalDesk(

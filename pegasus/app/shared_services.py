@@ -18,7 +18,7 @@ from pegasus.memory import Memory
 from pegasus.policy import ApprovalMessage, Confinement, Decision, Policy, parse_rules
 from pegasus.settings import SANDBOX_KEYS, PolicySettings, Settings
 from pegasus.storage import JournalMessage
-from pegasus.tasks import AgentMessage, TaskTypes
+from pegasus.tasks import TaskAgentMessage, TaskTypes
 from pegasus.tools import Gate, PolicyGate, Tool, ToolExecutor, base_context, speak_tool
 
 SPEECH_KEYS: Final = ("models.speech", "models.voice")
@@ -45,7 +45,7 @@ class SharedServices:
     """The memory of the agent."""
     types: TaskTypes
     """Types of tasks, built in and of the settings."""
-    task_agent: Ref[AgentMessage]
+    task_agent: Ref[TaskAgentMessage]
     """The agent of the task system. It need not run yet."""
     gate: Gate
     """Decides about each tool call."""

@@ -37,13 +37,13 @@ from pegasus.policy import ROLE, Principal, Role
 from pegasus.storage import StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
-    AgentMessage,
     CancelAll,
     GetContext,
     GetTask,
     ListTasks,
     Resume,
     Submit,
+    TaskAgentMessage,
     TaskError,
     TaskView,
     is_visible,
@@ -65,7 +65,7 @@ SUBMIT_ATTEMPTS: Final = 3
 """Number of times that a task is submitted to a task system that crashes over it, before the call fails."""
 
 
-def delegation_tools(agent: Ref[AgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
+def delegation_tools(agent: Ref[TaskAgentMessage], types: Mapping[str, str]) -> tuple[Tool, ...]:
     """Return spawn_subagent, its alias spawn_task, task_status and resume_task.
 
     agent: actor of the task system. types: name and description of each type of task. The names are part of the schema, so that a
@@ -116,14 +116,14 @@ def _text_parameter(description: str) -> Metadata:
     return {"type": "string", "description": description}
 
 
-async def _spawn(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
+async def _spawn(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> Json:
     """Begin a task and return the result of the call, which names the task's id. Raises ToolError."""
     task_type, description = str(arguments.get("type") or DEFAULT_TASK_TYPE), str(arguments["description"])
     task_id = await submit_task(agent, context, str(arguments["input"]), task_type, description)
     return _spawned(task_id, task_type, description, await number_of_begun(agent, task_id))
 
 
-async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Labelled:
+async def _status(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> Labelled:
     """Return the view of a task. Metadata and channel are left out: they are for the program, and the model has no use for them."""
     await wait_until_running(agent)
     try:
@@ -136,7 +136,7 @@ async def _status(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCo
     return Labelled(view, task.outside)
 
 
-async def _resume(agent: Ref[AgentMessage], arguments: Metadata, context: ToolContext) -> Json:
+async def _resume(agent: Ref[TaskAgentMessage], arguments: Metadata, context: ToolContext) -> Json:
     """Continue a task. The key of the call is stored with the message to the task, for `TaskDelegation.result_of`."""
     task_id = str(arguments["taskId"])
     await wait_until_running(agent)
@@ -148,7 +148,7 @@ async def _resume(agent: Ref[AgentMessage], arguments: Metadata, context: ToolCo
     return _resumed(task_id)
 
 
-async def _check_resume(agent: Ref[AgentMessage], task_id: str, principal: Principal) -> None:
+async def _check_resume(agent: Ref[TaskAgentMessage], task_id: str, principal: Principal) -> None:
     """Raise ToolError if this person must not continue the task: what a guest says may not be done with the rights of an owner."""
     if principal.is_owner:
         return
@@ -158,7 +158,7 @@ async def _check_resume(agent: Ref[AgentMessage], task_id: str, principal: Princ
 
 
 async def submit_task(
-    agent: Ref[AgentMessage],
+    agent: Ref[TaskAgentMessage],
     context: ToolContext,
     text: str,
     task_type: str,
@@ -206,7 +206,7 @@ async def submit_task(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def number_of_begun(agent: Ref[AgentMessage], task_id: str) -> int:
+async def number_of_begun(agent: Ref[TaskAgentMessage], task_id: str) -> int:
     """Return the number of a task that has just begun; 0 if the task system does not say, which must not fail the call."""
     task = None
     with suppress(TaskError, ActorError, StorageError):
@@ -251,7 +251,7 @@ class TaskDelegation:
         ended = await work.stop("the user (telegram)", channel)
     """
 
-    agent: Ref[AgentMessage]
+    agent: Ref[TaskAgentMessage]
     """Actor of the task system."""
 
     async def stop(self, by: str, channel: ChannelInfo | None, *, guests_only: bool = False) -> tuple[EndedWork, ...]:

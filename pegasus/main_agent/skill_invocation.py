@@ -43,7 +43,7 @@ from pegasus.models import ToolCall, ToolSpec
 from pegasus.policy import Principal
 from pegasus.skills import Skill, SkillCatalog, expand, format_help
 from pegasus.storage import Item
-from pegasus.tasks import AgentMessage
+from pegasus.tasks import TaskAgentMessage
 from pegasus.tools import Effect, Reach, Tool, ToolContext, ToolError, parameters
 
 SKILL_NOTE: Final = "skill"
@@ -185,7 +185,7 @@ class SkillInvoker:
 
     catalog: SkillCatalog
     """All skills there are."""
-    agent: Ref[AgentMessage]
+    agent: Ref[TaskAgentMessage]
     """Actor of the task system, for forked skills."""
     check_model: Callable[[str], object] = lambda spec: None
     """Raises ValueError if there is no such model."""

@@ -32,11 +32,11 @@ from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_APPROVAL,
     LATELY,
-    AgentMessage,
     Cancel,
     GetTask,
     LatestTasks,
     ListTasks,
+    TaskAgentMessage,
     TaskError,
     TaskState,
     TaskView,
@@ -201,7 +201,7 @@ class TaskCommand:
     Example: `await TaskCommand(task_agent, clock, owners).answer(message)`.
     """
 
-    agent: Ref[AgentMessage]
+    agent: Ref[TaskAgentMessage]
     """Actor of the task system."""
     clock: Callable[[], int]
     """Wall clock, ms."""

@@ -70,9 +70,9 @@ from pegasus.settings import InForce
 from pegasus.storage import Accept, JournalMessage, Overloaded, ReadFile, ReplaceFile, StorageError
 from pegasus.tasks import (
     DEFAULT_TASK_TYPE,
-    AgentMessage,
     GetTask,
     Submit,
+    TaskAgentMessage,
     TaskError,
     TaskState,
     task_id_of,
@@ -105,7 +105,7 @@ class ScheduleServices:
 
     journal: Ref[JournalMessage]
     """Keeps the file of the jobs, and takes the messages of jobs into the inbox."""
-    tasks: Ref[AgentMessage]
+    tasks: Ref[TaskAgentMessage]
     """Takes the runs that are background tasks, and knows how the one before has ended."""
     bus: Ref[BusMessage]
     """Gets SCHEDULE_FIRED and HEARTBEAT."""

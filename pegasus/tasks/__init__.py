@@ -31,7 +31,6 @@ Example:
 from pegasus.tasks.agent.agent import task_agent
 from pegasus.tasks.agent.messages import (
     LATELY,
-    AgentMessage,
     Cancel,
     CancelAll,
     GetContext,
@@ -46,6 +45,7 @@ from pegasus.tasks.agent.messages import (
     StoppedTask,
     Submit,
     Suspend,
+    TaskAgentMessage,
     Wait,
     task_id_of,
 )
@@ -74,7 +74,6 @@ __all__ = [
     "DEFAULT_TASK_TYPE",
     "FOR_APPROVAL",
     "LATELY",
-    "AgentMessage",
     "Cancel",
     "CancelAll",
     "GetContext",
@@ -93,6 +92,7 @@ __all__ = [
     "StoppedTask",
     "Submit",
     "Suspend",
+    "TaskAgentMessage",
     "TaskContext",
     "TaskDeps",
     "TaskError",

@@ -24,7 +24,7 @@ from pegasus.intake import Intake
 from pegasus.messages import InboundMessage, Json
 from pegasus.models import Usage
 from pegasus.settings import HookSettings, InForce
-from pegasus.tasks import AgentMessage
+from pegasus.tasks import TaskAgentMessage
 from pegasus.web.sessions import WebSessions
 
 
@@ -90,7 +90,7 @@ class WebServices:
     """The control plane, the same table that the gateway's `call` uses."""
     sessions: WebSessions
     """Browsers that are signed in."""
-    tasks: Ref[AgentMessage]
+    tasks: Ref[TaskAgentMessage]
     """The task system, for webhooks that become tasks."""
     bus: Ref[BusMessage]
     """Publishes events."""

@@ -40,7 +40,7 @@ from pegasus.models import (
 from pegasus.policy import ListApprovals
 from pegasus.settings import InForce, Settings, SettingsInForce
 from pegasus.storage import FileDisk, JournalMessage, run_journal
-from pegasus.tasks import AgentMessage, Notify, PersisterMessage, Submit, TaskState, Wait
+from pegasus.tasks import Notify, PersisterMessage, Submit, TaskAgentMessage, TaskState, Wait
 from pegasus.tasks.log.task_logs import GetPending
 from pegasus.tools import Tool, ToolContext, parameters, standard_tools
 
@@ -83,7 +83,7 @@ class TaskSystem:
     """One that is up. began: when it was asked to come up, up: when it was (time.perf_counter)."""
 
     root: Supervisor
-    agent: Ref[AgentMessage]
+    agent: Ref[TaskAgentMessage]
     listener: Listener
     began: float
     up: float

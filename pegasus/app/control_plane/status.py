@@ -26,7 +26,7 @@ from pegasus.models import ModelService
 from pegasus.sandbox import NO_SANDBOX, Sandbox
 from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, Waiting
-from pegasus.tasks import AgentMessage
+from pegasus.tasks import TaskAgentMessage
 from pegasus.wire import camel, to_wire
 
 SETTLING = 1.0
@@ -56,7 +56,7 @@ class StatusMethods:
     """Wall clock, in ms since the epoch."""
     models: ModelService
     """The models with their usage and circuit breakers."""
-    tasks: Ref[AgentMessage]
+    tasks: Ref[TaskAgentMessage]
     """The agent of the task system, asked about its tasks."""
     persona: InForce[Persona]
     """The persona of this run, for its name."""

@@ -53,7 +53,6 @@ from pegasus.settings import InForce
 from pegasus.storage import JournalMessage, LastSeq, Waiting
 from pegasus.tasks import (
     LATELY,
-    AgentMessage,
     Cancel,
     GetContext,
     GetEvents,
@@ -62,6 +61,7 @@ from pegasus.tasks import (
     ListPending,
     ListTasks,
     Resume,
+    TaskAgentMessage,
     TaskError,
     TaskView,
     is_date,
@@ -102,7 +102,7 @@ class TaskMethods:
         await tasks.cancel(caller, {"taskId": "42"})
     """
 
-    agent: Ref[AgentMessage]
+    agent: Ref[TaskAgentMessage]
     """The orchestrator of the task system."""
     clock: Callable[[], int] = wall_clock
     """Wall clock, ms."""
@@ -187,7 +187,7 @@ class TaskMethods:
         await self._ask(Resume, task_id, text)
         return {"taskId": task_id, "status": "resumed"}
 
-    async def _ask(self, make: Callable[[Reply[R], *Args], AgentMessage], *args: *Args) -> R:
+    async def _ask(self, make: Callable[[Reply[R], *Args], TaskAgentMessage], *args: *Args) -> R:
         """Return the answer of the task system, once it runs. Raises BadParams for what it refuses."""
         await wait_until_running(self.agent)
         with bad_params_for(TaskError):
@@ -282,7 +282,7 @@ class ConversationMethod:
         is_done = not work["tasks"] and not work["waiting"]  # and the reply `work["seq"]` has arrived
     """
 
-    agent: Ref[AgentMessage]
+    agent: Ref[TaskAgentMessage]
     """Actor of the task system."""
     journal: Ref[JournalMessage]
     """Knows the items and the replies."""

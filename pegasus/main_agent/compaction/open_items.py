@@ -37,7 +37,7 @@ from pegasus.main_agent.compaction.planning import COMPACT, MEMORY_INDEX, cut_mi
 from pegasus.main_agent.compaction.transcript import NOWHERE, format_minute, transcript_events
 from pegasus.messages import Address, Json, Metadata
 from pegasus.outside import Outside, outside_metadata
-from pegasus.tasks import AgentMessage, ListTasks, TaskState, TaskView
+from pegasus.tasks import ListTasks, TaskAgentMessage, TaskState, TaskView
 
 MOST_ITEMS: Final = 20
 """Items of each kind that are carried in a window of ROOMY tokens or more; a smaller window carries fewer."""
@@ -127,7 +127,7 @@ class SessionSummary:
 # ------------------------------------------------------------------ asking the task system
 
 
-async def find_open_tasks(agent: Ref[AgentMessage], chat: Address | None = None) -> Sequence[OpenTask] | None:
+async def find_open_tasks(agent: Ref[TaskAgentMessage], chat: Address | None = None) -> Sequence[OpenTask] | None:
     """Return the tasks that wait, run or are suspended, oldest first; None while the task system does not run.
 
     agent: the actor of the task system. chat: the chat whose session is compacted, if each has its own: it is told of its own tasks

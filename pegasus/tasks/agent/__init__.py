@@ -1,7 +1,7 @@
 """The agent of the task system: it accepts work, gives tasks their slots, answers questions about them and notifies submitters.
 
-The agent is one actor. Its parts are plain objects that share an `AgentState` and run in the agent's nursery, so none of them needs
-a lock except where it waits between reading and changing a task.
+The agent is one actor. Its parts are plain objects that share a `TaskAgentState` and run in the agent's nursery, so none of them
+needs a lock except where it waits between reading and changing a task.
 
 Read the files in this order; each uses only those before it:
 

@@ -31,7 +31,6 @@ from pegasus.formatting import quote
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.messages import (
-    AgentInput,
     Cancel,
     CancelAll,
     GetContext,
@@ -45,6 +44,7 @@ from pegasus.tasks.agent.messages import (
     Resume,
     Submit,
     Suspend,
+    TaskAgentInput,
     Wait,
     task_id_of,
 )
@@ -52,7 +52,7 @@ from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.recovery import recover_tasks
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import AgentState
+from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
 from pegasus.tasks.core.task_events import TaskCreated, create_task_event, json_object
@@ -69,7 +69,7 @@ _log = get_logger("agent")
 _T = TypeVar("_T")
 
 
-async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, logs: TaskLogs, listener: Ref[Notify]) -> None:
+async def task_agent(inbox: Inbox[TaskAgentInput], deps: TaskDeps, logs: TaskLogs, listener: Ref[Notify]) -> None:
     """Run the task system.
 
     deps: everything that tasks work with. logs: those of all tasks. listener: receives the notifications of all tasks, and is asked
@@ -83,7 +83,7 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, logs: TaskLogs, l
     """
     async with open_pool(name="tasks") as pool, trio.open_nursery() as nursery:
         registry = TaskRegistry()
-        state = AgentState(deps, logs, TaskNotifier(logs, listener, registry), registry)
+        state = TaskAgentState(deps, logs, TaskNotifier(logs, listener, registry), registry)
         scheduler = TaskScheduler(state, pool, nursery, inbox.ref)
         agent = _Agent(state, scheduler, nursery)
         await deps.bus.ask(Subscribe, inbox.ref, OUTSIDE_EVENTS, True)
@@ -101,9 +101,9 @@ async def task_agent(inbox: Inbox[AgentInput], deps: TaskDeps, logs: TaskLogs, l
         nursery.cancel_scope.cancel()
 
 
-def _messages_of_last_run(inbox: Inbox[AgentInput]) -> list[AgentInput]:
+def _messages_of_last_run(inbox: Inbox[TaskAgentInput]) -> list[TaskAgentInput]:
     """Return the requests that the mailbox kept over a crash of the agent, without reports of tasks that ended with it."""
-    kept: list[AgentInput] = []
+    kept: list[TaskAgentInput] = []
     with suppress(trio.WouldBlock, trio.EndOfChannel):
         while True:
             message = inbox.receive_nowait()
@@ -116,14 +116,14 @@ def _messages_of_last_run(inbox: Inbox[AgentInput]) -> list[AgentInput]:
 class _Agent:
     """Routes each message to the part that it is for, and creates tasks."""
 
-    _state: AgentState
+    _state: TaskAgentState
     """Tasks in memory, and what all parts of the agent work with."""
     _scheduler: TaskScheduler
     """Gives slots to tasks and runs their actors."""
     _nursery: trio.Nursery
     """Runs the work that requests cause, so that the loop of the agent never waits for a disk or a task."""
 
-    async def handle(self, message: AgentInput) -> None:
+    async def handle(self, message: TaskAgentInput) -> None:
         """Handle one message. Work that waits is started and not waited for."""
         start, scheduler = self._answer_with, self._scheduler
         match message:

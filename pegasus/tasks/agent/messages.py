@@ -278,7 +278,7 @@ class Notify:
     """Notifications of different tasks; the listener recognises a repeated one by its task id and number."""
 
 
-AgentMessage: TypeAlias = (
+TaskAgentMessage: TypeAlias = (
     Submit
     | Resume
     | Suspend
@@ -295,5 +295,5 @@ AgentMessage: TypeAlias = (
     | Deliver
 )
 """Everything that others may send to the agent; `Deliver` comes from the bus."""
-AgentInput: TypeAlias = AgentMessage | TaskReport
+TaskAgentInput: TypeAlias = TaskAgentMessage | TaskReport
 """Everything in the agent's mailbox: requests, events from outside, reports of the actors of tasks."""

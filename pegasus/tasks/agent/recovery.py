@@ -32,7 +32,7 @@ from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import AgentState
+from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import last_response, task_completed
 from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED, TaskFSM
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
@@ -146,7 +146,7 @@ class _RecoveringTask:
     """True if it waits for a slot then."""
 
 
-async def recover_tasks(state: AgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
+async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery: trio.Nursery) -> None:
     """Read the logs of the tasks that the last run left pending and register them. Their events are recorded behind that.
 
     Returns when every pending task is in the registry and locked. Raises StorageError or ActorError if the pending list or the
@@ -166,7 +166,7 @@ async def recover_tasks(state: AgentState, scheduler: TaskScheduler, nursery: tr
 
 
 async def _take_up(
-    state: AgentState, task_id: str, number: int, found: ReplayedTask | StorageError, awaited: Container[str]
+    state: TaskAgentState, task_id: str, number: int, found: ReplayedTask | StorageError, awaited: Container[str]
 ) -> _RecoveringTask | None:
     """Plan the recovery of a task and register it. None if nothing is to be done: no log, or one that cannot be read now."""
     if isinstance(found, StorageError):  # it stays pending, and the next start tries again
@@ -192,7 +192,7 @@ async def _take_up(
 
 
 async def _carry_out(
-    state: AgentState,
+    state: TaskAgentState,
     scheduler: TaskScheduler,
     tasks: Sequence[_RecoveringTask],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,

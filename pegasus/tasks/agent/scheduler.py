@@ -49,9 +49,9 @@ from pegasus.formatting import describe_error, quote
 from pegasus.observe import get_logger
 from pegasus.outside import Outside
 from pegasus.storage import StorageError
-from pegasus.tasks.agent.messages import AgentInput, StoppedTask
+from pegasus.tasks.agent.messages import StoppedTask, TaskAgentInput
 from pegasus.tasks.agent.registry import TaskEntry
-from pegasus.tasks.agent.state import AgentState
+from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import task_resumed
 from pegasus.tasks.core.fsm import TaskFSM, is_interrupted
 from pegasus.tasks.core.task_events import TaskFailed, TaskState
@@ -88,13 +88,13 @@ class TaskScheduler:
     Example: `await scheduler.enqueue(entry, created)`; the task runs as soon as a slot is free.
     """
 
-    _state: AgentState
+    _state: TaskAgentState
     """Tasks in memory, and what all parts of the agent work with."""
     _pool: Supervisor
     """Supervisor of the actors of tasks."""
     _nursery: trio.Nursery
     """Runs one watching task for each actor."""
-    _agent: Ref[AgentInput]
+    _agent: Ref[TaskAgentInput]
     """Mailbox of the agent, for the reports of the actors and of their ends."""
     _tool_slots: trio.CapacityLimiter = attrs.field(init=False)
     """Slots for tool calls that the actors of all tasks share; one is held for a single call."""

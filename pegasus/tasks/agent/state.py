@@ -23,7 +23,7 @@ from pegasus.tasks.run.task import apply_recorded
 
 
 @attrs.frozen(eq=False, repr=False)
-class AgentState:
+class TaskAgentState:
     """The tasks in memory and the objects that all parts of the agent work with.
 
     Example: `entry = await state.find(task_id)`.

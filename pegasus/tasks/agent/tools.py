@@ -18,7 +18,7 @@ from pegasus.models import ToolSpec
 from pegasus.outside import Outside, join_outside, parse_outside
 from pegasus.policy import Principal
 from pegasus.storage import StorageError
-from pegasus.tasks.agent.messages import AgentMessage, GetContext, ListTasks
+from pegasus.tasks.agent.messages import GetContext, ListTasks, TaskAgentMessage
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.task_events import TaskState
 from pegasus.tasks.core.views import TaskError, TaskView
@@ -32,7 +32,7 @@ _STATUS = {TaskState.COMPLETED: "completed", TaskState.FAILED: "failed"}
 """Status for the model of tasks that are over; all other states are "in_progress"."""
 
 
-async def wait_until_running(agent: Ref[AgentMessage]) -> bool:
+async def wait_until_running(agent: Ref[TaskAgentMessage]) -> bool:
     """Return whether the task system runs, now or within RUNNING_WITHIN seconds.
 
     It starts a moment after the daemon, and again after a crash of its own.
@@ -53,12 +53,12 @@ def is_visible(channel: ChannelInfo | None, principal: Principal) -> bool:
     return channel is not None and principal.channel is not None and channel.address == principal.channel.address
 
 
-def task_tools(agent: Ref[AgentMessage]) -> tuple[Tool, ...]:
+def task_tools(agent: Ref[TaskAgentMessage]) -> tuple[Tool, ...]:
     """Return task_list(date?) and task_replay(taskId). While the agent does not run, they fail with the reason."""
     return (_task_list(agent), _task_replay(agent))
 
 
-def _task_list(agent: Ref[AgentMessage]) -> Tool:
+def _task_list(agent: Ref[TaskAgentMessage]) -> Tool:
     """Return the tool that lists tasks as JSON objects."""
     spec = ToolSpec(
         "task_list",
@@ -99,7 +99,7 @@ def _summary(task: TaskView) -> dict[str, Json]:
     }
 
 
-def _task_replay(agent: Ref[AgentMessage]) -> Tool:
+def _task_replay(agent: Ref[TaskAgentMessage]) -> Tool:
     """Return the tool that gives the conversation of a task, oldest message first."""
     spec = ToolSpec(
         "task_replay",

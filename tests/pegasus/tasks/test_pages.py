@@ -8,7 +8,7 @@ import pytest
 
 from pegasus.events import Deliver
 from pegasus.settings import ModelSettings, Settings, TaskSettings
-from pegasus.tasks import AgentMessage
+from pegasus.tasks import TaskAgentMessage
 from pegasus.tasks.agent.scheduler import DRAIN
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, LARGEST, load_task_types, parse_task_type
 from pegasus.tasks.run import task, thinker
@@ -41,7 +41,7 @@ def test_the_readme_lists_every_page():
 
 
 def test_what_can_be_said_to_the_agent():
-    messages = {one.__name__ for one in get_args(AgentMessage)} - {Deliver.__name__}
+    messages = {one.__name__ for one in get_args(TaskAgentMessage)} - {Deliver.__name__}
     assert messages <= set(re.findall(r"`(\w+)\(", page("agent")))
 
 
