@@ -60,7 +60,7 @@ from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, wit
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.messages import StateChanged, TaskActorEnded
+from pegasus.tasks.run.messages import TaskActorEnded, TaskUpdate
 
 OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events from outside that create a task or, with a task id, answer one that waits."""
@@ -107,7 +107,7 @@ def _messages_of_last_run(inbox: Inbox[TaskAgentInput]) -> list[TaskAgentInput]:
     with suppress(trio.WouldBlock, trio.EndOfChannel):
         while True:
             message = inbox.receive_nowait()
-            if not isinstance(message, StateChanged | TaskActorEnded):
+            if not isinstance(message, TaskUpdate | TaskActorEnded):
                 kept.append(message)
     return kept
 
@@ -127,8 +127,8 @@ class _Agent:
         """Handle one message. Work that waits is started and not waited for."""
         start, scheduler = self._answer_with, self._scheduler
         match message:
-            case StateChanged():
-                await scheduler.state_changed(message)
+            case TaskUpdate():
+                await scheduler.take_update(message)
             case TaskActorEnded():
                 self._nursery.start_soon(scheduler.actor_ended, message)
             case Deliver(events):

@@ -4,7 +4,7 @@ A task passes through these methods in this order:
 
 * `enqueue` puts it into the queue, with the event that starts it.
 * `fill` takes the most urgent task out of the queue while there are free slots, and starts its actor.
-* `state_changed`, the reports of the actor, frees the slot when the task is suspended or over.
+* `take_update`, the reports of the actor, frees the slot when the task is suspended or over.
 * `actor_ended` comes last, and recovers from the log what a crashed actor has recorded and not reported.
 
 At most `tasks.max_active` tasks hold a slot. Suspended and finished tasks hold none, so a question that nobody answers for a week
@@ -62,10 +62,10 @@ from pegasus.tasks.run.messages import (
     EndedStage,
     FinishStage,
     ResumeTask,
-    StateChanged,
     SuspendAfterStage,
     TaskActorEnded,
     TaskMessage,
+    TaskUpdate,
 )
 from pegasus.tasks.run.task import task_actor
 
@@ -172,7 +172,7 @@ class TaskScheduler:
 
     # ------------------------------------------------------------------ reports of the actors
 
-    async def state_changed(self, report: StateChanged) -> None:
+    async def take_update(self, report: TaskUpdate) -> None:
         """Take over what the actor of a task reports, and give its slot to another task if it needs it no more."""
         entry = self._state.registry.tasks[report.task.task_id]
         self._state.update(entry, report.task, report.notifications)

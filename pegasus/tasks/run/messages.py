@@ -91,14 +91,17 @@ TaskMessage: TypeAlias = CancelStage | SuspendAfterStage | FinishStage | ResumeT
 
 
 @attrs.frozen(eq=False, repr=False)
-class StateChanged:
-    """To the agent: the task as it is now, after events were recorded or a stage began or ended.
+class TaskUpdate:
+    """To the agent: the task as it is now, and what its submitter is to be told.
 
-    Example: `await agent.tell(StateChanged(view, (notification,)))`.
+    Sent before each stage, after events were recorded, and when a background command has begun or ended. So the state of the task may
+    be the same as before; that it has changed is the event TASK_STATE_CHANGED on the bus.
+
+    Example: `await agent.tell(TaskUpdate(view, (notification,)))`.
     """
 
     task: TaskView
-    """The task after the events, with its activity."""
+    """The task after the events, with its activity and its background commands."""
     notifications: tuple[Notification, ...] = ()
     """Notifications that the recorded events make for the submitter."""
 
@@ -116,5 +119,5 @@ class TaskActorEnded:
     """Reason, "" if it ended by itself."""
 
 
-TaskReport: TypeAlias = StateChanged | TaskActorEnded
+TaskReport: TypeAlias = TaskUpdate | TaskActorEnded
 """Everything that the agent receives about the actors of tasks."""

@@ -62,10 +62,10 @@ from pegasus.tasks.run.messages import (
     EndedStage,
     FinishStage,
     ResumeTask,
-    StateChanged,
     SuspendAfterStage,
     TaskMessage,
     TaskReport,
+    TaskUpdate,
 )
 from pegasus.tasks.run.stages import Stages
 
@@ -260,7 +260,7 @@ class _TaskRun:
             requested = self._requested_events()
             stage = None if requested or self._requests.is_finishing else self._next_stage()
             self._activity = stage.activity if stage is not None else ""
-            await self._agent.tell(StateChanged(self._view(), notifications))
+            await self._agent.tell(TaskUpdate(self._view(), notifications))
             notifications = ()
             if requested:
                 notifications = await self._record(requested)
@@ -281,7 +281,7 @@ class _TaskRun:
     async def report(self) -> None:
         """Report the background commands that run now, with the rest of the task. The end of a task is reported by the loop only."""
         if not self._fsm.is_over and self._fsm.state is not TaskState.SUSPENDED:
-            await self._agent.tell(StateChanged(self._view()))
+            await self._agent.tell(TaskUpdate(self._view()))
 
     def _view(self) -> TaskView:
         return task_view(self._fsm, self._activity, commands=self._commands.names)
