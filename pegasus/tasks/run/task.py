@@ -248,7 +248,7 @@ class _TaskRun:
 
     # ------------------------------------------------------------------ the loop
 
-    async def run(self, actor: trio.CancelScope) -> None:
+    async def run(self, actor_scope: trio.CancelScope) -> None:
         """Run the task. At its end, cancel the scope of the actor: nothing is left to listen for."""
         notifications: tuple[Notification, ...] = ()
         if self._fsm.state is TaskState.IDLE:
@@ -258,7 +258,10 @@ class _TaskRun:
             )  # without TASK_CREATED, which was published when it was recorded
         while True:
             requested = self._requested_events()
-            stage = None if requested or self._requests.is_finishing else self._next_stage()
+            may_begin = not requested and not self._requests.is_finishing
+            stage = self._next_stage() if may_begin else None
+            if may_begin and self._fsm.is_over:
+                self._is_reflected = True  # the reflection is this stage, or it is skipped
             self._activity = stage.activity if stage is not None else ""
             await self._agent.tell(TaskUpdate(self._view(), notifications))
             notifications = ()
@@ -276,7 +279,7 @@ class _TaskRun:
         await self._commands.end_all()
         await self._answer_cancel()
         self._answer_finish()
-        actor.cancel()
+        actor_scope.cancel()
 
     async def report(self) -> None:
         """Report the background commands that run now, with the rest of the task. The end of a task is reported by the loop only."""
@@ -351,7 +354,7 @@ class _TaskRun:
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
     def _next_stage(self) -> _Stage | None:
-        """Return the stage that the state asks for, None if the task has nothing to do."""
+        """Return the stage that the state asks for, None if the task has nothing to do. Changes nothing."""
         context, stages = self._fsm.context, self._stages
         match self._fsm.state:
             case TaskState.REASONING:
@@ -363,7 +366,6 @@ class _TaskRun:
             case TaskState.COMPLETED if context.final_result is None:
                 return _Stage("", stages.complete)
             case TaskState.COMPLETED if not self._is_reflected:
-                self._is_reflected = True
                 if self._deps.memory is not None and should_reflect(context):
                     return _Stage("reflecting", stages.reflect)
         return None
