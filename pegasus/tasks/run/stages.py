@@ -124,7 +124,7 @@ class Stages:
 
     def _take_settings(self) -> None:
         """Work with the tools of this moment from now on: a stage sees one version of the settings."""
-        self._toolbox, self._context = self._deps.toolbox.now, self._deps.context.now
+        self._toolbox, self._call_context = self._deps.toolbox.now, self._deps.context.now
 
     # ------------------------------------------------------------------ thinking
 
@@ -136,7 +136,7 @@ class Stages:
 
         Raises ModelError, and ValueError for a model that is not configured. Cancelled: the request is given up; nothing is recorded.
         """
-        if problem := self._reason_to_end():
+        if problem := self._why_must_end():
             return [TaskFailed(problem)]
         self._take_settings()
         context = self._fsm.context
@@ -277,7 +277,7 @@ class Stages:
         """Return what notices that the task makes the same call again and again."""
         return RepetitionGuard(self._fsm.context.messages, self._toolbox.repeating)
 
-    def _reason_to_end(self) -> str:
+    def _why_must_end(self) -> str:
         """Return why the task must not think again: it has had all rounds that it may have, or it goes in circles; else ""."""
         context, limit = self._fsm.context, self._deps.limits.now.max_iterations
         if context.iteration >= limit:
@@ -356,7 +356,7 @@ class Stages:
         limit = result_limit(deps.context_window(self._model_name))
         channel = task.channel
         context = attrs.evolve(
-            self._context,
+            self._call_context,
             task_id=task.id,
             key=key,
             principal=principal_of(channel, deps.owners.now, task.input_metadata),
