@@ -254,7 +254,7 @@ class _Agent:
         self._check_type(request)
         metadata = json_object(with_overrides(request.metadata, request.model, request.tools))
         task_id = task_id_of(request.key) if request.key else self._state.deps.events.new_id()
-        if await self._exists(request, task_id):
+        if await self._is_only_on_disk(request, task_id):
             return task_id
         if request.reply.abandoned:  # e.g. by /stop, which would not find a task that is created behind it
             raise TaskError("the request was abandoned before the task was created")
@@ -268,8 +268,8 @@ class _Agent:
             await entry.created.wait()
         return task_id
 
-    async def _exists(self, request: Submit, task_id: str) -> bool:
-        """Return whether the task of this key is on disk and not in memory. `_submit` looks after a task in memory itself."""
+    async def _is_only_on_disk(self, request: Submit, task_id: str) -> bool:
+        """Return whether the task of this key is on disk and not in memory. `_submit` looks for a task in memory itself."""
         if not request.key or self._state.registry.tasks.get(task_id):
             return False
         return await self._state.logs.load(task_id) is not None
