@@ -23,7 +23,7 @@ The sub-packages import downward only:
 `subagents/` has the instructions of the types of tasks that are built in.
 
 Example:
-    task_id = await agent.ask(Submit, "find papers about otters", source="cli:main")
+    task_id = await agent.ask(Submit, "find papers about otters", "cli:main")
     view = await agent.ask(Wait, task_id)
     print(view.result or view.error)
 """
