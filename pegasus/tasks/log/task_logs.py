@@ -1,7 +1,9 @@
-"""Reading the logs of tasks: through the persister while the daemon runs (`TaskLogs`), or from the data folder without it.
+"""The logs of tasks for those who use them: writing and reading while the daemon runs, and reading without it.
 
-While the daemon runs, only the persister (`pegasus.tasks.log.persister`) may read: it alone knows that everything requested before
-is written. Without a daemon the files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`,
+While the daemon runs, only the persister (`pegasus.tasks.log.persister`) writes and reads: it alone knows that everything requested
+before is written. Its requests stand first in this file. `TaskLogs` makes them; `TaskLogs.record` is how events come into a log.
+
+Without a daemon the files do not change, and a command such as `pegasus tasks` reads them directly (`read_task`,
 `read_tasks_of_day`).
 """
 
