@@ -57,7 +57,7 @@ from pegasus.wire import encode_json
 
 _log = get_logger("task_notifications")
 
-TASK_NOTIFY: Final = "task_notify"
+TASK_NOTIFICATION: Final = "task_notify"
 """`metadata.type` of a task's notification, in the queue and in the session."""
 DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""
@@ -118,7 +118,7 @@ async def _is_accepted(answer: Answer[Accepted | Overloaded]) -> bool:
 def notification_item(notification: Notification) -> InboundMessage:
     """Return the queue item of a notification. It is answered on the channel that the work was asked for on."""
     metadata: dict[str, Json] = {
-        "type": TASK_NOTIFY,
+        "type": TASK_NOTIFICATION,
         "taskId": notification.task_id,
         "notification": notification.type,
         OUTSIDE: [str(label) for label in notification.outside],
@@ -198,13 +198,13 @@ def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
         metadata = {"item": item.n, "type": HEARTBEAT}
     else:
         heading = f"[Task {facts.get('taskId')} {_HEADINGS.get(str(facts.get('notification')), 'update')}]"
-        metadata = {"item": item.n, "type": TASK_NOTIFY, "taskId": facts.get("taskId")}
+        metadata = {"item": item.n, "type": TASK_NOTIFICATION, "taskId": facts.get("taskId")}
     text = clean_text(message.text)
     own = f"{metadata_line(message.channel)}\n{heading}\n"
-    labels = parse_outside(facts) if metadata["type"] in (SCHEDULED, TASK_NOTIFY) else ()
+    labels = parse_outside(facts) if metadata["type"] in (SCHEDULED, TASK_NOTIFICATION) else ()
     if metadata["type"] == SCHEDULED and facts.get(ROLE) != Role.OWNER:
         labels = (Outside.GUEST, *labels)
-    elif metadata["type"] == TASK_NOTIFY and OUTSIDE not in facts:  # an item of a version without labels
+    elif metadata["type"] == TASK_NOTIFICATION and OUTSIDE not in facts:  # an item of a version without labels
         labels = (Outside.TASK,)
     metadata |= fenced_metadata(labels, fence, len(own))
     return (Entry(now, "user", own + text, metadata=metadata), *ends)

@@ -26,7 +26,7 @@ import attrs
 from pegasus.conversation import parse_metadata_line
 from pegasus.formatting import truncate
 from pegasus.identity import SILENCE
-from pegasus.main_agent.queue_items import TASK_NOTIFY
+from pegasus.main_agent.queue_items import TASK_NOTIFICATION
 from pegasus.messages import InboundMessage
 from pegasus.models import AssistantTurn, ModelResponse, ModelTraits, Turn, UserTurn
 from pegasus.schedule import SCHEDULED
@@ -126,7 +126,7 @@ def must_speak(message: InboundMessage) -> bool:
     if not message.is_internal:
         return True
     kind = message.metadata.get("type")
-    return kind == SCHEDULED or (kind == TASK_NOTIFY and message.metadata.get("notification") in _AWAITED)
+    return kind == SCHEDULED or (kind == TASK_NOTIFICATION and message.metadata.get("notification") in _AWAITED)
 
 
 def is_silence(text: str) -> bool:

@@ -20,7 +20,7 @@ import attrs
 from pegasus.conversation import Entry, parse_metadata_line
 from pegasus.formatting import format_time
 from pegasus.main_agent.compaction.planning import cut_middle, estimate_tokens, is_memory_index, is_opening
-from pegasus.main_agent.queue_items import DISCARDED, TASK_NOTIFY
+from pegasus.main_agent.queue_items import DISCARDED, TASK_NOTIFICATION
 from pegasus.messages import Address, Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.outside import Outside, fenced, parse_fence
@@ -119,7 +119,7 @@ def _user_event(entry: Entry, address: Address) -> TranscriptEvent:
         DISCARDED,
     ):  # without an address: a message that could not be taken up
         return TranscriptEvent("other", entry.ts, body or entry.content, label="note")
-    if kind == TASK_NOTIFY:
+    if kind == TASK_NOTIFICATION:
         heading, _, text = body.partition("\n")
         found = _TASK_HEADING.fullmatch(heading)
         task_id = str(entry.metadata.get("taskId") or "")
