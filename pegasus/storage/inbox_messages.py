@@ -135,7 +135,7 @@ class NextItem:
     """Query: the item of a lane that is due. It is answered when there is one.
 
     Due first is an item that was handed out and is not done, since whoever had it has crashed; `attempt` grows then.
-    After those, the order of the lane applies (see `inbox`). An item is handed out only when it is on disk.
+    After those, the order of the lane applies (see `item_queue`). An item is handed out only when it is on disk.
 
     There is one taker for each lane, or for each lane and address: a second query for the same fails the first with StorageError.
 

@@ -80,9 +80,14 @@ class QueuedItem:
     """Numbers of items that it takes the place of (`Discard`)."""
 
     @property
-    def turn(self) -> tuple[float, int]:
-        """Sort key of the order of the lane."""
-        return self.handed_out, self.n + self.priority * AGEING if self.lane == MAIN else self.n
+    def turn(self) -> int:
+        """Number that orders the items of one side: the lowest is next."""
+        return self.n + self.priority * AGEING if self.lane == MAIN else self.n
+
+    @property
+    def order(self) -> tuple[float, bool, int]:
+        """Sort key of the order of the lane: what was handed out, then owners, then others."""
+        return self.handed_out, not self.is_owners, self.turn
 
 
 class ItemQueue:
@@ -151,7 +156,7 @@ class ItemQueue:
     def due(self, lane: str, address: Address | None = None) -> QueuedItem | None:
         """Return the item that is to be handed out now, by the order of the lane; of this address only, None = of any."""
         items = self.of(lane, address)
-        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
+        first = min(items, key=lambda item: item.order, default=None)
         if first is None or first.handed_out < math.inf or self._owners_in_a_row[lane] < OWNERS_IN_A_ROW:
             return first
         others = (item for item in items if not item.is_owners)
@@ -160,7 +165,7 @@ class ItemQueue:
     def due_chat(self, lane: str, except_for: Set[Address]) -> Address | None:
         """Return the address of the item that would be handed out first if these addresses had none."""
         items = [item for item in self.of(lane) if item.address not in except_for]
-        first = min(items, key=lambda item: (item.handed_out, not item.is_owners, item.turn), default=None)
+        first = min(items, key=lambda item: item.order, default=None)
         return None if first is None else first.address
 
     def newer(self, address: Address, after: int) -> QueuedItem | None:

@@ -107,7 +107,7 @@ _log = get_logger("journal")
 
 
 async def run_journal(
-    inbox: Inbox[JournalMessage],
+    mailbox: Inbox[JournalMessage],
     disk: Disk,
     *,
     clock: Callable[[], int],
@@ -116,12 +116,12 @@ async def run_journal(
 ) -> None:
     """Run the actor. It takes messages once inbox and outbox are read.
 
-    clock: wall clock, ms since the epoch. max_waiting: items that may wait in a lane. report: logs damage, rewrites
-    and refusals of the disk. Raises StorageError if inbox or outbox cannot be read.
+    mailbox: brings the messages of this actor; the inbox is a file. clock: wall clock, ms since the epoch. max_waiting: items that
+    may wait in a lane. report: logs damage, rewrites and refusals of the disk. Raises StorageError if inbox or outbox cannot be read.
 
     >>> Child("journal", partial(run_journal, clock=now), FileDisk(home.data), mailbox=Mailbox(1024))
     """
-    journal = _Journal(inbox, disk, clock, max_waiting, report)
+    journal = _Journal(mailbox, disk, clock, max_waiting, report)
     await journal.load()
     try:
         await journal.serve()
