@@ -269,7 +269,7 @@ def gateway_child(
     # A client that connects sees tasks and approvals as they are, before the events that change them.
     unfinished = partial(_open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
     open_approvals = tree.services.approvals.open_notices
-    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners_within=said)
+    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners=said)
     return Child("gateway", run, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
 
 

@@ -389,7 +389,7 @@ class Connection:
         channel = _as_granted(hello, grant).channel.info
         if not refusal and channel is not None:
             try:
-                self._services.intake.check_access(channel, is_vouched=grant.vouches_for(channel.type))
+                self._services.intake.check_connect(channel, is_vouched=grant.vouches_for(channel.type))
             except Denied as error:
                 return str(error)
         return refusal

@@ -133,7 +133,7 @@ class Hub:
         owners: InForce[Collection[str]] = InForce(()),
         listeners: Listeners | None = None,
     ) -> None:
-        """Prepare.
+        """Begin without clients.
 
         listeners: readers within the process; None: there are none.
 

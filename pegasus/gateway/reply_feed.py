@@ -306,9 +306,11 @@ class ReplyFeed:
         Nothing that is pushed is sent before the welcome, which everything that is open follows. is_old: the state is one of these; a
         newer one may have been pushed since.
         """
-        if name in (self._shown or ()) if is_old else not self._is_welcomed:
+        if not self._is_welcomed and not is_old:
             return
         if self._shown is not None:
+            if is_old and name in self._shown:
+                return
             self._shown.add(name)
         self._queue.push_state(name, frame)
 

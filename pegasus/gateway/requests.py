@@ -22,7 +22,7 @@ import trio
 from actors import ActorError, Answer
 from pegasus.formatting import quote
 from pegasus.gateway.config import BadParams, Caller, EventStream, Methods, Params
-from pegasus.gateway.send_queue import Entry, SendQueue
+from pegasus.gateway.send_queue import FrameSource, SendQueue
 from pegasus.intake import (
     JOURNAL_TIMEOUT,
     NAME_RULE,
@@ -148,7 +148,7 @@ class Requests:
             return MESSAGE
         return READ if frame.method in self._read_methods or frame.method not in self._methods else CONTROL
 
-    async def _submit(self, message: InboundMessage) -> Entry:
+    async def _submit(self, message: InboundMessage) -> FrameSource:
         """Hand the message to the intake, and return its answer as far as it is known.
 
         The answer of the journal is not waited for here, so the next message can be read and share the sync of the disk.

@@ -7,7 +7,8 @@ Five kinds of traffic are bounded in five ways, because their senders can do dif
 * *Drafts* replace each other: of each conversation only the newest waits, behind the replies before it. Each draft is the whole text
   so far, so nothing is missing. They do not count for the bounds of the others, and are left out while the queue is more than half
   full or MAX_DRAFTS of them wait. A withdrawal is never left out.
-* *States* of tasks replace each other: the newest of each task waits, however slow the client is, for at most MAX_STATES tasks.
+* *States* of tasks and approvals replace each other: the newest of each waits, however slow the client is, for at most MAX_STATES of
+  them.
 * *Answers* are caused by the client's own frames. While ANSWERS of them are outstanding the client is not read, and TCP
   slows it down.
 * *Backlog* (replies read from the journal) waits until the queue is at most half full.
@@ -34,11 +35,11 @@ ANSWERS = 64
 MAX_DRAFTS = 16
 """Conversations of a bridge whose drafts may wait for it. The agent works on few at the same time."""
 MAX_STATES = 256
-"""Tasks whose newest state may wait for a client. There are never so many unfinished ones in one conversation."""
+"""Tasks and approvals whose newest state may wait for a client. One conversation never has so many open ones."""
 
 _log = get_logger("gateway")
 
-Entry: TypeAlias = str | Callable[[], Awaitable[str]]
+FrameSource: TypeAlias = str | Callable[[], Awaitable[str]]
 """A frame, or a function that waits for it. Frames behind the latter wait, too, which keeps answers in order. It must end by
 itself within a bounded time, and may not raise."""
 
@@ -50,7 +51,7 @@ class QueuedFrame:
     Example: `QueuedFrame('{"type":"typing", …}', 90)`.
     """
 
-    frame: Entry
+    frame: FrameSource
     """Text of the frame, or a function that waits for it."""
     size: int = 0
     """Bytes that count for the bound, or a little more. Drafts, and answers that are not known yet, count as nothing; they are few."""
@@ -95,7 +96,7 @@ class SendQueue:
         self._drafts: dict[str, QueuedFrame] = {}
         """The drafts among the entries, by channelId."""
         self._states: dict[str, str] = {}
-        """The newest frame about each task, by its id, behind the entries."""
+        """The newest frame about each task or approval, by its id, behind the entries."""
         self._bytes = 0
         """Bytes of the entries."""
         self._answers = 0
@@ -116,11 +117,11 @@ class SendQueue:
         """More than half of what may wait for the client waits."""
         return self._counted > self._max_frames // 2 or self._bytes > self._max_bytes // 2
 
-    def put(self, entry: Entry, *, is_answer: bool = False) -> None:
+    def put(self, frame: FrameSource, *, is_answer: bool = False) -> None:
         """Queue a frame whatever waits already: the welcome, or the last error before a close."""
         if self.closing is None:
-            size = len(entry) * (1 if entry.isascii() else 4) if isinstance(entry, str) else 0
-            self._entries.append(QueuedFrame(entry, size, is_answer))
+            size = len(frame) * (1 if frame.isascii() else 4) if isinstance(frame, str) else 0
+            self._entries.append(QueuedFrame(frame, size, is_answer))
             self._bytes += size
             self._answers += is_answer
             self._changed.unpark_all()
@@ -144,18 +145,18 @@ class SendQueue:
         self._entries.append(draft)
         self._changed.unpark_all()
 
-    def push_state(self, task_id: str, frame: str) -> None:
-        """Queue the state of a task instead of the one that waits, if one does."""
+    def push_state(self, name: str, frame: str) -> None:
+        """Queue the state of a task or an approval instead of the one that waits, if one does. name: its id."""
         if self.closing is None:
-            self._states.pop(task_id, None)
-            self._states[task_id] = frame
+            self._states.pop(name, None)
+            self._states[name] = frame
             if len(self._states) > MAX_STATES:
                 del self._states[next(iter(self._states))]
             self._changed.unpark_all()
 
-    async def answer(self, entry: Entry) -> None:
+    async def answer(self, frame: FrameSource) -> None:
         """Queue an answer, then wait until the writer has taken enough of them. Cancelled in this wait, it is queued."""
-        self.put(entry, is_answer=True)
+        self.put(frame, is_answer=True)
         while self._answers >= ANSWERS:
             await self._changed.park()
         await trio.lowlevel.checkpoint()

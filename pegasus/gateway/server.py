@@ -71,26 +71,26 @@ async def run_gateway(
     inbox: Inbox[GatewayMessage],
     config: InForce[GatewayConfig],
     intake: Intake,
-    listeners: Sequence[trio.SocketListener],
+    sockets: Sequence[trio.SocketListener],
     methods: Methods,
     open_tasks: OpenTasks | None = None,
     open_approvals: OpenApprovals | None = None,
-    listeners_within: Listeners | None = None,
+    listeners: Listeners | None = None,
 ) -> None:
-    """Serve WebSocket clients on the listeners, which stay open when this ends.
+    """Serve WebSocket clients on the sockets, which stay open when this ends.
 
     open_tasks, open_approvals: return the unfinished tasks, and the calls that wait for an owner, which a client is shown after its
-    welcome; None: there are none. listeners_within: readers in the process of what the agent says; None: there are none.
+    welcome; None: there are none. listeners: readers in the process of what the agent says; None: there are none.
     Stopped: accepts no more, closes all connections (GOODBYE_TIME seconds), ends. Cancelled: cuts all connections.
     """
     # Hub and connections belong to this run. After a crash the clients connect again, and the new hub fills by that;
-    # the listeners are older than the actor, so clients that connect meanwhile wait in the backlog instead of being
+    # the sockets are older than the actor, so clients that connect meanwhile wait in the backlog instead of being
     # refused.
-    hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners_within)
+    hub = Hub(intake.journal, open_tasks, open_approvals, intake.owners, listeners)
     server = Server(GatewayServices(config, intake, hub, {**methods, "clients": hub.list_clients}))
     async with trio.open_nursery() as nursery:
         accepting = trio.CancelScope()
-        nursery.start_soon(_accept_all, server, listeners, accepting, nursery)
+        nursery.start_soon(_accept_all, server, sockets, accepting, nursery)
         inbox.started()
         async for message in inbox:
             match message:
@@ -115,9 +115,9 @@ async def run_gateway(
 
 
 async def _accept_all(
-    server: Server, listeners: Sequence[trio.SocketListener], scope: trio.CancelScope, connections: trio.Nursery
+    server: Server, sockets: Sequence[trio.SocketListener], scope: trio.CancelScope, connections: trio.Nursery
 ) -> None:
-    """Accept from all listeners until the scope is cancelled; the connections live on in their own nursery."""
+    """Accept from all sockets until the scope is cancelled; the connections live on in their own nursery."""
 
     def admit(stream: trio.SocketStream) -> None:
         """Begin to serve a connection, in the nursery that outlives the accepting."""
@@ -125,8 +125,8 @@ async def _accept_all(
 
     with scope:
         async with trio.open_nursery() as nursery:
-            for listener in listeners:
-                nursery.start_soon(accept_connections, listener, server.wait_for_room, admit, _log)
+            for socket in sockets:
+                nursery.start_soon(accept_connections, socket, server.wait_for_room, admit, _log)
 
 
 class Server:
