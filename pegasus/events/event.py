@@ -48,10 +48,6 @@ class EventType(IntEnum):
     TOOL_CALL_REQUESTED = 400
     TOOL_CALL_COMPLETED = 410
     TOOL_CALL_FAILED = 420
-    AUTH_TOKEN_REFRESHED = 500
-    AUTH_TOKEN_EXPIRING = 510
-    AUTH_TOKEN_EXPIRED = 520
-    AUTH_REFRESH_FAILED = 530
 
 
 @attrs.frozen(eq=False, repr=False)

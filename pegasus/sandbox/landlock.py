@@ -39,7 +39,6 @@ _RULE_PORT: Final = 2
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _REMOVE = 1 << 4 | 1 << 5  # folders, files
-_MAKE_DEVICE = 1 << 6 | 1 << 11
 _MAKE = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12  # folders, files, sockets, pipes, links
 _MOVE = 1 << 13  # from one folder to another
 _TRUNCATE, _IOCTL = 1 << 14, 1 << 15
