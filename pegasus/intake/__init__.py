@@ -25,7 +25,6 @@ from pegasus.intake.access import (
     TooManyMessages,
     Unknown,
     is_group,
-    priority_of,
     rules_of,
 )
 from pegasus.intake.pairing import (
@@ -86,7 +85,6 @@ __all__ = [
     "is_name",
     "lane_of",
     "parse_access",
-    "priority_of",
     "report_undelivered",
     "rules_of",
 ]

@@ -54,7 +54,7 @@ class Priority(IntEnum):
     is to be done with that work. The number is stored with the item and survives restarts. `pegasus.storage` orders its
     queue by it, and lets items age so that none waits for ever.
 
-    Example: `priority_of(ChannelInfo("web", "me"), ["web:me"])` is `Priority.OWNER`.
+    Example: `Intake.send` gives a message of "web:me" `Priority.OWNER` if `agent.owners` names it.
     """
 
     OWNER = 0
@@ -71,7 +71,7 @@ class Denied(Exception):
     Example::
 
         try:
-            access.check(channel)
+            access.check_rules(channel)
         except Denied as error:
             return error_frame("bad_frame", f"not accepted: {error}")
     """
@@ -131,14 +131,14 @@ class Access:
     Example::
 
         access = Access({"sms": ["+8613800138000"]})
-        access.check(ChannelInfo("sms", "+8613800138000"))  # passes
-        access.check(ChannelInfo("sms", "+1"))              # raises Denied
+        access.check_rules(ChannelInfo("sms", "+8613800138000"))  # passes
+        access.check_rules(ChannelInfo("sms", "+1"))              # raises Denied
     """
 
     rules: Mapping[str, ChannelRules] = attrs.field(factory=dict, converter=_as_rules)
     """By channel type: its rules, or the ids of those who may write. A type that is absent is open to everybody."""
 
-    def check(self, channel: ChannelInfo, metadata: Metadata = _NOTHING, *, owners: Iterable[str] = ()) -> None:
+    def check_rules(self, channel: ChannelInfo, metadata: Metadata = _NOTHING, *, owners: Iterable[str] = ()) -> None:
         """Raise Denied unless the settings let the person on this channel write; Unlisted if they let in others only.
 
         metadata: that of the message. owners: the setting `agent.owners`; () if the client may not speak for an owner.
@@ -179,11 +179,6 @@ def is_group(channel: ChannelInfo, metadata: Metadata = _NOTHING) -> bool:
 def person_of(channel: ChannelInfo) -> str:
     """Return the id of the person on a channel within its type: the user, or the conversation where no user is named."""
     return channel.user_id or channel.channel_id
-
-
-def priority_of(channel: ChannelInfo, owners: Iterable[str]) -> Priority:
-    """Return the priority of what a person writes on this channel."""
-    return Priority.OWNER if is_owner(channel, owners) else Priority.PERSON
 
 
 # ------------------------------------------------------------------ limits

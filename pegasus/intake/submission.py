@@ -30,6 +30,7 @@ import unicodedata
 from collections.abc import Collection
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from typing import Final
 
 import attrs
@@ -133,26 +134,26 @@ class Intake:
     rates: SenderRates = attrs.field(factory=lambda: SenderRates(InForce(GuestLimits())))
     """Counts what guests send; without limits by default."""
 
-    def check_access(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
+    def check_connect(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
         """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
 
         Somebody unknown may connect where they get a code when they write.
         """
         with suppress(Unknown):
-            self.check(channel, {}, is_vouched=is_vouched)
+            self.check_write(channel, {}, is_vouched=is_vouched)
 
-    def admits(self, message: InboundMessage) -> bool:
+    def may_write(self, message: InboundMessage) -> bool:
         """Return whether the sender may write, for an adapter that would have to fetch files before the message can be accepted."""
         try:
-            self.check(message.channel, message.metadata)
+            self.check_write(message.channel, message.metadata)
         except Denied:
             return False
         return True
 
-    def check(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool = True) -> None:
+    def check_write(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool = True) -> None:
         """Raise Denied unless this channel may write a message with this metadata, Unknown where somebody may ask to be let in."""
         try:
-            self.access.now.check(channel, metadata, owners=self.owners.now if is_vouched else ())
+            self.access.now.check_rules(channel, metadata, owners=self.owners.now if is_vouched else ())
         except Unlisted:
             if not self.pairing.knows(channel):
                 raise
@@ -178,20 +179,23 @@ class Intake:
         check_message(message)
         lane = lane_of(message.text)
         try:
-            self.check(message.channel, message.metadata, is_vouched=is_vouched)
+            self.check_write(message.channel, message.metadata, is_vouched=is_vouched)
         except Unknown:
             await self.pairing.request(message.channel)
             raise
         message = with_role(message, Role.OWNER if is_vouched else Role.GUEST)
         if sender_of(message, self.owners.now).is_owner:
-            return await self.journal.request(Accept, message, lane, Priority.OWNER, True)
+            return await self.journal.request(
+                partial(Accept, message=message, lane=lane, priority=Priority.OWNER, owner=True)
+            )
         # Behind a bridge the users are counted. A client that has a conversation to itself is counted as this conversation, whatever
         # users it names, since it could name another one for each message.
         sender = message.channel.sender if is_bridge else str(message.channel.address)
         if not is_repeated:
             self.rates.count(sender)
+        most = self.rates.limits.now.waiting
         return await self.journal.request(
-            Accept, message, lane, Priority.PERSON, False, sender, self.rates.limits.now.waiting
+            partial(Accept, message=message, lane=lane, priority=Priority.PERSON, sender=sender, most=most)
         )
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:

@@ -22,6 +22,7 @@ task system sends it again. The item's id is made of the task and the number of 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import trio
@@ -224,7 +225,16 @@ async def discard_waiting(journal: Ref[JournalMessage], item: Item, person: Prin
     id = f"{INTERNAL_ID_PREFIX}discard/{item.n}"
     report = InboundMessage(DISCARD_REPORT, item.message.channel, id, metadata=metadata)
     try:
-        count = await journal.ask(Discard, report, item.n, Priority.PERSON, Priority.TASK, person.is_owner)
+        count = await journal.ask(
+            partial(
+                Discard,
+                report=report,
+                before=item.n,
+                priority=Priority.PERSON,
+                report_priority=Priority.TASK,
+                owner=person.is_owner,
+            )
+        )
     except StorageError as error:
         return f"The messages that wait are not discarded: {error}."
     if count is None:

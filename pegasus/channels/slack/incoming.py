@@ -166,7 +166,7 @@ class SlackIncoming:
     def _may_write(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
         """Return None if the person may write, otherwise why not."""
         try:
-            self._adapter.context.intake.check(channel, metadata)
+            self._adapter.context.intake.check_write(channel, metadata)
         except Denied as refusal:
             return refusal
         return None

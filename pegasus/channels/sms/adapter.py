@@ -155,7 +155,7 @@ class SmsAdapter(ServiceAdapter):
 
     async def _hear(self, sms: Sms) -> None:
         """Take a message; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""
-        if not sms.files or not self.context.intake.admits(sms.to_message()):  # nothing is fetched for strangers
+        if not sms.files or not self.context.intake.may_write(sms.to_message()):  # nothing is fetched for strangers
             await self.accept(sms.to_message())
         # The actor does not run at the moment. Its files could not be fetched now, and Twilio's patience is
         # short, so they are named.

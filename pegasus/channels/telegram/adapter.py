@@ -224,7 +224,7 @@ class TelegramAdapter(ServiceAdapter):
     def _admitted(self, heard: TelegramMessage) -> list[TelegramMessage]:
         """Return the message; [] if a bot has written it that is not heard any more. Files of strangers are not fetched."""
         message, channel_id = heard.message, heard.message.channel.channel_id
-        if not self.context.intake.admits(message):
+        if not self.context.intake.may_write(message):
             # The intake decides about it, and may offer to let its writer in. For that it needs a text.
             return [attrs.evolve(heard, message=attrs.evolve(message, text=message.text or "(a file)"), files=())]
         if not heard.is_bot:

@@ -161,10 +161,10 @@ async def test_who_may_write_and_how_much_follows(autojump_clock):
         environment = world.tree.services.environment
         intake = make_intake(world.journal, environment.in_force, environment.pairing)
         message = InboundMessage("hello", EVE, id="m-1")
-        assert intake.admits(message)
+        assert intake.may_write(message)
         closed = {"cli": ChannelSettings(enabled=True), "slack": ChannelSettings(access="allow_list")}
         await replace(channels=closed)
-        assert not intake.admits(message)
+        assert not intake.may_write(message)
         await replace(
             channels={"cli": ChannelSettings(enabled=True)}, limits=LimitSettings(guest_messages_per_minute=1)
         )

@@ -7,9 +7,10 @@ import pytest
 from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, open_supervisor
-from pegasus.intake import Access, Denied, Priority, priority_of
+from pegasus.intake import Access, Denied, Priority
 from pegasus.main_agent import forward_notifications
 from pegasus.messages import ChannelInfo
+from pegasus.policy import is_owner
 from pegasus.settings import Settings
 from pegasus.storage import Accept, Accepted
 from pegasus.tasks import Notification, Notify
@@ -20,7 +21,7 @@ ANN = ChannelInfo("telegram", "chat-7", "u1")
 
 def permits(access, channel):
     try:
-        access.check(channel)
+        access.check_rules(channel)
     except Denied:
         return False
     return True
@@ -40,7 +41,7 @@ def test_another_channels_list_does_not_count():
 
 def test_the_setting_that_refuses_a_sender_is_named():
     with pytest.raises(Denied, match=r"channels\.telegram\.allow_from"):
-        Access({"telegram": ["u2"]}).check(ANN)
+        Access({"telegram": ["u2"]}).check_rules(ANN)
 
 
 def test_the_owner_goes_first_and_schedules_last():
@@ -49,7 +50,7 @@ def test_the_owner_goes_first_and_schedules_last():
 
 def test_without_a_setting_the_terminal_is_the_owners():
     owners = Settings().agent.owners
-    assert (priority_of(CLI, owners), priority_of(ANN, owners)) == (Priority.OWNER, Priority.PERSON)
+    assert (is_owner(CLI, owners), is_owner(ANN, owners)) == (True, False)
 
 
 async def test_a_report_of_a_task_has_the_priority_of_tasks():
