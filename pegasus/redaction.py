@@ -57,7 +57,7 @@ class Redactor:
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, shortest: int = 6, mask: str = MASK) -> None:
-        """Prepare.
+        """Collect the forms in which each secret may appear.
 
         secrets: the known ones. shortest: characters from which a known secret counts; shorter ones would take words
         apart. mask: what takes the place of a secret.

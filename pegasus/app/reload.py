@@ -67,7 +67,7 @@ class Reloader:
         *,
         writes_log: bool = True,
     ) -> None:
-        """Prepare.
+        """Set up the log, and restore the model that was chosen earlier. From now on log, models and usage follow the settings.
 
         find_changed_files: returns the keys that name files with another content than the one in force. It is called in a thread, and
         raises as a start does. writes_log: the log is this process's own, and follows the settings.

@@ -7,10 +7,9 @@ is not known yet.
 Each post has an idempotency key, made of the queue item and the call. A crash between the call and its result may lead to the same
 post twice; the journal then answers with the reply that it has stored already.
 
-Where a reply goes is decided by the journal, which knows all channels: a known channelId of the given type; the only known type with
-that channelId; the type of the message being answered, if the id is its own; or a new id, if a bridge for the given type is present.
-Anything else is refused with a list of the known channels, and nothing is sent. A wrong guess would send private text to strangers,
-while a refusal costs one more thought.
+Where a reply goes is decided by the journal, which knows all channels (the rule is in `pegasus/storage/directory.py`). What fits no
+channel is refused with a list of the known ones, and nothing is sent. A wrong guess would send private text to strangers, while a
+refusal costs one more thought.
 """
 
 from __future__ import annotations
