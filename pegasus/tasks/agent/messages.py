@@ -143,7 +143,7 @@ class CancelAll:
     Example::
 
         await agent.ask(CancelAll, "the owner", ("telegram", "42"))   # the tasks of one channel
-        await agent.ask(CancelAll, "the owner", guests_only=True)     # those of all guests
+        await agent.ask(CancelAll, "the owner", None, True)           # those of all guests
     """
 
     reply: Reply[tuple[StoppedTask, ...]]

@@ -49,7 +49,7 @@ class CancelStage:
 class SuspendAfterStage:
     """Let the running stage finish, record what it did, then suspend the task.
 
-    Example: `await entry.ref.tell(SuspendAfterStage("until tomorrow"))`. The answer is a StateChanged.
+    Example: `await entry.ref.tell(SuspendAfterStage("until tomorrow"))`. A TaskUpdate reports the suspended task.
     """
 
     reason: str
