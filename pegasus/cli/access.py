@@ -8,7 +8,7 @@ The secret of a token is printed once, alone on a line of stdout, so that a scri
 The functions for people (`tokens_text`, `approvals_text`) get the JSON of the control plane, whether it came from a
 daemon or was made here from the files. They never get the objects behind it, so both ways print the same.
 
-Of approvals all commands need the daemon. They return None where none runs, and `query` reports that no agent is
+Of approvals all commands need the daemon. They return None where none runs, and `answering_command` reports that no agent is
 running.
 """
 
@@ -25,13 +25,13 @@ from actors import Ref
 from pegasus.cli.commands import JSON, pegasus, program_name
 from pegasus.cli.control import (
     Answer,
+    answering_command,
     ask_daemon,
     change_files,
     describe_refusal,
     find_daemon,
     fit_terminal,
     print_text,
-    query,
     report_failure,
 )
 from pegasus.client import ClientError
@@ -96,13 +96,13 @@ def new_token_text(answer: Answer) -> str:
     return str(answer["token"])
 
 
-@query(
+@answering_command(
     TOKENS,
     "add",
     _NAME,
     click.Option(["--type", "type_"], metavar="T", help="Channel type that the client must name."),
     click.Option(["--channel"], metavar="ID", help="Conversation that the client must name."),
-    # None and not False where it is not given: `query` then sends no param, and the daemon's default counts.
+    # None and not False where it is not given: `answering_command` then sends no param, and the daemon's default counts.
     click.Option(["--bridge"], is_flag=True, default=None, help="It serves all conversations of its type."),
     click.Option(["--scope"], metavar="SCOPES", help=f"Of {', '.join(SCOPES)}, with commas [message]."),
     JSON,
@@ -133,7 +133,7 @@ def run_token_add(
     return change_files(home, add)
 
 
-@query(TOKENS, "list", JSON, method="tokens.list", text=tokens_text)
+@answering_command(TOKENS, "list", JSON, method="tokens.list", text=tokens_text)
 def run_token_list(home: Home, settings: Settings) -> Answer:
     """List the tokens, and what each may do; the secrets are not kept."""
     try:
@@ -144,7 +144,7 @@ def run_token_list(home: Home, settings: Settings) -> Answer:
     return tokens_view(parse_tokens(content)[0])
 
 
-@query(
+@answering_command(
     TOKENS,
     "revoke",
     _NAME,
@@ -185,7 +185,7 @@ def people_text(answer: Answer) -> str:
     return access_text(answer, f"{program_name()} pair approve")
 
 
-@query(PAIR, "list", JSON, method="pair.list", text=people_text, refusals=_PAIR_REFUSALS)
+@answering_command(PAIR, "list", JSON, method="pair.list", text=people_text, refusals=_PAIR_REFUSALS)
 def run_pair_list(home: Home, settings: Settings) -> Answer:
     """List open codes, and the people who were let in."""
 
@@ -202,7 +202,9 @@ def approved_text(answer: Answer) -> str:
     return f"{answer['who']} may write from now on."
 
 
-@query(PAIR, "approve", click.Argument(["code"]), method="pair.approve", text=approved_text, refusals=_PAIR_REFUSALS)
+@answering_command(
+    PAIR, "approve", click.Argument(["code"]), method="pair.approve", text=approved_text, refusals=_PAIR_REFUSALS
+)
 def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
     """Let in the person who has CODE."""
 
@@ -218,7 +220,9 @@ def revoked_text(answer: Answer) -> str:
     return f"{answer['who']} is not let in any more."
 
 
-@query(PAIR, "revoke", click.Argument(["who"]), method="pair.revoke", text=revoked_text, refusals=_PAIR_REFUSALS)
+@answering_command(
+    PAIR, "revoke", click.Argument(["who"]), method="pair.revoke", text=revoked_text, refusals=_PAIR_REFUSALS
+)
 def run_pair_revoke(home: Home, settings: Settings, *, who: str) -> Answer:
     """Let in WHO no more: TYPE:USERID, as the list shows it."""
 
@@ -272,7 +276,7 @@ def run_open(home: Home, settings: Settings, *, only_print: bool = False) -> int
 # ------------------------------------------------------------------ tool calls that wait
 
 _ID = click.Argument(["id_"], metavar="ID")
-# Without --always the option gives None, `query` sends no `scope`, and the daemon's default is "once".
+# Without --always the option gives None, `answering_command` sends no `scope`, and the daemon's default is "once".
 _ALWAYS = click.Option(
     ["--always", "scope"],
     flag_value="always",
@@ -337,13 +341,13 @@ def answered_text(answer: Answer) -> str:
     return f"{approval['id']} is {approval['state']}: {approval['tool']}"
 
 
-@query(APPROVALS, "list", JSON, method="approvals.list", text=approvals_text)
+@answering_command(APPROVALS, "list", JSON, method="approvals.list", text=approvals_text)
 def run_approvals_list(home: Home, settings: Settings) -> Answer | None:
     """Show the calls that wait, with exactly what would be run."""
     return None
 
 
-@query(APPROVALS, "allow", _ID, _VALUES, _ALWAYS, method="approvals.allow", text=answered_text)
+@answering_command(APPROVALS, "allow", _ID, _VALUES, _ALWAYS, method="approvals.allow", text=answered_text)
 def run_allow(
     home: Home, settings: Settings, *, id_: str, scope: str | None = None, values: Metadata | None = None
 ) -> Answer | None:
@@ -351,7 +355,7 @@ def run_allow(
     return None
 
 
-@query(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
+@answering_command(APPROVALS, "deny", _ID, _REASON, method="approvals.deny", text=answered_text)
 def run_deny(home: Home, settings: Settings, *, id_: str, reason: str | None = None) -> Answer | None:
     """Refuse the call ID; the model reads the REASON."""
     return None

@@ -7,7 +7,7 @@ A command is declared once, above the function that carries it out::
         '''Send TEXT to the running agent, and print its replies.'''
 
 The docstring is the help, its first sentence the line in the list of commands. The function stays an ordinary function,
-which tests and other commands call. `control.query` declares commands that only show an answer.
+which tests and other commands call. `control.answering_command` declares commands that only show an answer.
 
 A command's module is imported when the command is run or its help is shown; importing it adds the command to `pegasus`. So the
 daemon never imports the chat, the chat never imports the daemon, and `pegasus --version` imports neither. That matters twice: a

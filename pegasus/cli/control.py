@@ -1,8 +1,9 @@
 """Commands that show an answer: that of the running daemon, or one from the files while none runs.
 
-`query` declares such a command. The decorated function gives the answer where no daemon runs, and a second one makes it readable::
+`answering_command` declares such a command. The decorated function gives the answer where no daemon runs, and a second one makes
+it readable::
 
-    @query(TASKS, "show", _ID, JSON, method="tasks.show", text=show_text)
+    @answering_command(TASKS, "show", _ID, JSON, method="tasks.show", text=show_text)
     def run_show(home: Home, settings: Settings, *, task_id: str) -> Answer:
         '''Show the state of a task and its result.'''
 
@@ -115,7 +116,7 @@ def describe_refusal(error: Exception, method: str, params: Collection[str] = ()
     return rest if colon and name in params and not rest.startswith("found") else message
 
 
-def query(
+def answering_command(
     group: CommandGroup,
     name: str,
     *params: click.Parameter,
@@ -159,7 +160,7 @@ def show(
     timeout: float = ANSWER_SECONDS,
     is_neutral: bool = False,
 ) -> int:
-    """Print an answer, or on stderr why there is none; return the exit code. `query` explains the parameters.
+    """Print an answer, or on stderr why there is none; return the exit code. `answering_command` explains the parameters.
 
     is_neutral: `render` has neutralised the parts of its text, which may have colours and is printed as it is.
 

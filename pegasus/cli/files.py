@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import click
 
 from pegasus.cli.commands import JSON, WholeNumber, pegasus, program_name
-from pegasus.cli.control import Answer, fit_terminal, print_text, query, report_failure
+from pegasus.cli.control import Answer, answering_command, fit_terminal, print_text, report_failure
 from pegasus.formatting import format_time, plural, quote
 from pegasus.host import Home, wall_clock
 from pegasus.intake import CONTROL_COMMANDS
@@ -72,7 +72,7 @@ def sessions_text(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-@query(
+@answering_command(
     SESSIONS,
     "list",
     click.Option(["--chat"], default="", metavar="TEXT", help="Only chats whose name (TYPE:ID) contains TEXT."),
@@ -187,7 +187,7 @@ def skills_text(answer: Answer) -> str:
     return "\n".join([*(lines or ["No skills."]), *hint])
 
 
-@query(SKILLS, "list", JSON, method=None, text=skills_text)
+@answering_command(SKILLS, "list", JSON, method=None, text=skills_text)
 def run_list_of_skills(home: Home, settings: Settings) -> Answer:
     """List skills: name, origin, who may call it, purpose."""
     skills = skills_of(home)

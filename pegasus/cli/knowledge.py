@@ -22,7 +22,7 @@ import trio
 
 from actors import Ref
 from pegasus.cli.commands import JSON, OneOf, WholeNumber, pegasus, program_name
-from pegasus.cli.control import Answer, change_files, fit_terminal, query
+from pegasus.cli.control import Answer, answering_command, change_files, fit_terminal
 from pegasus.formatting import format_time
 from pegasus.host import Home, wall_clock
 from pegasus.identity import (
@@ -139,13 +139,13 @@ def undo_text(answer: Answer) -> str:
 # ------------------------------------------------------------------ commands about memory
 
 
-@query(MEMORY, "list", JSON, method="memory.list", text=list_text)
+@answering_command(MEMORY, "list", JSON, method="memory.list", text=list_text)
 def run_list(home: Home, settings: Settings) -> Answer:
     """List the files of memory."""
     return files_view(map(describe_file, _folder(home).scan_now()))
 
 
-@query(
+@answering_command(
     MEMORY,
     "show",
     click.Argument(["path"]),
@@ -169,7 +169,7 @@ def run_show(home: Home, settings: Settings, *, path: str) -> Answer:
     return trio.run(read)
 
 
-@query(
+@answering_command(
     MEMORY,
     "log",
     click.Argument(["path"], required=False),
@@ -192,7 +192,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> 
     return {"changes": [view_of(change) for change in made[:limit]]}
 
 
-@query(
+@answering_command(
     MEMORY,
     "undo",
     click.Argument(["n"], type=WholeNumber(1), metavar="N"),
@@ -211,7 +211,7 @@ def run_undo(home: Home, settings: Settings, *, n: int) -> Answer:
     return change_files(home, undo)
 
 
-@query(
+@answering_command(
     MEMORY,
     "search",
     click.Argument(["query"]),
@@ -259,19 +259,23 @@ def persona_text(view: Answer) -> str:
     return format_persona(view, f"{program_name()} persona")
 
 
-@query(PERSONA, "list", JSON, method="persona.list", text=persona_text, refusals=(PersonaError,))
+@answering_command(PERSONA, "list", JSON, method="persona.list", text=persona_text, refusals=(PersonaError,))
 def run_persona_list(home: Home, settings: Settings) -> Answer:
     """Show the persona, open proposals, and the last decisions."""
     return persona_view(read_persona_state(_base(home, settings), home.data))
 
 
-@query(PERSONA, "accept", _NUMBER, method="persona.accept", text=format_decision, refusals=_PROPOSAL_REFUSALS)
+@answering_command(
+    PERSONA, "accept", _NUMBER, method="persona.accept", text=format_decision, refusals=_PROPOSAL_REFUSALS
+)
 def run_accept(home: Home, settings: Settings, *, n: int) -> Answer:
     """Accept proposal N, from the next start or reload on."""
     return _decide(home, settings, n, accept=True)
 
 
-@query(PERSONA, "reject", _NUMBER, method="persona.reject", text=format_decision, refusals=_PROPOSAL_REFUSALS)
+@answering_command(
+    PERSONA, "reject", _NUMBER, method="persona.reject", text=format_decision, refusals=_PROPOSAL_REFUSALS
+)
 def run_reject(home: Home, settings: Settings, *, n: int) -> Answer:
     """Reject proposal N; one that was accepted is taken back."""
     return _decide(home, settings, n, accept=False)

@@ -20,7 +20,7 @@ import click
 import trio
 
 from pegasus.cli.commands import JSON, pegasus
-from pegasus.cli.control import Answer, json_line, print_text, query, report_failure
+from pegasus.cli.control import Answer, answering_command, json_line, print_text, report_failure
 from pegasus.formatting import format_duration, plural, quote
 from pegasus.host import Home
 from pegasus.settings import Settings
@@ -58,7 +58,7 @@ def server_line(server: Answer) -> str:
     )
 
 
-@query(MCP, "list", JSON, method="mcp.list", text=servers_text)
+@answering_command(MCP, "list", JSON, method="mcp.list", text=servers_text)
 def run_list(home: Home, settings: Settings) -> Answer:
     """List the servers and their state."""
     servers = settings.mcp.servers.items()

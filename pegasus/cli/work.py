@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from pegasus.cli.commands import JSON, Number, OneOf, pegasus, program_name
-from pegasus.cli.control import Answer, find_daemon, fit_terminal, json_line, query, show
+from pegasus.cli.control import Answer, answering_command, find_daemon, fit_terminal, json_line, show
 from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
 from pegasus.events import event_json
@@ -177,7 +177,7 @@ _DATE = click.Option(
 )
 
 
-@query(TASKS, "list", _DATE, JSON, method="tasks.list", text=list_text)
+@answering_command(TASKS, "list", _DATE, JSON, method="tasks.list", text=list_text)
 def run_list(home: Home, settings: Settings, *, date: str | None) -> Answer:
     """List background tasks, the newest last.
 
@@ -190,13 +190,13 @@ def run_list(home: Home, settings: Settings, *, date: str | None) -> Answer:
     return {"tasks": [task for task in tasks if task["updatedAt"] >= since * 1000]}
 
 
-@query(TASKS, "show", _TASK_ID, JSON, method="tasks.show", text=show_text)
+@answering_command(TASKS, "show", _TASK_ID, JSON, method="tasks.show", text=show_text)
 def run_show(home: Home, settings: Settings, *, task_id: str) -> Answer:
     """Show the state of a task and its result."""
     return _stored(home, _found(home, task_id))
 
 
-@query(TASKS, "replay", _TASK_ID, JSON, method="tasks.replay", text=replay_text)
+@answering_command(TASKS, "replay", _TASK_ID, JSON, method="tasks.replay", text=replay_text)
 def run_replay(home: Home, settings: Settings, *, task_id: str) -> Answer:
     """Show the whole conversation of a task."""
     task = _found(home, task_id).task
@@ -204,7 +204,7 @@ def run_replay(home: Home, settings: Settings, *, task_id: str) -> Answer:
     return {"taskId": task.task_id if task is not None else task_id, "messages": messages}
 
 
-@query(TASKS, "cancel", _TASK_ID, method="tasks.cancel", text=cancelled_text)
+@answering_command(TASKS, "cancel", _TASK_ID, method="tasks.cancel", text=cancelled_text)
 def run_cancel(home: Home, settings: Settings, *, task_id: str) -> None:
     """End a task and every process it has started."""
 
@@ -212,7 +212,9 @@ def run_cancel(home: Home, settings: Settings, *, task_id: str) -> None:
 _TEXT = click.Argument(["input"], default="", metavar="[TEXT]")
 
 
-@query(TASKS, "resume", _TASK_ID, _TEXT, method="tasks.resume", text=lambda answer: f"Task {answer['taskId']} goes on.")
+@answering_command(
+    TASKS, "resume", _TASK_ID, _TEXT, method="tasks.resume", text=lambda answer: f"Task {answer['taskId']} goes on."
+)
 def run_resume(home: Home, settings: Settings, *, task_id: str, input: str) -> None:
     """Continue a suspended or finished task, with TEXT as new input."""
 
@@ -287,7 +289,7 @@ def job_text(verb: str) -> Callable[[Answer], str]:
     return lambda answer: f"{verb} {_job_line(answer)}"
 
 
-@query(CRON, "list", JSON, method="cron.list", text=jobs_text, refusals=(ValueError,))
+@answering_command(CRON, "list", JSON, method="cron.list", text=jobs_text, refusals=(ValueError,))
 def run_cron_list(home: Home, settings: Settings) -> Answer:
     """List the jobs."""
     try:
@@ -321,21 +323,21 @@ def run_cron_add(home: Home, settings: Settings, *, as_json: bool = False, **val
     return show(home, settings, "cron.add", {"schedule": schedule, **given}, text, lambda: None)
 
 
-@query(CRON, "remove", _JOB_ID, JSON, method="cron.remove", text=job_text("Removed"))
+@answering_command(CRON, "remove", _JOB_ID, JSON, method="cron.remove", text=job_text("Removed"))
 def run_cron_remove(home: Home, settings: Settings, *, id_: str) -> None:
     """Delete job ID."""
 
 
-@query(CRON, "pause", _JOB_ID, JSON, method="cron.pause", text=job_text("Paused"))
+@answering_command(CRON, "pause", _JOB_ID, JSON, method="cron.pause", text=job_text("Paused"))
 def run_cron_pause(home: Home, settings: Settings, *, id_: str) -> None:
     """Let job ID rest."""
 
 
-@query(CRON, "resume", _JOB_ID, JSON, method="cron.resume", text=job_text("Goes on:"))
+@answering_command(CRON, "resume", _JOB_ID, JSON, method="cron.resume", text=job_text("Goes on:"))
 def run_cron_resume(home: Home, settings: Settings, *, id_: str) -> None:
     """Let job ID go on with its next time."""
 
 
-@query(CRON, "run", _JOB_ID, JSON, method="cron.run", text=job_text("Ran"))
+@answering_command(CRON, "run", _JOB_ID, JSON, method="cron.run", text=job_text("Ran"))
 def run_now(home: Home, settings: Settings, *, id_: str) -> None:
     """Run job ID now."""
