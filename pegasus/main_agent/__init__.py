@@ -13,7 +13,7 @@ The way of a message through the files, from the queue to the reply:
     asking              calls the model, in its way of speaking (`speech`), until there is an answer to act on
     drafts              shows a reply while the model is still writing it
     tool_calls          carries out the calls of the answer
-    queue_items         the item as an entry of the session; reports of tasks for the queue
+    queue_items         the item as an entry of the session
     session             the durable log, and the progress of each item; its repair; archives, and lists and history for people
     compaction          makes the session shorter when it comes near the model's window
     chat_prompt         with an agent for each chat: the end of its prompt, with MEMORY.md
@@ -22,9 +22,9 @@ The way of a message through the files, from the queue to the reply:
     replies             reply calls as posts for the outbox
     item_endings        endings of items that the model could not end, or never would; /new
 
-Beside this way stand `delegation` and `skill_invocation` (tools), `chat_commands` (texts of /help, /skills and others), `status` and
-`task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of model), and `services` (what the composition root hands
-in).
+Beside this way stand `delegation` and `skill_invocation` (tools), `notifications` (reports of tasks for the queue), `chat_commands`
+(texts of /help, /skills and others), `status` and `task_status` (/status, /tasks), `toolset` (prompt and tools for each kind of
+model), and `services` (what the composition root hands in).
 
 The state that survives a crash is in the session and in the journal (queue and outbox) only. Every other object of the package can be
 made anew from them, and is, at each start of the actor.
@@ -56,7 +56,8 @@ from pegasus.main_agent.chats import chat_agents
 from pegasus.main_agent.compaction import Compactor, OpenTask, find_open_tasks
 from pegasus.main_agent.consolidation import Consolidator, notes_disk
 from pegasus.main_agent.delegation import SPAWN_ALIAS, TaskDelegation, delegation_tools
-from pegasus.main_agent.queue_items import OWN_TURN, forward_notifications
+from pegasus.main_agent.notifications import forward_notifications
+from pegasus.main_agent.queue_items import OWN_TURN
 from pegasus.main_agent.replies import IN_REPLY_TO, QUESTION, REPLY, item_of_key
 from pegasus.main_agent.services import AgentServices, FileAccess, message_publisher
 from pegasus.main_agent.session import (

@@ -1,7 +1,7 @@
 """Delegation: the tools by which the Main Agent gives work to tasks, and the work behind them as its actor sees it.
 
 The Main Agent has no files, no shell and no web; tasks have. `spawn_subagent` returns at once, and the result of the task comes
-later, by itself, as a notification (see `queue_items`).
+later, by itself, as a notification (see `notifications`).
 
 Each call carries a key made of queue item and call, and the task system derives the task's id from it. A crash may therefore lead to
 the same call twice, of the Main Agent or of the task system, and still there is one task.

@@ -25,7 +25,7 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.formatting import cut_text, format_duration, format_time, quote, truncate
-from pegasus.main_agent.queue_items import DEFAULT_CHANNEL
+from pegasus.main_agent.notifications import DEFAULT_CHANNEL
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
 from pegasus.policy import ROLE, ApprovalMessage, Principal, Role, WithdrawApprovals, sender_of
 from pegasus.settings import InForce
