@@ -48,7 +48,7 @@ from pegasus.host import Home, print_error
 from pegasus.main_agent import task_line
 from pegasus.messages import ApprovalNotice, ChannelInfo, OutboundMessage, TaskProgress
 from pegasus.settings import Settings
-from pegasus.terminal import Turn, neutralise
+from pegasus.terminal import ObservedTurn, neutralise
 from pegasus.wire import from_wire
 
 WAIT: Final = 60.0
@@ -151,7 +151,7 @@ class _Sending:
     """The message, not empty; bytes that are no UTF-8 have become U+FFFD."""
     until_done: bool
     """True if the background tasks of the conversation are waited for, too."""
-    turn: Turn = attrs.field(init=False)
+    turn: ObservedTurn = attrs.field(init=False)
     """The turn of the message, as the signs show it."""
     is_over: bool = False
     """True if there is nothing more to wait for."""
@@ -169,7 +169,7 @@ class _Sending:
     """Set when something may have ended."""
 
     def __attrs_post_init__(self) -> None:
-        self.turn = Turn(self.text)
+        self.turn = ObservedTurn(self.text)
 
     @property
     def absence(self) -> str:

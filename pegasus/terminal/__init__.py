@@ -1,7 +1,7 @@
 """The terminal chat: a client of the gateway for people, and for pipes.
 
-`run_chat` is the whole chat; the command line wraps it in a process. `LineChat` and `Turn` are the part that needs no
-terminal; `pegasus send` uses `Turn` to know when the agent has finished. `neutralise` makes text from strangers harmless
+`run_chat` is the whole chat; the command line wraps it in a process. `LineChat` and `ObservedTurn` are the part that needs no
+terminal; `pegasus send` uses `ObservedTurn` to know when the agent has finished. `neutralise` makes text from strangers harmless
 to print, for every command that prints any.
 
 A chat is a process of its own, beside the daemon's: a hanging terminal cannot hold the agent up, and kill -9 of the chat
@@ -31,7 +31,7 @@ Read the files in this order; each uses only those before it:
 from pegasus.terminal.chat import has_screen, run_chat
 from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.leaving import Leave, LeaveRules
-from pegasus.terminal.line_chat import DaemonGone, LineChat, Turn
+from pegasus.terminal.line_chat import DaemonGone, LineChat, ObservedTurn
 from pegasus.terminal.tty import is_utf8, neutralise, repair_unicode, restore_terminal
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
     "Leave",
     "LeaveRules",
     "LineChat",
-    "Turn",
+    "ObservedTurn",
     "has_screen",
     "is_utf8",
     "neutralise",

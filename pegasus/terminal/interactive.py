@@ -1,6 +1,5 @@
-"""Chat of one person at a screen: `InteractiveChat`, on Trio's side.
+"""Chat of one person at a screen: `InteractiveChat` sends what is typed to the conversation, and shows the conversation's events.
 
-In `InteractiveChat` typed text goes to the conversation, and events of the conversation go to the screen.
 Two threads take part. Trio's thread owns the conversation and all state of `InteractiveChat`. The screen runs
 prompt_toolkit on an asyncio loop in a thread of its own (see `screen`), because the two loops cannot share one. They meet
 in two places only: methods of the screen may be called from any thread and return at once; what the user does is handed

@@ -2,7 +2,7 @@
 
 A message is sent when the turn of the one before has ended, so that a script reads like a conversation. A turn ends when
 the agent stops thinking about it, with replies or in silence. A command that jumps the queue has no such turn: it ends
-with its answer. `Turn` is the rule, without I/O; `LineChat` feeds it with events and keeps the deadlines.
+with its answer. `ObservedTurn` is the rule, without I/O; `LineChat` feeds it with events and keeps the deadlines.
 
 After a lost connection the end of a turn may have been missed, since typing events are not repeated. A turn that was
 accepted and for which no more events come is then taken to be over after some seconds. Without a lost connection there is no such
@@ -88,12 +88,12 @@ def describe_rejection(code: str, message: str) -> str:
     return rest if colon and field.startswith("message.") else message
 
 
-class Turn:
-    """One message and what becomes of it.
+class ObservedTurn:
+    """The turn of one message, as far as the events that a client gets show it.
 
     Example::
 
-        turn = Turn("hello")
+        turn = ObservedTurn("hello")
         async for event in conversation:
             turn.handle(event)
             if turn.over:
@@ -193,7 +193,7 @@ class LineChat:
         """Time of the lost connection on Trio's clock, None while there is one."""
         self._doubtful_since: float | None = None
         """Time of the last event since a lost connection; None as long as no connection was lost in this turn."""
-        self._turn = Turn("")
+        self._turn = ObservedTurn("")
         """The turn that runs, or the last one."""
         self._turn_over = trio.Event()
         """Set at the end of that turn."""
@@ -232,7 +232,7 @@ class LineChat:
         if size > self._max_frame_bytes:
             self._report_untaken(number, f"{size:,} bytes; the agent takes {self._max_frame_bytes:,} at most")
             return
-        turn = self._turn = Turn(line)
+        turn = self._turn = ObservedTurn(line)
         self._turn_over = trio.Event()
         self._doubtful_since = None
         await self._conversation.send(line)

@@ -16,7 +16,7 @@ from pegasus.terminal.line_chat import (
     DaemonGone,
     InputLines,
     LineChat,
-    Turn,
+    ObservedTurn,
 )
 
 CHANNEL = ChannelInfo("cli", "main")
@@ -29,7 +29,7 @@ ANSWER = OutboundMessage("answer", CHANNEL, 1)
 
 
 def over_after(text, *events):
-    turn = Turn(text)
+    turn = ObservedTurn(text)
     for event in events:
         turn.handle(event)
     return turn.over
@@ -65,7 +65,7 @@ def test_when_a_turn_is_over(text, events, over):
 
 
 def test_only_an_accepted_turn_nobody_thinks_about_is_in_doubt():
-    turn = Turn("hello")
+    turn = ObservedTurn("hello")
     assert not turn.in_doubt
     turn.handle(ACCEPTED)
     assert turn.in_doubt
