@@ -149,7 +149,7 @@ class ChatCommands:
         # With no owners listed `persona_answer` refuses in its own words.
         listed = environment.owners.now if self._is_by_owner(message) else ()
         persona = environment.persona.now
-        return await persona_answer(self.services.evolution, persona, listed, message.text, message.channel)
+        return await persona_answer(self.services.persona_changes, persona, listed, message.text, message.channel)
 
     async def _pair(self, message: InboundMessage) -> str:
         """Show who wants to be let in or, by a code, let somebody in.

@@ -287,7 +287,7 @@ def _methods(
         **ConversationMethod(agent, journal, wall_clock).methods(),
         **CronMethods(tree.root.ref(SCHEDULE), wall_clock, owners).methods(),
         **MemoryMethods(services.memory).methods(),
-        **PersonaMethods(services.evolution, world.persona, owners).methods(),
+        **PersonaMethods(services.persona_changes, world.persona, owners).methods(),
         **services.approvals.methods(),
         **views.methods(),
         **CompletionMethod(commands, services.main_agent.toolset.now.skills, models.choices).methods(),

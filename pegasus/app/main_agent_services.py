@@ -22,7 +22,7 @@ import attrs
 
 from pegasus.app.environment import ConversationModels, Environment
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
-from pegasus.identity import SHARED_FILES, WORKSPACE_FILES, ChannelNote, Evolution, MainPrompts
+from pegasus.identity import SHARED_FILES, WORKSPACE_FILES, ChannelNote, MainPrompts, PersonaChanges
 from pegasus.main_agent import (
     GLOBAL,
     NO_CHAT,
@@ -106,7 +106,7 @@ class ConversationParts:
 
 
 def main_agent_services(
-    shared: SharedServices, evolution: Evolution, cron: Tool, known: Sequence[Address]
+    shared: SharedServices, persona_changes: PersonaChanges, cron: Tool, known: Sequence[Address]
 ) -> AgentServices:
     """Return the services of the Main Agent. cron: its tool for jobs. known: addresses that wrote before this start.
 
@@ -124,7 +124,7 @@ def main_agent_services(
     def make_toolset(settings: Settings) -> AgentToolset:
         """Return prompt, tools and skills for these settings. Called at the start and after each change of the keys below."""
         # Jobs and the persona belong to the conversation; tasks do not get these two tools.
-        own = (cron, persona_tool(evolution, environment.owners))
+        own = (cron, persona_tool(persona_changes, environment.owners))
         return _toolset(shared, settings, own, _channel_notes(settings, known))
 
     services = AgentServices(

@@ -30,7 +30,7 @@ from pegasus.app.main_agent_services import main_agent_services
 from pegasus.app.shared_services import SharedServices, tool_gate
 from pegasus.app.task_services import task_deps
 from pegasus.channels import AdapterMessage
-from pegasus.identity import Evolution
+from pegasus.identity import PersonaChanges
 from pegasus.main_agent import AgentServices
 from pegasus.memory import Memory
 from pegasus.messages import Address
@@ -59,7 +59,7 @@ class Services:
     """The journal actor, which everything that is kept goes through."""
     memory: Memory
     """The memory of the agent, shared by the Main Agent, tasks and the control plane."""
-    evolution: Evolution
+    persona_changes: PersonaChanges
     """Changes of the persona."""
     main_agent: AgentServices
     """Services of the Main Agent."""
@@ -86,7 +86,7 @@ def build_services(
         environment.files.load()
     # The order follows from who needs whom: memory and types, then the gate, which both kinds of tools need, then the rest.
     memory = environment.open_memory(journal)
-    evolution = Evolution(journal, environment.base_persona, environment.clock)
+    persona_changes = PersonaChanges(journal, environment.base_persona, environment.clock)
     types, problems = load_task_types(BUILT_IN_TYPES, *environment.subagent_folders)
     for problem in problems:
         _log.warning("invalid SUBAGENT.md", problem=problem)
@@ -110,8 +110,8 @@ def build_services(
         environment=environment,
         journal=journal,
         memory=memory,
-        evolution=evolution,
-        main_agent=main_agent_services(shared, evolution, cron_tool(find(SCHEDULE), environment.clock), known),
+        persona_changes=persona_changes,
+        main_agent=main_agent_services(shared, persona_changes, cron_tool(find(SCHEDULE), environment.clock), known),
         tasks=task_deps(shared, find),
         approvals=approvals,
     )

@@ -26,8 +26,8 @@ from pegasus.cli.control import Answer, answering_command, change_files, fit_ter
 from pegasus.formatting import format_time
 from pegasus.host import Home, wall_clock
 from pegasus.identity import (
-    Evolution,
     Persona,
+    PersonaChanges,
     PersonaError,
     ProposalRefused,
     format_decision,
@@ -286,8 +286,8 @@ def _decide(home: Home, settings: Settings, n: int, *, accept: bool) -> Answer:
 
     async def decide(journal: Ref[JournalMessage]) -> Answer:
         """Record the decision as the daemon would. It has no channel; the log shows "the command line" as its place."""
-        evolution = Evolution(journal, InForce(_base(home, settings)), wall_clock)
-        return await evolution.decide_and_show(n, accept=accept, by="the command line")
+        persona_changes = PersonaChanges(journal, InForce(_base(home, settings)), wall_clock)
+        return await persona_changes.decide_and_show(n, accept=accept, by="the command line")
 
     return change_files(home, decide)
 

@@ -2,20 +2,22 @@
 
 `persona` loads it from a file and checks it. `prompt` and `lean` turn it into the system prompts of the Main Agent and of tasks, for
 large and for small models, and `workspace_files` adds what the owner wrote into the workspace.
-`evolution` lets the agent propose changes, which take effect only when an owner has accepted them, and only at the next start, so that
-the prompt stays the same within a run; it also shows persona and proposals. `proposals` is the pure state behind that.
+`persona_changes` lets the agent propose changes, which take effect only when an owner has accepted them, and only at the next start,
+so that the prompt stays the same within a run; it also shows persona and proposals. `proposals` is the pure state behind that.
 
 Example::
 
     prompts = MainPrompts(persona_of_settings(settings.agent.persona, home.resolve), files=workspace_files)
     prompts.text(direct=False, lean=False, tools=("reply", "spawn_subagent"))   # the system prompt
 
-    proposal = await evolution.propose("style", "warm and short", "People thank me for it")
-    await evolution.decide(proposal.number, accept=True, by="cli:main")         # takes effect at the next start
+    proposal = await persona_changes.propose("style", "warm and short", "People thank me for it")
+    await persona_changes.decide(proposal.number, accept=True, by="cli:main")         # takes effect at the next start
 """
 
-from pegasus.identity.evolution import (
-    Evolution,
+from pegasus.identity.lean import SMALL_WINDOW, lean_task_prompt
+from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, persona_of_settings
+from pegasus.identity.persona_changes import (
+    PersonaChanges,
     PersonaState,
     format_decision,
     format_persona,
@@ -23,8 +25,6 @@ from pegasus.identity.evolution import (
     persona_view,
     read_persona_state,
 )
-from pegasus.identity.lean import SMALL_WINDOW, lean_task_prompt
-from pegasus.identity.persona import BUILT_IN, FIELDS, LISTS, Persona, PersonaError, persona_of_settings
 from pegasus.identity.prompt import SILENCE, ChannelNote, MainPrompts, main_prompt, task_prompt
 from pegasus.identity.proposals import ProposalRefused
 from pegasus.identity.workspace_files import (
@@ -58,10 +58,10 @@ __all__ = [
     "TASK_FILES",
     "WORKSPACE_FILES",
     "ChannelNote",
-    "Evolution",
     "MainPrompts",
     "OwnerFile",
     "Persona",
+    "PersonaChanges",
     "PersonaError",
     "PersonaState",
     "ProposalRefused",

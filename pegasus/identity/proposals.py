@@ -1,6 +1,6 @@
 """Proposed changes of the persona: the state of `data/identity/proposals.jsonl`, and the rules for proposing and deciding.
 
-Pure: bytes of the file in, values and lines to append out; `evolution` does the reading and
+Pure: bytes of the file in, values and lines to append out; `persona_changes` does the reading and
 writing. Every step is a line, and no line is ever removed, so the history of what the agent was
 asked to become is complete. The result of all decisions is `data/identity/persona.json`, which
 holds the fields that differ from the persona of the settings. Lines:

@@ -26,8 +26,8 @@ from actors import Reply
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.formatting import format_duration, plural
 from pegasus.identity import (
-    Evolution,
     Persona,
+    PersonaChanges,
     PersonaError,
     ProposalRefused,
     format_decision,
@@ -266,7 +266,7 @@ def stop_text(
 
 
 async def persona_answer(
-    evolution: Evolution, persona: Persona, owners: Iterable[str], text: str, channel: ChannelInfo
+    persona_changes: PersonaChanges, persona: Persona, owners: Iterable[str], text: str, channel: ChannelInfo
 ) -> str:
     """Return the answer to /persona: who the agent is, what it proposes to become, or what the owner's decision has changed.
 
@@ -282,11 +282,11 @@ async def persona_answer(
     try:
         match text.split()[1:]:
             case [] | ["list"]:
-                return format_persona(persona_view(await evolution.read_state(), persona), PERSONA)
+                return format_persona(persona_view(await persona_changes.read_state(), persona), PERSONA)
             # The length is bounded because int() of thousands of digits raises an error of its own.
             case ["accept" | "reject" as verb, number] if number.isdecimal() and len(number) < 10:
                 by, is_accepted = channel.written_by, verb == "accept"
-                return format_decision(await evolution.decide_and_show(int(number), accept=is_accepted, by=by))
+                return format_decision(await persona_changes.decide_and_show(int(number), accept=is_accepted, by=by))
     except (ProposalRefused, PersonaError, StorageError) as error:
         return f"{PERSONA} did not work: {error}"
     return _PERSONA_USAGE

@@ -1,7 +1,7 @@
 """The tool propose_persona_change, by which the agent proposes a change of its persona. The owner decides, never the agent.
 
 The tool records a proposal and nothing else. Whether and when it takes effect is in
-`pegasus.identity.evolution`. The text of a proposal is checked there too, since a stranger may have
+`pegasus.identity.persona_changes`. The text of a proposal is checked there too, since a stranger may have
 talked the agent into it. The result tells the agent how its owner can decide, so that it can say so.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from pegasus.identity import FIELDS, LISTS, Evolution, PersonaError, ProposalRefused
+from pegasus.identity import FIELDS, LISTS, PersonaChanges, PersonaError, ProposalRefused
 from pegasus.messages import Json
 from pegasus.models import ToolSpec
 from pegasus.settings import InForce
@@ -36,16 +36,16 @@ _SPEC: Final = ToolSpec(
 """Says that nothing changes at once, as models otherwise announce the change as done."""
 
 
-def persona_tool(evolution: Evolution, owners: InForce[Collection[str]]) -> Tool:
+def persona_tool(persona_changes: PersonaChanges, owners: InForce[Collection[str]]) -> Tool:
     """Return the tool.
 
     owners: the setting `agent.owners`; the result names them, so that the model knows whom to ask.
     A call that is repeated with the same key is the same proposal, so the tool is idempotent.
 
-    evolution: records the proposal through the journal, so it survives a crash as soon as the tool has
+    persona_changes: records the proposal through the journal, so it survives a crash as soon as the tool has
     returned. The result has the number of the proposal and its state.
 
-        tool = persona_tool(evolution, owners=InForce(("telegram:42",)))
+        tool = persona_tool(persona_changes, owners=InForce(("telegram:42",)))
     """
 
     async def run(arguments: Any, context: ToolContext) -> Json:
@@ -53,7 +53,7 @@ def persona_tool(evolution: Evolution, owners: InForce[Collection[str]]) -> Tool
         channel = context.origin.written_by if context.origin else ""  # who may have wished for the change
         field, value, why = arguments["field"], arguments["value"], arguments["why"]
         try:
-            proposal = await evolution.propose(field, value, why, on=channel, key=context.key)
+            proposal = await persona_changes.propose(field, value, why, on=channel, key=context.key)
         except (ProposalRefused, PersonaError) as error:
             raise ToolError(str(error)) from None
         commands = f"/persona accept {proposal.number} or /persona reject {proposal.number}"

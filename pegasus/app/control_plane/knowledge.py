@@ -26,7 +26,7 @@ from pegasus.gateway import (
     require_owner,
     require_text,
 )
-from pegasus.identity import Evolution, Persona, PersonaError, ProposalRefused, persona_view
+from pegasus.identity import Persona, PersonaChanges, PersonaError, ProposalRefused, persona_view
 from pegasus.memory import NOTES, Author, Memory, MemoryRefused, files_view
 from pegasus.memory import view_of as change_view
 from pegasus.messages import Json
@@ -140,11 +140,11 @@ class PersonaMethods:
 
     Example::
 
-        persona = PersonaMethods(evolution, InForce(persona), owners=InForce(("telegram:42",)))
+        persona = PersonaMethods(persona_changes, InForce(persona), owners=InForce(("telegram:42",)))
         await persona.accept(caller, {"n": 3})  # returns the proposal as it is now
     """
 
-    evolution: Evolution
+    persona_changes: PersonaChanges
     """Proposals and decisions."""
     persona: InForce[Persona]
     """The persona of this run; accepted changes count from the next start or reload on."""
@@ -163,7 +163,7 @@ class PersonaMethods:
         """Return the persona and all proposals."""
         require_owner(caller, self.owners.now, "may see and decide about the persona")
         with bad_params_for(PersonaError):
-            return persona_view(await self.evolution.read_state(), self.persona.now)
+            return persona_view(await self.persona_changes.read_state(), self.persona.now)
 
     async def accept(self, caller: Caller, params: Params) -> Json:
         """Accept the proposal `n`."""
@@ -184,4 +184,4 @@ class PersonaMethods:
             raise BadParams(f"n: found {quote(n, 40)}, allowed: the number of a proposal")
         with bad_params_for(ProposalRefused, PersonaError):
             by = f"{caller.type}:{caller.channel_id or ''}"
-            return await self.evolution.decide_and_show(n, accept=accept, by=by)
+            return await self.persona_changes.decide_and_show(n, accept=accept, by=by)

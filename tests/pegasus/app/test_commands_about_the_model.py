@@ -33,7 +33,7 @@ async def test_the_local_model_is_named_although_nobody_has_asked_it_yet(command
             SimpleNamespace(
                 environment=environment,
                 main_agent=agent,
-                evolution=None,
+                persona_changes=None,
                 approvals=SimpleNamespace(answer_command=None),
             )
         ).answers()

@@ -9,7 +9,7 @@ import pytest
 from actors import Child, open_supervisor
 from pegasus.app import PersonaMethods
 from pegasus.gateway import BadParams, Caller
-from pegasus.identity import BUILT_IN, Evolution
+from pegasus.identity import BUILT_IN, PersonaChanges
 from pegasus.main_agent.chat_commands import persona_answer
 from pegasus.messages import ChannelInfo
 from pegasus.settings import InForce
@@ -23,26 +23,26 @@ STRANGER = ChannelInfo("telegram", "chat", "666")
 
 
 @pytest.fixture
-async def evolution():
+async def persona_changes():
     async with open_supervisor(
         [Child("journal", partial(run_journal, clock=lambda: 0, report=lambda text: None), MemoryDisk())]
     ) as supervisor:
-        yield Evolution(supervisor.ref("journal"), InForce(BUILT_IN), lambda: 0)
+        yield PersonaChanges(supervisor.ref("journal"), InForce(BUILT_IN), lambda: 0)
 
 
 @pytest.fixture
-def say(evolution):
+def say(persona_changes):
     async def say(text, channel=CLI):
-        return await persona_answer(evolution, BUILT_IN, OWNERS, text, channel)
+        return await persona_answer(persona_changes, BUILT_IN, OWNERS, text, channel)
 
     return say
 
 
 @pytest.fixture
-def propose(evolution):
+def propose(persona_changes):
     async def propose(key="k", origin=CLI, **arguments):
         return await run_tool(
-            persona_tool(evolution, InForce(OWNERS)), arguments, 10, ToolContext(key=key, origin=origin)
+            persona_tool(persona_changes, InForce(OWNERS)), arguments, 10, ToolContext(key=key, origin=origin)
         )
 
     return propose
@@ -51,14 +51,14 @@ def propose(evolution):
 WARM = {"field": "style", "value": "warm", "why": "People smile"}
 
 
-async def test_what_the_agent_proposes_the_owner_sees_and_accepts(say, propose, evolution):
+async def test_what_the_agent_proposes_the_owner_sees_and_accepts(say, propose, persona_changes):
     assert '"proposal":1,"status":"open"' in (await propose(**WARM)).content
     assert "1. style: “warm”" in await say("/persona", TELEGRAM)
     assert (
         await say("/persona accept 1")
         == "Accepted; it takes effect at the next start or reload of the settings: style: “warm”"
     )
-    assert (await evolution.read_state()).persona.style == "warm"
+    assert (await persona_changes.read_state()).persona.style == "warm"
     assert (
         await say("/persona reject 1")
         == "Taken back; it takes effect at the next start or reload of the settings: style: “warm”"
@@ -71,10 +71,10 @@ async def test_the_owner_rejects(say, propose):
 
 
 @pytest.mark.parametrize("text", ["/persona", "/persona accept 1", "/persona reject 1"])
-async def test_nobody_else_sees_or_decides(say, propose, evolution, text):
+async def test_nobody_else_sees_or_decides(say, propose, persona_changes, text):
     await propose(**WARM)
     assert "Only my owner" in await say(text, STRANGER)
-    assert [one.state for one in (await evolution.read_state()).proposals] == ["open"]
+    assert [one.state for one in (await persona_changes.read_state()).proposals] == ["open"]
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ async def test_what_cannot_be_proposed_is_told_to_the_model(propose, arguments, 
     assert says in outcome.content
 
 
-async def test_the_owner_is_told_who_was_listened_to(propose, evolution):
+async def test_the_owner_is_told_who_was_listened_to(propose, persona_changes):
     await propose(origin=STRANGER, **WARM)
-    assert (await evolution.read_state()).proposals[0].on == "telegram:chat (666)"
+    assert (await persona_changes.read_state()).proposals[0].on == "telegram:chat (666)"
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ async def test_the_owner_is_told_who_was_listened_to(propose, evolution):
         (Caller("telegram", None), False),
     ],
 )
-async def test_programs_decide_only_for_an_owner(evolution, propose, caller, may):
+async def test_programs_decide_only_for_an_owner(persona_changes, propose, caller, may):
     await propose(**WARM)
-    control = PersonaMethods(evolution, InForce(BUILT_IN), InForce(OWNERS))
+    control = PersonaMethods(persona_changes, InForce(BUILT_IN), InForce(OWNERS))
     if may:
         assert (await control.accept(caller, {"n": 1}))["state"] == "accepted"
         assert (await control.list(caller, {}))["atNextStart"] == ["style"]
@@ -135,6 +135,6 @@ async def test_programs_decide_only_for_an_owner(evolution, propose, caller, may
 
 
 @pytest.mark.parametrize("n", [None, "1", True, 1.5, 7])
-async def test_programs_that_ask_wrongly_are_told(evolution, n):
+async def test_programs_that_ask_wrongly_are_told(persona_changes, n):
     with pytest.raises(BadParams, match="proposal"):
-        await PersonaMethods(evolution, InForce(BUILT_IN), InForce(OWNERS)).accept(Caller("cli", "x"), {"n": n})
+        await PersonaMethods(persona_changes, InForce(BUILT_IN), InForce(OWNERS)).accept(Caller("cli", "x"), {"n": n})

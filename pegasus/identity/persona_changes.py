@@ -70,7 +70,7 @@ _DECISION_WORDS: Final = {
 class PersonaState:
     """The persona with its history of proposals.
 
-    Example: `(await evolution.read_state()).persona.style` is the style from the next start on.
+    Example: `(await persona_changes.read_state()).persona.style` is the style from the next start on.
     """
 
     base: Persona
@@ -105,13 +105,13 @@ def _state(base: Persona, changes: Mapping[str, FieldValue], log: ProposalLog) -
     return PersonaState(base, next_persona(base, changes, log), tuple(log.proposals.values()))
 
 
-class Evolution:
+class PersonaChanges:
     """Proposes and decides changes of the persona, with the journal as the only writer of the files.
 
     Example::
 
-        proposal = await evolution.propose("style", "warm and short", "People thank me for it", on="cli:main")
-        await evolution.decide(proposal.number, accept=True, by="cli:main")
+        proposal = await persona_changes.propose("style", "warm and short", "People thank me for it", on="cli:main")
+        await persona_changes.decide(proposal.number, accept=True, by="cli:main")
 
     All operations raise StorageError (nothing was changed) and PersonaError (persona.json has a
     mistake). An operation that is cancelled is either done as a whole, or what is missing is done
