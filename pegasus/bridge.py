@@ -42,7 +42,7 @@ from wsproto.events import AcceptConnection, CloseConnection, Event, Ping, Rejec
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from pegasus.formatting import quote
-from pegasus.messages import Address, ChannelInfo, Media, Metadata, OutboundMessage, Progress, Typing
+from pegasus.messages import Address, ChannelInfo, Media, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.protocol import (
     SUBPROTOCOL,
     AcceptedFrame,
@@ -70,7 +70,7 @@ STREAM_ERRORS: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.Clos
 MOST_WAITING: Final = 1000
 """Replies that wait for the loop. The gateway keeps those beyond, and is asked for them later."""
 
-BridgeEvent: TypeAlias = OutboundMessage | Typing | Progress
+BridgeEvent: TypeAlias = OutboundMessage | Typing | ReplyDraft
 
 _log = logging.getLogger("pegasus.bridge")
 
@@ -224,7 +224,7 @@ class Bridge:
                 return event
 
     async def next_event(self) -> BridgeEvent:
-        """Return the next reply, or before it what the agent is doing: `Typing`, or `Progress` with the whole draft so far.
+        """Return the next reply, or before it what the agent is doing: `Typing`, or `ReplyDraft` with the whole draft so far.
 
         For a bridge that shows these, in place of the loop; it acknowledges in the same way. Raises BridgeRefused.
         """
@@ -324,7 +324,7 @@ class Bridge:
                 _log.warning("the gateway says %s: %s", frame.code, frame.message)
             case OutboundMessage():
                 self._queue_reply(frame)
-            case Typing() | Progress():
+            case Typing() | ReplyDraft():
                 self._queue_sign(frame)
 
     def _answer(self, id: str, error: ErrorFrame | None) -> None:
@@ -346,10 +346,10 @@ class Bridge:
         self._queue.append(reply)
         self._wake()
 
-    def _queue_sign(self, sign: Typing | Progress) -> None:
+    def _queue_sign(self, sign: Typing | ReplyDraft) -> None:
         """Put a sign into the queue. The newest draft of a conversation replaces one that waits; none waits in a long queue."""
         last = self._queue[-1] if self._queue else None
-        if isinstance(last, Progress) and isinstance(sign, Progress) and last.channel == sign.channel:
+        if isinstance(last, ReplyDraft) and isinstance(sign, ReplyDraft) and last.channel == sign.channel:
             self._queue[-1] = sign
         elif len(self._queue) < MOST_WAITING // 2:
             self._queue.append(sign)

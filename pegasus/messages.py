@@ -217,13 +217,13 @@ class Typing:
 
 
 @attrs.frozen
-class Progress:
+class ReplyDraft:
     """Draft of what the agent is about to say. It is not stored and may be lost.
 
     A conversation has one draft. The next one replaces it; a reply to the conversation, and the end of typing there, end it. The
     reply holds the final text, which may differ.
 
-    Example: `Progress(channel, "The flight is")`, then `Progress(channel, "The flight is booked.")`, then the reply.
+    Example: `ReplyDraft(channel, "The flight is")`, then `ReplyDraft(channel, "The flight is booked.")`, then the reply.
     """
 
     channel: ChannelInfo

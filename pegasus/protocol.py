@@ -39,7 +39,7 @@ from pegasus.messages import (
     Media,
     Metadata,
     OutboundMessage,
-    Progress,
+    ReplyDraft,
     TaskProgress,
     Typing,
 )
@@ -272,11 +272,11 @@ class ErrorFrame:
 
 
 ClientFrame: TypeAlias = HelloFrame | MessageFrame | AckFrame | CallFrame
-AgentEvent: TypeAlias = OutboundMessage | Typing | Progress | TaskProgress | ApprovalNotice
+AgentEvent: TypeAlias = OutboundMessage | Typing | ReplyDraft | TaskProgress | ApprovalNotice
 """Values that the agent sends to the clients of a conversation: replies, and the state of its work."""
 
 ServerFrame: TypeAlias = WelcomeFrame | AcceptedFrame | AgentEvent | ResultFrame | EventFrame | ErrorFrame
-"""Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, Progress is
+"""Replies, drafts and signs travel as the values that the rest of the product uses: OutboundMessage is `reply`, ReplyDraft is
 `progress`, TaskProgress is `task`, ApprovalNotice is `approval`, and Typing is `typing`, whose `after` the gateway leaves out."""
 
 _CLIENT_FRAMES: Final[Mapping[str, type[ClientFrame]]] = {
@@ -290,7 +290,7 @@ _SERVER_FRAMES: Final[Mapping[str, type[ServerFrame]]] = {
     "accepted": AcceptedFrame,
     "reply": OutboundMessage,
     "typing": Typing,
-    "progress": Progress,
+    "progress": ReplyDraft,
     "task": TaskProgress,
     "approval": ApprovalNotice,
     "result": ResultFrame,
@@ -308,11 +308,11 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
 
     A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
     """
-    if isinstance(frame, OutboundMessage | Progress) and not is_unicode(frame.text):
+    if isinstance(frame, OutboundMessage | ReplyDraft) and not is_unicode(frame.text):
         frame = attrs.evolve(frame, text=_to_unicode(frame.text))
     if isinstance(frame, OutboundMessage) and (frame.files or frame.key):
         frame = attrs.evolve(frame, files=(), key="")
-    if isinstance(frame, Progress) and (frame.item or not is_unicode(frame.reasoning)):
+    if isinstance(frame, ReplyDraft) and (frame.item or not is_unicode(frame.reasoning)):
         frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning), item=0)
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 

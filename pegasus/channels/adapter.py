@@ -28,7 +28,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.intake import report_undelivered
-from pegasus.messages import ApprovalNotice, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.storage import Acknowledge, Connected, Disconnected, JournalMessage, Unacknowledged, load_files
 
 GOODBYE: Final = 1.0
@@ -55,7 +55,7 @@ class CatchUp:
     """
 
 
-AdapterMessage: TypeAlias = DeliverReply | Typing | Progress | TaskProgress | ApprovalNotice | CatchUp
+AdapterMessage: TypeAlias = DeliverReply | Typing | ReplyDraft | TaskProgress | ApprovalNotice | CatchUp
 """Approvals go to the gateway only. On other channels they are replies."""
 
 
@@ -99,7 +99,7 @@ class Adapter:
     async def show_typing(self, typing: Typing) -> None:
         """Show that the agent thinks, or has stopped; by default nothing. May be lost."""
 
-    async def show_draft(self, draft: Progress) -> None:
+    async def show_draft(self, draft: ReplyDraft) -> None:
         """Show a reply while it is written; by default nothing. Each draft is the whole text so far; "" withdraws it.
 
         A service may take a second for it. Drafts that have got old by then are left out.
@@ -139,7 +139,7 @@ class Adapter:
                     await self.take(reply, journal)
                 case Typing():
                     await self.show_typing(message)
-                case Progress():
+                case ReplyDraft():
                     await self.show_draft(message)
                 case TaskProgress():
                     await self.show_task(message)
@@ -185,7 +185,7 @@ class Adapter:
 
 def _skip_old_drafts(message: AdapterMessage, inbox: Inbox[AdapterMessage]) -> AdapterMessage:
     """Return the next message that is worth handling: a draft is not if another message waits already, unless it withdraws."""
-    while isinstance(message, Progress) and not message.is_withdrawal:
+    while isinstance(message, ReplyDraft) and not message.is_withdrawal:
         try:
             message = inbox.receive_nowait()
         except (trio.WouldBlock, trio.EndOfChannel):

@@ -30,7 +30,7 @@ from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.call_pacing import CallPacing
 from pegasus.channels.delivery_log import DeliveryLog
 from pegasus.channels.service_contract import RateLimited, ServiceDown
-from pegasus.messages import OutboundMessage, Progress, Typing
+from pegasus.messages import OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, StorageError, Unacknowledged, UnacknowledgedChannels
 
@@ -71,7 +71,7 @@ class ChatOutlet(Protocol):
     def draft_pause(self, channel_id: str) -> float:
         """Return the seconds between two states of a draft."""
 
-    async def show_draft(self, draft: Progress) -> None:
+    async def show_draft(self, draft: ReplyDraft) -> None:
         """Show a reply while it is written."""
 
     async def show_typing(self, typing: Typing) -> None:
@@ -99,7 +99,7 @@ class OutgoingChat:
     """Replies to be sent, in the order of seq."""
     _is_behind: bool = False
     """More replies wait in the journal."""
-    _draft: Progress | None = None
+    _draft: ReplyDraft | None = None
     """The newest draft that was not shown yet."""
     _next_draft: float = 0.0
     """Trio's clock from which on a draft may be shown."""
@@ -132,9 +132,9 @@ class OutgoingChat:
         self._is_behind = True
         self._woken.set()
 
-    def show(self, sign: Typing | Progress) -> None:
+    def show(self, sign: Typing | ReplyDraft) -> None:
         """Show a draft or a typing sign when there is nothing to send. The newest draft replaces the others."""
-        if isinstance(sign, Progress):
+        if isinstance(sign, ReplyDraft):
             self._draft = sign
         else:
             self._typing = sign
@@ -213,7 +213,7 @@ class OutgoingChat:
         except ServiceDown as error:
             _log.debug("a sign was not shown", channel=self._outlet.type, reason=str(error))
 
-    def _take_sign(self) -> Typing | Progress | None:
+    def _take_sign(self) -> Typing | ReplyDraft | None:
         """Return what is to be shown now, a draft before the typing sign; None if that has been shown for too long."""
         now = trio.current_time()
         draft, self._draft = self._draft, None
@@ -225,8 +225,8 @@ class OutgoingChat:
             self._typing = None
         return self._typing
 
-    async def _show(self, sign: Typing | Progress | None) -> None:
-        if isinstance(sign, Progress):
+    async def _show(self, sign: Typing | ReplyDraft | None) -> None:
+        if isinstance(sign, ReplyDraft):
             await self._outlet.show_draft(sign)
         elif sign is not None:
             await self._outlet.show_typing(sign)
@@ -254,7 +254,7 @@ class OutgoingChats:
         """Queue a reply."""
         self._chat(reply.channel.channel_id).add(reply)
 
-    def show(self, sign: Typing | Progress) -> None:
+    def show(self, sign: Typing | ReplyDraft) -> None:
         """Show a draft or a typing sign, or end the latter. A sign that the service does not have begins no task."""
         if isinstance(sign, Typing) and (not self._outlet.typing_pause or not sign.active):
             if known := self._chats.get(sign.channel.channel_id):

@@ -62,7 +62,7 @@ from pegasus.channels.service_contract import (
 )
 from pegasus.formatting import first_cause
 from pegasus.intake import PAIRING
-from pegasus.messages import ApprovalNotice, InboundMessage, OutboundMessage, Progress, Typing
+from pegasus.messages import ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, StorageError
 
@@ -205,7 +205,7 @@ class ServiceAdapter(Adapter):
                         chats.add(reply)
                     case CatchUp():
                         await chats.catch_up()
-                    case Typing() | Progress():
+                    case Typing() | ReplyDraft():
                         chats.show(message)
                     case ApprovalNotice():
                         nursery.start_soon(self._show_answer, message)

@@ -21,7 +21,7 @@ import trio
 
 from actors import ActorError, Inbox, Ref
 from pegasus.channels.adapter import AdapterMessage, CatchUp, DeliverReply
-from pegasus.messages import OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, NextReplies, StorageError
 
@@ -30,7 +30,7 @@ FULL_MAILBOX_TIME = 1.0
 RETRY_DELAY = 1.0
 """Seconds before a journal that could not read its outbox, or an adapter that refuses messages, is tried again."""
 
-SwitchboardMessage: TypeAlias = Typing | Progress | TaskProgress
+SwitchboardMessage: TypeAlias = Typing | ReplyDraft | TaskProgress
 """Replies are not sent to the switchboard. It pulls them from the journal's outbox, where they are safe until acknowledged."""
 
 _log = get_logger("switchboard")
@@ -113,7 +113,7 @@ class _Routing:
         adapter = self._adapters.get(sign.channel.type, self._default)
         if adapter is None or adapter in self._behind:
             return
-        if isinstance(sign, Progress) and not sign.is_withdrawal:
+        if isinstance(sign, ReplyDraft) and not sign.is_withdrawal:
             with suppress(ActorError):
                 adapter.tell_nowait(sign)
         else:

@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from pegasus.client.client import Client, ClientEvent, MessageAccepted, NotConnected, Refused, background, open_client
-from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, Progress, Typing
+from pegasus.messages import ChannelInfo, Json, Media, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.protocol import AgentEvent, EventFrame, MessageFrame
 
 MAX_UNACCEPTED = 1000
@@ -108,7 +108,7 @@ ConversationEvent: TypeAlias = AgentEvent | MessageAccepted | MessageRejected | 
 class Conversation:
     """Talk with the agent as one address; made by `open_conversation`.
 
-    Iterate over it for events: OutboundMessage (a reply, each seq once and in order), Typing, Progress, MessageAccepted,
+    Iterate over it for events: OutboundMessage (a reply, each seq once and in order), Typing, ReplyDraft, MessageAccepted,
     MessageRejected, Online, Offline. It ends after an Offline without retry. Everything may be called while offline.
 
     Example::
@@ -285,7 +285,7 @@ class Conversation:
             finally:
                 self._client = None
         if self._drafted is not None:  # nobody else could withdraw it
-            await self._events_in.send(Progress(self._drafted, ""))
+            await self._events_in.send(ReplyDraft(self._drafted, ""))
             self._drafted = None
         return client.closed or "the connection was closed"
 
@@ -328,7 +328,7 @@ class Conversation:
                 self._drafted = None
             case Typing(active=False):
                 self._drafted = None
-            case Progress(channel=channel):
+            case ReplyDraft(channel=channel):
                 self._drafted = None if event.is_withdrawal else channel
         await self._events_in.send(event)
         return seen

@@ -23,7 +23,7 @@ import trio
 from actors import ActorError, Inbox, Ref, Reply
 from pegasus.channels import AdapterMessage, CatchUp, DeliverReply, TakenReplies
 from pegasus.main_agent import item_of_key
-from pegasus.messages import Address, OutboundMessage, Progress
+from pegasus.messages import Address, OutboundMessage, ReplyDraft
 from pegasus.storage import JournalMessage, OpenReplies, OpenReply, Posted, StorageError, load_files
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class EmbeddedTurn:
     """Id of the message, by which it can be withdrawn."""
     item: int = 0
     """Number of the message in the queue, once it is accepted."""
-    draft: Progress | None = None
+    draft: ReplyDraft | None = None
     """The newest draft; None once it was taken."""
     said: dict[int, OutboundMessage] = attrs.field(factory=dict)
     """Replies that have come, by number."""
@@ -110,7 +110,7 @@ class ReplyDesk:
             match message:
                 case DeliverReply(reply):
                     self._announce(reply)
-                case Progress(item=item) if (turn := self._turns.get(item)) is not None:
+                case ReplyDraft(item=item) if (turn := self._turns.get(item)) is not None:
                     turn.draft = message
                     turn.wake()
                 case CatchUp():

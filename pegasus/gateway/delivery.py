@@ -24,7 +24,7 @@ from actors import ActorError, Ref
 from pegasus.gateway.config import Caller, Params
 from pegasus.gateway.reply_feed import ReplyFeed, Routes
 from pegasus.gateway.send_queue import SendQueue
-from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import Address, ApprovalNotice, Json, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import OWNER_GRANT, TokenGrant
 from pegasus.protocol import HelloFrame, encode_frame
@@ -35,7 +35,7 @@ from pegasus.wire import to_wire
 MAX_BEHIND: Final = 100
 """Messages that wait for a reader."""
 
-Said: TypeAlias = OutboundMessage | Progress | Typing
+Said: TypeAlias = OutboundMessage | ReplyDraft | Typing
 
 OpenTasks: TypeAlias = Callable[[], Awaitable[Sequence[TaskProgress]]]
 """Returns the present state of all unfinished tasks, () if the task system does not answer. Raises nothing."""
@@ -199,7 +199,7 @@ class Hub:
         for feed in self._routes.recipients(typing.channel.type, typing.channel.channel_id):
             feed.send_behind(typing.channel.channel_id, typing.after, frame)
 
-    def progress(self, draft: Progress) -> None:
+    def progress(self, draft: ReplyDraft) -> None:
         """Show a reply while it is written."""
         self._listeners.publish(draft)
         frame = encode_frame(draft)

@@ -29,7 +29,7 @@ from pegasus.gateway.config import MAX_NEWCOMERS, MAX_PENDING, SILENT_TIME, Gate
 from pegasus.gateway.connection import Connection, GatewayServices, HttpVisitor, NewcomerPlace
 from pegasus.gateway.delivery import Hub, Listeners, OpenApprovals, OpenTasks
 from pegasus.intake import Intake
-from pegasus.messages import ApprovalNotice, Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import Logger, get_logger
 from pegasus.policy import TokenGrant
 from pegasus.protocol import GOING_AWAY, STOPPING
@@ -98,7 +98,7 @@ async def run_gateway(
                     await hub.deliver(reply)
                 case Typing():
                     hub.typing(message)
-                case Progress():
+                case ReplyDraft():
                     hub.progress(message)
                 case TaskProgress():
                     hub.task(message)

@@ -62,7 +62,7 @@ from pegasus.main_agent.status import agent_status_text, gather_status, idle_sta
 from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
-from pegasus.messages import Address, Progress, Typing
+from pegasus.messages import Address, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.policy import sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
@@ -83,7 +83,7 @@ async def main_agent(
     services: AgentServices,
     *,
     chat: Address | None = None,
-    announce: Ref[Typing | Progress] | None = None,
+    announce: Ref[Typing | ReplyDraft] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
     note_work: Callable[[bool], None] = lambda is_working: None,
@@ -153,7 +153,7 @@ class _MainAgent:
     """Hands out the items, and takes answers of commands into the outbox."""
     _services: AgentServices
     """Everything that the composition root has handed in."""
-    _announce: Ref[Typing | Progress] | None
+    _announce: Ref[Typing | ReplyDraft] | None
     """Takes typing signs and drafts; None: nobody shows them."""
     _publish: PublishMessage | None
     """Makes a finished message known to observers; None: nobody observes."""
@@ -400,9 +400,9 @@ class _MainAgent:
         seqs = (reply.seq for reply in self._session.replies.values() if reply.channel.address == channel.address)
         self._show(Typing(channel, active, max(seqs, default=0)))
 
-    def _show(self, sign: Typing | Progress) -> None:
+    def _show(self, sign: Typing | ReplyDraft) -> None:
         """Send a sign that is never stored. It is dropped while the receiver does not run or its mailbox is full."""
-        if isinstance(sign, Progress) and self.stopper.running is not None:
+        if isinstance(sign, ReplyDraft) and self.stopper.running is not None:
             sign = attrs.evolve(sign, item=self.stopper.running.item.n)
         if self._announce is not None:
             with suppress(ActorError):

@@ -49,7 +49,7 @@ from pegasus.main_agent.services import AgentServices, CommandAnswers, PublishMe
 from pegasus.main_agent.session import chat_key
 from pegasus.main_agent.status import idle_status
 from pegasus.main_agent.turns import MOST_WITHDRAWN
-from pegasus.messages import Address, Progress, Typing
+from pegasus.messages import Address, ReplyDraft, Typing
 from pegasus.storage import JournalMessage, NextChat
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ async def chat_agents(
     journal: Ref[JournalMessage],
     services: AgentServices,
     *,
-    announce: Ref[Typing | Progress] | None = None,
+    announce: Ref[Typing | ReplyDraft] | None = None,
     publish: PublishMessage | None = None,
     answers: CommandAnswers = MappingProxyType({}),
 ) -> None:

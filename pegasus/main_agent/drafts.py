@@ -31,7 +31,7 @@ import trio
 from actors import ActorError
 from pegasus.main_agent.replies import REPLY
 from pegasus.main_agent.speech import may_become_silence
-from pegasus.messages import Address, ChannelInfo, Progress, escape_field
+from pegasus.messages import Address, ChannelInfo, ReplyDraft, escape_field
 from pegasus.models import CallBegun, CallPiece, ReasoningPiece, StreamPiece, TextPiece
 
 DRAFT_EVERY: Final = 0.25
@@ -138,24 +138,24 @@ class DraftBoard:
 
     Example:
         board = DraftBoard(show)
-        board.put({channel: Progress(channel, "Once")})
-        board.put({channel: Progress(channel, "Once upon")})
+        board.put({channel: ReplyDraft(channel, "Once")})
+        board.put({channel: ReplyDraft(channel, "Once upon")})
         board.settle({channel.address})   # the reply follows
         board.withdraw()                  # nothing is shown: sends nothing
     """
 
-    _show: Callable[[Progress], None]
+    _show: Callable[[ReplyDraft], None]
     """Sends a draft; never waits, never fails."""
-    _shown: dict[ChannelInfo, Progress] = attrs.field(factory=dict, init=False)
+    _shown: dict[ChannelInfo, ReplyDraft] = attrs.field(factory=dict, init=False)
     """The last draft of each conversation and thread that has one."""
 
-    def put(self, drafts: Mapping[ChannelInfo, Progress]) -> bool:
+    def put(self, drafts: Mapping[ChannelInfo, ReplyDraft]) -> bool:
         """Show these drafts and no others. Return whether anything has changed for anybody."""
         gone = [channel for channel in self._shown if channel not in drafts]
         news = [draft for channel, draft in drafts.items() if self._shown.get(channel) != draft]
         self._shown = dict(drafts)
         for channel in gone:  # before the new ones, which may be for another thread of the same conversation
-            self._show(Progress(channel, ""))
+            self._show(ReplyDraft(channel, ""))
         for draft in news:
             self._show(draft)
         return bool(gone or news)
@@ -260,7 +260,7 @@ class DraftWriter:
             has_changed = self._board.put(drafts)
             await trio.sleep(DRAFT_EVERY if has_changed or drafts else LOOK_EVERY)
 
-    async def _drafts(self) -> dict[ChannelInfo, Progress]:
+    async def _drafts(self) -> dict[ChannelInfo, ReplyDraft]:
         """Return the drafts of the answer so far."""
         texts: dict[ChannelInfo, str] = {}
         if self._rules.is_direct and not self._has_calls:
@@ -272,11 +272,11 @@ class DraftWriter:
             channel = await self._channel_of(reply) if reply.text.strip() else None
             if channel is not None:
                 texts[channel] = f"{texts[channel]}\n\n{reply.text}" if channel in texts else reply.text
-        drafts = {channel: Progress(channel, text[:LONGEST_DRAFT]) for channel, text in texts.items()}
+        drafts = {channel: ReplyDraft(channel, text[:LONGEST_DRAFT]) for channel, text in texts.items()}
         if self._reasoning:
             source = self._rules.source
             channel = next((channel for channel in drafts if channel.address == source.address), source)
-            drafts[channel] = attrs.evolve(drafts.get(channel, Progress(channel, "")), reasoning=self._reasoning)
+            drafts[channel] = attrs.evolve(drafts.get(channel, ReplyDraft(channel, "")), reasoning=self._reasoning)
         return drafts
 
     async def _channel_of(self, reply: PartialReply) -> ChannelInfo | None:

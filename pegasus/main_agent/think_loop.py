@@ -72,7 +72,7 @@ from pegasus.main_agent.tool_calls import CallRunner
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.main_agent.turns import AgentTurn, find_newer, is_same_task, may_join
 from pegasus.media import Reading
-from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, Progress
+from pegasus.messages import ChannelInfo, Json, Metadata, OutboundMessage, ReplyDraft
 from pegasus.models import Label, ModelError, ModelResponse, ToolCall, unfinished
 from pegasus.observe import get_logger
 from pegasus.outside import parse_outside
@@ -106,7 +106,7 @@ class ThinkLoop:
     """Everything that the composition root has handed in."""
     _journal: Ref[JournalMessage]
     """Asked for newer items; keeps media."""
-    _show_draft: Callable[[Progress], None]
+    _show_draft: Callable[[ReplyDraft], None]
     """Shows a draft of a reply that is being written; never waits, never fails."""
     _board: DraftBoard = attrs.field(init=False)
     """Drafts that people see now."""

@@ -38,7 +38,7 @@ from pegasus.client import (
 from pegasus.formatting import format_usage
 from pegasus.host import wall_clock
 from pegasus.intake import describe_unknown, find_unknown
-from pegasus.messages import ApprovalNotice, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.policy import end_text, question_text, shown_subject
 from pegasus.protocol import STOPPING
 from pegasus.terminal.completion import Suggestions, ask_suggestions
@@ -318,7 +318,7 @@ class InteractiveChat:
                 self._update_status(
                     attrs.evolve(self._status, thinking=active, answered=now.answered and active and not begins)
                 )
-            case Progress(text=text, reasoning=reasoning):
+            case ReplyDraft(text=text, reasoning=reasoning):
                 self._show_draft(text, reasoning)
             case TaskProgress():
                 self._note_task(event)

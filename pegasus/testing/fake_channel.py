@@ -15,7 +15,7 @@ import trio
 
 from actors import Ref
 from pegasus.channels import Adapter, ReplyRefused
-from pegasus.messages import OutboundMessage, Progress, Typing
+from pegasus.messages import OutboundMessage, ReplyDraft, Typing
 from pegasus.storage import JournalMessage
 
 PATIENCE: Final = 30 * 86_400.0
@@ -41,7 +41,7 @@ class FakeChannel(Adapter):
         """Every reply that was delivered, each number of an address once."""
         self.typing: list[Typing] = []
         """Typing signs in the order in which they came, repeated ones too."""
-        self.drafts: list[Progress] = []
+        self.drafts: list[ReplyDraft] = []
         """Drafts of streamed replies; each contains the whole text so far."""
         self.failures = 0
         """Number of the next deliveries that crash the adapter."""
@@ -73,7 +73,7 @@ class FakeChannel(Adapter):
         """Keep the sign."""
         self.typing.append(typing)
 
-    async def show_draft(self, draft: Progress) -> None:
+    async def show_draft(self, draft: ReplyDraft) -> None:
         """Keep the draft."""
         self.drafts.append(draft)
 

@@ -9,7 +9,7 @@ import trio
 from pegasus import bridge as bridge_file
 from pegasus.bridge import Bridge, BridgeRefused, files_of, reply_id
 from pegasus.intake import ChannelRules
-from pegasus.messages import Address, ChannelInfo, Media, OutboundMessage, Progress, Typing
+from pegasus.messages import Address, ChannelInfo, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.storage import Overloaded
 from tests.pegasus.gateway.world import TOKEN, world
 
@@ -209,7 +209,7 @@ async def test_signs_and_drafts_come_between_replies(run):
         async def program(bridge):
             await bridge.send("hello", "!room")
             await there(token, gateway.typing, ROOM, True)
-            await there(token, gateway.ref.tell, Progress(ROOM, "It is"))
+            await there(token, gateway.ref.tell, ReplyDraft(ROOM, "It is"))
             await there(token, gateway.say, ROOM, "It is late.")
             found = [await bridge.next_event()]
             while not isinstance(found[-1], OutboundMessage):
@@ -219,7 +219,7 @@ async def test_signs_and_drafts_come_between_replies(run):
         token = trio.lowlevel.current_trio_token()
         typing, *drafts, reply = await run(gateway, program)
         assert isinstance(typing, Typing)
-        assert all(isinstance(draft, Progress) for draft in drafts)
+        assert all(isinstance(draft, ReplyDraft) for draft in drafts)
         assert reply.text == "It is late."
 
 

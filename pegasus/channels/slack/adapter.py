@@ -33,7 +33,7 @@ from pegasus.channels.slack.socket_mode import Connect, SocketMode, connect_stre
 from pegasus.channels.slack.webhook import EventsApi
 from pegasus.channels.splitting import split_markdown
 from pegasus.loopback import is_loopback
-from pegasus.messages import ApprovalNotice, Media, OutboundMessage, Progress, Typing
+from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.settings import SlackSettings
 
@@ -144,7 +144,7 @@ class SlackAdapter(ServiceAdapter):
             await self.incoming.remember_thread(target, thread)
         return id
 
-    async def show_draft(self, draft: Progress) -> None:
+    async def show_draft(self, draft: ReplyDraft) -> None:
         """Show a reply while it is written."""
         await self.sender.show_draft(draft)
 

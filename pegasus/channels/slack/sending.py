@@ -37,7 +37,7 @@ from pegasus.channels.slack.markup import render_mrkdwn
 from pegasus.channels.slack.names import SlackNames
 from pegasus.channels.slack.reading import is_ts
 from pegasus.channels.splitting import split_markdown
-from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, ReplyDraft
 from pegasus.observe import get_logger
 
 LONGEST_TEXT: Final = 40_000
@@ -56,7 +56,7 @@ QUIET: Final = {"unfurl_links": False, "unfurl_media": False}
 _log = get_logger("slack")
 
 
-def shown_text(draft: Progress) -> str:
+def shown_text(draft: ReplyDraft) -> str:
     """Return the Markdown of a draft: its text, and before that begins the end of the model's reasoning, as a quotation."""
     if draft.text or not draft.reasoning:
         return draft.text
@@ -171,7 +171,7 @@ class SlackSender:
 
     # ---------------------------------------------------------------- drafts
 
-    async def show_draft(self, draft: Progress) -> None:
+    async def show_draft(self, draft: ReplyDraft) -> None:
         """Show a draft, or the newer state of the one that is shown; "" withdraws it. Raises as `send`."""
         name, thread = draft.channel.channel_id, thread_of(draft.channel)
         try:

@@ -55,7 +55,7 @@ from pegasus.channels.telegram.updates import (
     read_update,
 )
 from pegasus.formatting import truncate
-from pegasus.messages import ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, Progress, Typing
+from pegasus.messages import ApprovalNotice, InboundMessage, Json, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.settings import TelegramSettings
 from pegasus.wire import decode_object
@@ -385,7 +385,7 @@ class TelegramAdapter(ServiceAdapter):
         """Show that the agent thinks."""
         await self.api.call("sendChatAction", {**self.sender.place(typing.channel), "action": "typing"})
 
-    async def show_draft(self, draft: Progress) -> None:
+    async def show_draft(self, draft: ReplyDraft) -> None:
         """Show a reply while it is written; before it begins, the model's reasoning where the owner wants that."""
         text = draft.text or (f"💭 {draft.reasoning[-REASONING_LENGTH:]}" if draft.reasoning else "")
         await self.sender.show_draft(draft.channel, text)

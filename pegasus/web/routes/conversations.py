@@ -36,7 +36,7 @@ from pegasus.channels import TakenReplies
 from pegasus.gateway import Behind, Listeners, Said
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, Intake, InvalidMessage, TooManyMessages
 from pegasus.main_agent import IN_REPLY_TO, OWN_TURN, QUESTION, item_of_key
-from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, Progress
+from pegasus.messages import Address, ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft
 from pegasus.policy import TokenGrant
 from pegasus.storage import (
     Accepted,
@@ -89,7 +89,7 @@ class HttpTurn:
     """The turn has ended. If not, the time was over before."""
 
 
-OnSaid = Callable[[OutboundMessage | Progress], Awaitable[None]]
+OnSaid = Callable[[OutboundMessage | ReplyDraft], Awaitable[None]]
 """Takes a draft or a reply as it comes. It is not cancelled when the turn ends."""
 
 
@@ -137,7 +137,7 @@ class _WaitingRequest:
 
     async def take(self, message: object) -> None:
         """Take a reply if it is wanted, and show it or a draft of one to the client. Anything else is left out."""
-        if isinstance(message, Progress):
+        if isinstance(message, ReplyDraft):
             if message.item == self.item and self._on_said is not None:
                 await self._on_said(message)
         elif isinstance(message, OutboundMessage) and self.wants(message):

@@ -33,7 +33,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pegasus.formatting import quote
-from pegasus.messages import InboundMessage, Json, OutboundMessage, Progress
+from pegasus.messages import InboundMessage, Json, OutboundMessage, ReplyDraft
 from pegasus.policy import MESSAGE
 from pegasus.web.access import ApiError
 from pegasus.web.config import WebServices
@@ -287,10 +287,10 @@ class CompletionStream(EventStreamResponse):
         await self._chunk({"role": "assistant", "content": ""})
         self._nursery.start_soon(self._keep_alive)
 
-    async def _take(self, said: OutboundMessage | Progress) -> None:
+    async def _take(self, said: OutboundMessage | ReplyDraft) -> None:
         """Send what is new of a draft or a reply; nothing if that is nothing."""
         piece = ""
-        if isinstance(said, Progress):
+        if isinstance(said, ReplyDraft):
             if thought := self._thoughts.piece(said.reasoning):
                 await self._chunk({"reasoning_content": thought})
             piece = self._text.draft(said.text)

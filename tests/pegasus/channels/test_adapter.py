@@ -7,7 +7,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from actors import Child, Intensity, open_supervisor
 from pegasus.channels import Adapter, CatchUp, DeliverReply, ReplyRefused
-from pegasus.messages import ChannelInfo, Progress, Typing
+from pegasus.messages import ChannelInfo, ReplyDraft, Typing
 from pegasus.storage import UNDELIVERED_REPLY, Connected, Disconnected, Overloaded
 from tests.pegasus.gateway.world import FakeJournal
 
@@ -130,13 +130,13 @@ async def test_an_adapter_that_is_slow_to_show_drafts_shows_the_newest_and_deliv
 
     adapter, journal = Slow(), FakeJournal()
     async with running(adapter, journal) as ref:
-        await ref.tell(Progress(PHONE, "draft 0"))
+        await ref.tell(ReplyDraft(PHONE, "draft 0"))
         await trio.sleep(0.5)
         for number in range(1, 10):
-            await ref.tell(Progress(PHONE, f"draft {number}"))
+            await ref.tell(ReplyDraft(PHONE, f"draft {number}"))
         await trio.sleep(5)
         assert shown == ["draft 0", "draft 9"]
-        for message in (Progress(PHONE, "late"), Progress(PHONE, ""), Progress(PHONE, "old")):
+        for message in (ReplyDraft(PHONE, "late"), ReplyDraft(PHONE, ""), ReplyDraft(PHONE, "old")):
             ref.tell_nowait(message)
         ref.tell_nowait(DeliverReply(journal.post(PHONE, "one")))
         await trio.sleep(5)
@@ -148,6 +148,6 @@ async def test_typing_and_drafts_are_ignored_unless_a_subclass_shows_them(autoju
     adapter, journal = Sms(), FakeJournal()
     async with running(adapter, journal) as ref:
         await ref.tell(Typing(PHONE, True))
-        await ref.tell(Progress(PHONE, "dra"))
+        await ref.tell(ReplyDraft(PHONE, "dra"))
         await ref.tell(DeliverReply(journal.post(PHONE, "one")))
     assert adapter.sent == [("+1", 1)]

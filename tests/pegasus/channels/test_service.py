@@ -9,7 +9,7 @@ import trio
 
 from actors import ActorError, GaveUp
 from pegasus.channels import CredentialsRefused, RateLimited, ReplyRefused, ServiceAdapter, ServiceDown
-from pegasus.messages import ChannelInfo, Progress, Typing
+from pegasus.messages import ChannelInfo, ReplyDraft, Typing
 from pegasus.storage import UNDELIVERED_REPLY, Commit, Post
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import ScriptedModel, say
@@ -179,7 +179,7 @@ async def test_a_limit_is_remembered_when_there_is_nothing_to_send(autojump_cloc
 
         it.adapter.show_draft = limited
         switchboard = it.world.root.ref("channels/switchboard")
-        await switchboard.tell(Progress(ChannelInfo("letters", "a"), "wor"))
+        await switchboard.tell(ReplyDraft(ChannelInfo("letters", "a"), "wor"))
         await trio.sleep(5)
         await it.post("a", "word")
         await trio.sleep(50)
@@ -246,9 +246,9 @@ async def test_drafts_are_shown_at_most_once_a_second_and_never_behind_their_rep
     async with office() as it:
         switchboard, here = it.world.root.ref("channels/switchboard"), ChannelInfo("letters", "a")
         for n in range(40):
-            await switchboard.tell(Progress(here, f"draft {n}"))
+            await switchboard.tell(ReplyDraft(here, f"draft {n}"))
             await trio.sleep(0.1)
-        await switchboard.tell(Progress(here, "the last"))
+        await switchboard.tell(ReplyDraft(here, "the last"))
         await it.post("a", "reply")
         await trio.sleep(10)
         times = [time for _, time in it.adapter.signs]

@@ -9,7 +9,7 @@ import trio.testing
 
 from actors import Child, Intensity, Mailbox, open_supervisor
 from pegasus.channels import CatchUp, DeliverReply, run_switchboard, switchboard
-from pegasus.messages import ChannelInfo, OutboundMessage, Progress, Typing
+from pegasus.messages import ChannelInfo, OutboundMessage, ReplyDraft, Typing
 from pegasus.storage import NextReplies, QueuedReply, StorageError
 
 WEB, SMS, IRC = ChannelInfo("web", "c1"), ChannelInfo("sms", "+1"), ChannelInfo("irc", "#a")
@@ -114,11 +114,11 @@ async def test_drafts_for_an_adapter_that_hangs_do_not_delay_others(autojump_clo
         ref = running.supervisor.ref("switchboard")
         running.sms.go = trio.Event()
         for number in range(20):
-            await ref.tell(Progress(SMS, f"draft {number}"))
+            await ref.tell(ReplyDraft(SMS, f"draft {number}"))
         began = trio.current_time()
-        await ref.tell(Progress(WEB, "Once"))
+        await ref.tell(ReplyDraft(WEB, "Once"))
         await settled()
-        assert running.gateway.got == [Progress(WEB, "Once")]
+        assert running.gateway.got == [ReplyDraft(WEB, "Once")]
         assert trio.current_time() == began
 
 

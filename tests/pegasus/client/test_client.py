@@ -19,7 +19,7 @@ from pegasus.client import (
     open_conversation,
 )
 from pegasus.client import conversation as conversation_module
-from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.storage import Overloaded
 from tests.pegasus.gateway.world import TOKEN, WEB, world
 
@@ -268,11 +268,11 @@ async def test_a_draft_is_withdrawn_when_the_connection_is_lost():
         await until(conversation, Online)
         await gate.typing(WEB, True)
         await until(conversation, Typing)
-        await gate.ref.tell(Progress(WEB, "Once"))
-        assert (await until(conversation, Progress))[-1].text == "Once"
+        await gate.ref.tell(ReplyDraft(WEB, "Once"))
+        assert (await until(conversation, ReplyDraft))[-1].text == "Once"
         await gate.crash()
         events = await until(conversation, Offline)
-        assert Progress(WEB, "") in events
+        assert ReplyDraft(WEB, "") in events
 
 
 async def test_a_draft_that_a_reply_has_ended_is_not_withdrawn():
@@ -280,11 +280,11 @@ async def test_a_draft_that_a_reply_has_ended_is_not_withdrawn():
         await until(conversation, Online)
         await gate.typing(WEB, True)
         await until(conversation, Typing)
-        await gate.ref.tell(Progress(WEB, "Once"))
+        await gate.ref.tell(ReplyDraft(WEB, "Once"))
         await gate.say(WEB, "Once upon a time.")
         await until(conversation, OutboundMessage)
         await gate.crash()
-        assert not [event for event in await until(conversation, Offline) if isinstance(event, Progress)]
+        assert not [event for event in await until(conversation, Offline) if isinstance(event, ReplyDraft)]
 
 
 async def test_a_message_that_the_gateway_will_never_take_is_rejected_with_an_event():

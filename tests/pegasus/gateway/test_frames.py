@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pegasus.gateway.reply_feed import known_seqs
 from pegasus.gateway.requests import read_frame, read_hello
 from pegasus.intake import InvalidMessage, check_message
-from pegasus.messages import Address, ChannelInfo, InboundMessage, Media, Progress
+from pegasus.messages import Address, ChannelInfo, InboundMessage, Media, ReplyDraft
 from pegasus.protocol import BadFrame, CallFrame, ClientChannel, HelloFrame, encode_frame
 from pegasus.storage import Acknowledge
 from pegasus.wire import to_wire
@@ -19,12 +19,12 @@ HELLO = {"type": "hello", "token": "t", "channel": {"type": "web", "channelId": 
 
 
 def test_half_a_surrogate_pair_of_a_draft_is_replaced():
-    frame = json.loads(encode_frame(Progress(ChannelInfo("web", "c1"), "a\ud83d", "b\ud83d")))
+    frame = json.loads(encode_frame(ReplyDraft(ChannelInfo("web", "c1"), "a\ud83d", "b\ud83d")))
     assert (frame["text"], frame["reasoning"]) == ("a?", "b?")
 
 
 def test_a_draft_without_reasoning_does_not_name_it():
-    assert "reasoning" not in encode_frame(Progress(ChannelInfo("web", "c1"), ""))
+    assert "reasoning" not in encode_frame(ReplyDraft(ChannelInfo("web", "c1"), ""))
 
 
 def understand(text, own=CLIENT):

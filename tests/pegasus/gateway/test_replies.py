@@ -5,7 +5,7 @@ import trio
 
 from pegasus.channels import DeliverReply
 from pegasus.gateway import reply_feed
-from pegasus.messages import Address, ChannelInfo, Media, Progress
+from pegasus.messages import Address, ChannelInfo, Media, ReplyDraft
 from pegasus.storage import StorageError
 from tests.pegasus.gateway.world import WEB, world
 
@@ -301,7 +301,7 @@ async def test_a_client_that_is_behind_goes_without_drafts_and_stays_connected()
     small = world(queue_frames=16, queue_bytes=200_000, close_timeout=0.01)
     async with small as gate, gate.client() as client, gate.client("c2") as other:
         for _ in range(300):  # more than the buffers of both sockets take
-            await gate.ref.tell(Progress(WEB, text))
+            await gate.ref.tell(ReplyDraft(WEB, text))
             await other.quiet()
         await gate.say(WEB, "done")
         frame = await client.get()

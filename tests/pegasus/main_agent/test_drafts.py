@@ -19,7 +19,7 @@ from pegasus.main_agent.drafts import (
     draft_channel,
     parse_partial_reply,
 )
-from pegasus.messages import Address, ChannelInfo, Progress
+from pegasus.messages import Address, ChannelInfo, ReplyDraft
 from pegasus.models import CallBegun, CallPiece, ReasoningPiece, TextPiece
 
 CLI = ChannelInfo("cli", "main")
@@ -310,9 +310,9 @@ async def test_reasoning_stands_beside_a_draft_in_another_thread_of_the_conversa
     await stage.play(ReasoningPiece("Hm"), *reply_pieces(size=1000, channelId="#a|b", text="hi"), pause=1)
     plain = ChannelInfo("slack", "#a|b", "U1")
     assert [draft for _, draft in stage.shown] == [
-        Progress(SLACK, "", "Hm"),
-        Progress(SLACK, ""),
-        Progress(plain, "hi", "Hm"),
+        ReplyDraft(SLACK, "", "Hm"),
+        ReplyDraft(SLACK, ""),
+        ReplyDraft(plain, "hi", "Hm"),
     ]
 
 
@@ -331,12 +331,12 @@ def test_the_board_withdraws_what_no_reply_follows():
     shown = []
     board = DraftBoard(shown.append)
     web = ChannelInfo("web", "c1")
-    board.put({CLI: Progress(CLI, "a"), web: Progress(web, "b")})
+    board.put({CLI: ReplyDraft(CLI, "a"), web: ReplyDraft(web, "b")})
     del shown[:]
     board.settle({CLI.address})
-    assert shown == [Progress(web, "")]
+    assert shown == [ReplyDraft(web, "")]
     board.withdraw()
-    assert shown == [Progress(web, "")], "nothing is withdrawn twice"
+    assert shown == [ReplyDraft(web, "")], "nothing is withdrawn twice"
 
 
 def test_a_draft_that_moves_to_another_thread_is_withdrawn_before_it_is_shown():
@@ -344,6 +344,6 @@ def test_a_draft_that_moves_to_another_thread_is_withdrawn_before_it_is_shown():
     board = DraftBoard(shown.append)
     thread = ChannelInfo("slack", "#a", None, "t1")
     plain = ChannelInfo("slack", "#a")
-    board.put({plain: Progress(plain, "a")})
-    board.put({thread: Progress(thread, "ab")})
-    assert shown == [Progress(plain, "a"), Progress(plain, ""), Progress(thread, "ab")]
+    board.put({plain: ReplyDraft(plain, "a")})
+    board.put({thread: ReplyDraft(thread, "ab")})
+    assert shown == [ReplyDraft(plain, "a"), ReplyDraft(plain, ""), ReplyDraft(thread, "ab")]

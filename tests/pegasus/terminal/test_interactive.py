@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from pegasus.client import MessageRejected, Offline
-from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, TaskProgress, Typing
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.terminal import interactive
 from pegasus.terminal.completion import Suggestions
 from pegasus.terminal.greeting import ChatConfig
@@ -200,7 +200,7 @@ async def test_what_a_message_has_used_stands_below_its_reply_if_the_owner_wants
 async def test_a_reply_that_is_being_written_is_shown_until_it_is_there(rig):
     talk = rig.talk
     talk.thinking(True)
-    talk.tell(Progress(CHANNEL, "", "Let me see"), Progress(CHANNEL, "Once upon"))
+    talk.tell(ReplyDraft(CHANNEL, "", "Let me see"), ReplyDraft(CHANNEL, "Once upon"))
     talk.reply("Once upon a time")
     talk.thinking(False)
     talk.reply("later")
@@ -209,10 +209,10 @@ async def test_a_reply_that_is_being_written_is_shown_until_it_is_there(rig):
     assert [status.writing for (status,) in rig.screen.of("status")] == [False, False, True, False, False]
 
 
-@pytest.mark.parametrize("end", [Progress(CHANNEL, ""), Typing(CHANNEL, False), Offline("gone", 1.0)])
+@pytest.mark.parametrize("end", [ReplyDraft(CHANNEL, ""), Typing(CHANNEL, False), Offline("gone", 1.0)])
 async def test_a_draft_is_withdrawn(rig, end):
     rig.talk.thinking(True)
-    rig.talk.tell(Progress(CHANNEL, "Once upon"), end)
+    rig.talk.tell(ReplyDraft(CHANNEL, "Once upon"), end)
     await rig.screen.wait("draft", None)
     assert not rig.screen.of("status")[-1][0].writing
 

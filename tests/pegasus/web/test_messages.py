@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from pegasus.messages import ChannelInfo, Progress
+from pegasus.messages import ChannelInfo, ReplyDraft
 from pegasus.models import Usage
 from pegasus.storage import Overloaded, StorageError
 from pegasus.web.routes.openai import DeltaText, ReasoningPieces
@@ -36,7 +36,7 @@ async def answer(there, *texts, drafts=()):
 async def reply(there, *texts, drafts=()):
     channel = channel_of(there)
     for draft in drafts:
-        sign = draft if isinstance(draft, Progress) else Progress(channel, draft)
+        sign = draft if isinstance(draft, ReplyDraft) else ReplyDraft(channel, draft)
         await there.supervisor.ref("gateway").tell(attrs.evolve(sign, item=len(there.journal.accepted)))
     for text in texts:
         await there.say(channel, text)
@@ -251,7 +251,7 @@ def test_reasoning_comes_in_pieces_also_when_its_beginning_is_left_out():
 
 async def test_reasoning_is_streamed_apart_from_the_text():
     async with world() as there, there.owner() as client, trio.open_nursery() as nursery:
-        drafts = [Progress(ChannelInfo("api", "c1"), text, thought) for text, thought in (("", "Hm"), ("Yes", "Hm!"))]
+        drafts = [ReplyDraft(ChannelInfo("api", "c1"), text, thought) for text, thought in (("", "Hm"), ("Yes", "Hm!"))]
         nursery.start_soon(partial(answer, there, "Yes, it is", drafts=drafts))
         response = await ask(there, client, stream=True, user="c1")
         chunks = [json.loads(line[6:]) for line in response.text.split("\n\n") if line.startswith("data: {")]
@@ -381,7 +381,7 @@ async def test_streams_of_one_conversation_at_the_same_time_show_their_own_draft
                 nursery.start_soon(ask, name)
                 await there.journal.until(lambda n=n: len(there.journal.accepted) >= n)
             for n, (message, _) in enumerate(there.journal.accepted, 1):
-                draft = Progress(message.channel, f"draft {n}", item=n)
+                draft = ReplyDraft(message.channel, f"draft {n}", item=n)
                 await there.supervisor.ref("gateway").tell(draft)
                 await say_to(there, message.id, f"draft {n}, finished")
                 await there.journal.finish(n)
@@ -509,7 +509,7 @@ async def test_the_official_client_stops_the_turn_by_closing_its_stream(openai_c
 
         async def play():
             await there.journal.until(lambda: there.journal.waiting_for)
-            await there.supervisor.ref("gateway").tell(Progress(channel_of(there), "Hel", item=1))
+            await there.supervisor.ref("gateway").tell(ReplyDraft(channel_of(there), "Hel", item=1))
 
         nursery.start_soon(play)
         stream = await client.chat.completions.create(**complete(there, stream=True))

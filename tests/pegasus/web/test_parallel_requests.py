@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 
-from pegasus.messages import Address, ChannelInfo, Progress
+from pegasus.messages import Address, ChannelInfo, ReplyDraft
 from tests.pegasus.web.world import world
 
 CHANNEL = ChannelInfo("api", "c1")
@@ -80,7 +80,7 @@ async def test_each_of_many_requests_gets_its_own_answer(asking, kind):
     texts = [f"question {n}" for n in range(4)]
     items = {text: await asking.begin(text, kind) for text in texts}
     for text in reversed(texts):  # whatever the order
-        draft = Progress(CHANNEL, f"to {text}", item=items[text])
+        draft = ReplyDraft(CHANNEL, f"to {text}", item=items[text])
         await there.supervisor.ref("gateway").tell(draft)
         await there.say(CHANNEL, f"to {text}", item=items[text])
     for text in texts:

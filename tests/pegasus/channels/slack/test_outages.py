@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from pegasus.messages import ChannelInfo, Progress
+from pegasus.messages import ChannelInfo, ReplyDraft
 from pegasus.testing.scripted import ScriptedModel, say
 from pegasus.testing.services.slack_calls import broken, hung_up, rate_limited, refused
 from pegasus.testing.services.slack_workspace import SlackPost
@@ -186,7 +186,7 @@ async def test_a_draft_that_slack_does_not_delete_now_becomes_the_next_reply(pla
 
 
 async def show_draft(stage, text):
-    await stage.world.root.ref("channels/slack/adapter").tell(Progress(ChannelInfo("slack", stage.dm), text))
+    await stage.world.root.ref("channels/slack/adapter").tell(ReplyDraft(ChannelInfo("slack", stage.dm), text))
 
 
 async def test_where_slack_cannot_be_asked_nothing_is_posted_three_times_and_the_agent_is_told(play, autojump_clock):

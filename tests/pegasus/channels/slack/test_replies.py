@@ -3,7 +3,7 @@
 import attrs
 import trio
 
-from pegasus.messages import ChannelInfo, Media, OutboundMessage, Progress, Typing
+from pegasus.messages import ChannelInfo, Media, OutboundMessage, ReplyDraft, Typing
 from pegasus.testing.scripted import ScriptedModel, say
 from pegasus.testing.services.slack_calls import broken, hung_up, rate_limited, refused
 from pegasus.testing.services.slack_events import wrap_event
@@ -172,7 +172,7 @@ async def test_a_draft_is_changed_at_most_once_a_second_and_becomes_the_reply(pl
         ref = stage.world.root.ref("channels/slack/adapter")
         words = [f"word{n} " for n in range(40)]
         for n in range(40):
-            await ref.tell(Progress(ChannelInfo("slack", stage.dm), "".join(words[: n + 1])))
+            await ref.tell(ReplyDraft(ChannelInfo("slack", stage.dm), "".join(words[: n + 1])))
             await trio.sleep(0.25)
         [shown] = stage.slack.posts
         assert 8 <= len(shown.versions) <= 11
@@ -184,10 +184,10 @@ async def test_reasoning_is_quoted_before_the_text_begins_and_is_no_part_of_the_
     async with play() as stage:
         await ready(stage)
         ref, here = stage.world.root.ref("channels/slack/adapter"), ChannelInfo("slack", stage.dm)
-        await ref.tell(Progress(here, "", "Who is\n<!channel>?"))
+        await ref.tell(ReplyDraft(here, "", "Who is\n<!channel>?"))
         await stage.until_posted(1)
         assert stage.slack.texts() == ["> 💭 Who is &lt;!channel&gt;?"]
-        await ref.tell(Progress(here, "It is", "Who is it?"))
+        await ref.tell(ReplyDraft(here, "It is", "Who is it?"))
         await trio.sleep(3)
         assert stage.slack.texts() == ["It is"]
         await post(stage, "It is Anna", stage.dm)
@@ -198,12 +198,12 @@ async def test_a_draft_that_is_withdrawn_disappears_and_one_of_another_thread_is
     async with play() as stage:
         await ready(stage)
         ref = stage.world.root.ref("channels/slack/adapter")
-        await ref.tell(Progress(ChannelInfo("slack", stage.dm), "thinking of"))
+        await ref.tell(ReplyDraft(ChannelInfo("slack", stage.dm), "thinking of"))
         await stage.until_posted(1)
-        await ref.tell(Progress(ChannelInfo("slack", stage.dm), ""))
+        await ref.tell(ReplyDraft(ChannelInfo("slack", stage.dm), ""))
         await stage.settle()
         assert stage.slack.texts() == []
-        await ref.tell(Progress(ChannelInfo("slack", stage.dm), "draft"))
+        await ref.tell(ReplyDraft(ChannelInfo("slack", stage.dm), "draft"))
         await stage.until_posted(1)
         await post(stage, "answer", stage.dm, "1.000001")
         assert await stage.settle() == ["answer"]
@@ -212,7 +212,7 @@ async def test_a_draft_that_is_withdrawn_disappears_and_one_of_another_thread_is
 async def test_a_draft_that_somebody_has_deleted_is_posted_as_a_reply(play, autojump_clock):
     async with play() as stage:
         await ready(stage)
-        await stage.world.root.ref("channels/slack/adapter").tell(Progress(ChannelInfo("slack", stage.dm), "draft"))
+        await stage.world.root.ref("channels/slack/adapter").tell(ReplyDraft(ChannelInfo("slack", stage.dm), "draft"))
         await stage.until_posted(1)
         stage.slack.posts[0].is_deleted = True
         await post(stage, "answer", stage.dm)

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from pegasus.channels import service_adapter
-from pegasus.messages import ChannelInfo, Media, Progress
+from pegasus.messages import ChannelInfo, Media, ReplyDraft
 from pegasus.storage import Commit, Post, Waiting
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call
 from pegasus.testing.scripted import say as tell
@@ -171,7 +171,7 @@ async def test_a_draft_is_edited_and_becomes_the_reply(play, autojump_clock):
     async with play() as stage:
         switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
         for n in range(50):
-            await switchboard.tell(Progress(here, "word " * (n + 1)))
+            await switchboard.tell(ReplyDraft(here, "word " * (n + 1)))
             await trio.sleep(0.1)
         await say(stage, "the whole")
         await trio.sleep(5)
@@ -187,10 +187,10 @@ async def test_a_draft_is_edited_and_becomes_the_reply(play, autojump_clock):
 async def test_reasoning_is_shown_before_the_text_begins_and_is_no_part_of_the_reply(play, autojump_clock):
     async with play() as stage:
         switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
-        await switchboard.tell(Progress(here, "", "Who is it?"))
+        await switchboard.tell(ReplyDraft(here, "", "Who is it?"))
         await trio.sleep(5)
         assert stage.telegram.shown == [(OWNER, "💭 Who is it?")]
-        await switchboard.tell(Progress(here, "It is", "Who is it?"))
+        await switchboard.tell(ReplyDraft(here, "It is", "Who is it?"))
         await trio.sleep(5)
         assert stage.telegram.shown == [(OWNER, "It is")]
         await say(stage, "It is Anna")
@@ -201,7 +201,7 @@ async def test_reasoning_is_shown_before_the_text_begins_and_is_no_part_of_the_r
 async def test_a_draft_that_a_crash_has_left_becomes_the_reply(play, autojump_clock):
     async with play() as stage:
         switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
-        await switchboard.tell(Progress(here, "half a sen"))
+        await switchboard.tell(ReplyDraft(here, "half a sen"))
         await trio.sleep(5)
         await kill(stage.world)
         telegram, disk = stage.telegram, stage.world.disk
@@ -216,7 +216,7 @@ async def test_a_draft_of_which_nobody_knows_whether_it_is_shown_counts_as_an_at
         switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
         stage.telegram.late_fault = lambda request: HANG_UP if request.path.endswith("/sendMessage") else None
         for text in ("the", "the whole"):
-            await switchboard.tell(Progress(here, text))
+            await switchboard.tell(ReplyDraft(here, text))
             await trio.sleep(5)
         assert stage.telegram.shown == [(OWNER, "the")], "one that may be there is neither changed nor shown again"
         await say(stage, "the whole")
@@ -226,7 +226,7 @@ async def test_a_draft_of_which_nobody_knows_whether_it_is_shown_counts_as_an_at
         told = [text for _, text in stage.telegram.shown]
         assert told[:2] == ["the", "the whole"]
         assert all("It began: " in text for text in told[2:]), "the agent was told, and answers that here"
-        await switchboard.tell(Progress(here, "half"))
+        await switchboard.tell(ReplyDraft(here, "half"))
         await trio.sleep(5)
         await say(stage, "the next")
         await trio.sleep(5)
@@ -236,12 +236,12 @@ async def test_a_draft_of_which_nobody_knows_whether_it_is_shown_counts_as_an_at
 async def test_a_draft_that_is_withdrawn_or_deleted_by_its_reader_leaves_nothing(play, autojump_clock):
     async with play() as stage:
         switchboard, here = stage.world.root.ref("channels/switchboard"), ChannelInfo("telegram", str(OWNER))
-        await switchboard.tell(Progress(here, "half"))
+        await switchboard.tell(ReplyDraft(here, "half"))
         await trio.sleep(5)
-        await switchboard.tell(Progress(here, ""))
+        await switchboard.tell(ReplyDraft(here, ""))
         await trio.sleep(5)
         assert stage.telegram.shown == []
-        await switchboard.tell(Progress(here, "another"))
+        await switchboard.tell(ReplyDraft(here, "another"))
         await trio.sleep(5)
         stage.telegram.messages[-1].is_deleted = True
         await say(stage, "the whole")
