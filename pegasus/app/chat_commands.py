@@ -162,6 +162,7 @@ class ChatCommands:
         try:
             match argument_of(message).split():
                 case [] | ["list"]:
+                    await book.ensure_read()
                     return access_text(access_view(*book.view()), "/pair")
                 # The name that the list shows may have blanks in it.
                 case ["revoke", *who] if who:

@@ -144,6 +144,12 @@ class PairingBook:
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
+        # Not during a change: what was read before it must not replace what it has made.
+        async with self._lock:
+            await self._read()
+
+    async def _read(self) -> None:
+        """Do what `ensure_read` says, under the lock."""
         if self._journal is None or self._is_read:
             return
         content = await self._journal.ask(ReadFile, ACCESS_FILE)
@@ -172,7 +178,7 @@ class PairingBook:
         Raises StorageError and ActorError if the disk refuses, or the file was never read; then they have got nothing.
         """
         async with self._lock:
-            await self.ensure_read()
+            await self._read()
             now, codes = self._clock(), self._valid()
             key = channel.type, person_of(channel)
             if self._journal is None or key in self._people:
@@ -223,7 +229,7 @@ class PairingBook:
         ActorError if it may not be on disk.
         """
         async with self._lock:
-            await self.ensure_read()
+            await self._read()
             # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
             wanted = code.strip().upper() if code.isascii() else ""
             found = next((each for each in self._valid() if each.code == wanted), None)
@@ -243,7 +249,7 @@ class PairingBook:
     async def revoke(self, who: str) -> None:
         """Let a person in no more. who: `<type>:<userId>`. Raises PairingRefused for an unknown one, StorageError, ActorError."""
         async with self._lock:
-            await self.ensure_read()
+            await self._read()
             people = {key: person for key, person in self._people.items() if person.who != who}
             codes = [code for code in self._valid() if code.who != who]
             if len(people) == len(self._people) and len(codes) == len(self._valid()):

@@ -182,6 +182,12 @@ class TokenBook:
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
+        # Not during a change: what was read before it must not replace what it has made.
+        async with self._lock:
+            await self._read()
+
+    async def _read(self) -> None:
+        """Do what `ensure_read` says, under the lock."""
         if self._journal is None or self._is_read:
             return
         content = await self._journal.ask(ReadFile, TOKENS_FILE)
@@ -235,7 +241,7 @@ class TokenBook:
         if bridge and channel_id:
             raise TokenRefused("a bridge serves all conversations of its type; leave out --channel or --bridge")
         async with self._lock:
-            await self.ensure_read()
+            await self._read()
             if name in self._grants:
                 raise TokenRefused(f"there is a token {quote(name)} already; revoke it, or choose another name")
             if len(self._grants) >= MOST_TOKENS:
@@ -255,7 +261,7 @@ class TokenBook:
         Raises TokenRefused if there is none of this name, and StorageError, ActorError; then it still counts.
         """
         async with self._lock:
-            await self.ensure_read()
+            await self._read()
             grant = self._grants.get(name)
             if grant is None:
                 raise TokenRefused(f"there is no token {quote(name, 80)}; `token list` shows all")

@@ -316,6 +316,27 @@ async def test_what_was_edited_into_garbage_is_set_aside_and_lets_nobody_in(tmp_
             await code_for(bridge, by("1"))
 
 
+async def test_people_stay_in_a_file_that_could_not_be_read_at_the_start(tmp_path):
+    async with serving(tmp_path, Book(), PAIRING) as daemon:
+        async with daemon.bridge("telegram") as bridge:
+            assert (await daemon.command("pair", "approve", await code_for(bridge, by("1")))).code == 0
+        daemon.kill()
+        path, aside = daemon.home / "data" / "access.json", daemon.home / "data" / "aside"
+        path.rename(aside)
+        path.mkdir()  # a read fails, also for root
+        assert "cannot read" in (await daemon.command("pair", "list")).err
+        await daemon.start()
+        assert "cannot read" in (await daemon.command("pair", "list")).err
+        async with daemon.bridge("telegram", lastSeqs={"1": 1}) as bridge:
+            await bridge.post("let me in", channel=by("2"))
+            await bridge.get("error")
+            path.rmdir()
+            aside.rename(path)
+            await code_for(bridge, by("2"))
+            assert "telegram:1" in (await daemon.command("pair", "list")).out
+            assert await answered(bridge, "hello", by("1")) == "echo: hello"
+
+
 async def test_a_client_without_a_bridge_gets_its_code_too(tmp_path):
     async with serving(tmp_path, Book(), PAIRING) as daemon, daemon.client("telegram", "42") as client:
         await client.post("let me in")

@@ -88,6 +88,7 @@ class TokenMethods:
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return all tokens, without the secrets."""
         _check_home(caller)
+        await self.book.ensure_read()
         return tokens_view(self.book.view())
 
     async def add(self, caller: Caller, params: Params) -> Json:
@@ -132,6 +133,7 @@ class PairingMethods:
     async def list(self, caller: Caller, params: Params) -> Json:
         """Return the people who were let in, and the open codes."""
         require_owner(caller, self.owners.now, "lets people in")
+        await self.book.ensure_read()
         return access_view(*self.book.view())
 
     async def approve(self, caller: Caller, params: Params) -> Json:
