@@ -128,6 +128,9 @@ def site(browser, tmp_path_factory):
     archive = home / "data" / "main" / "2026-01-02-030405.jsonl"
     archive.parent.mkdir(parents=True)
     archive.write_text("".join(_past_lines(MESSAGES)))
+    outbox = home / "data" / "outbox" / "outbox.jsonl"
+    outbox.parent.mkdir()
+    outbox.write_text(_numbering_line(MESSAGES // 2))
     daemon.start_blocking()
     yield Site(daemon, browser)
     daemon.kill()
@@ -144,6 +147,15 @@ def _past_lines(messages):
         )
         result = json.dumps({"queued": True, "channelType": "web", "channelId": "main", "seq": n})
         yield _line(ts=n * 1000 + 2, role="tool", content=result, toolCallId=f"c{n}")
+
+
+def _numbering_line(replies):
+    """The line of the outbox after so many replies, all acknowledged.
+
+    New replies are numbered from there on. The page recognises a reply by its number and shows each number once, so that a
+    new reply with the number of a past one would hide it.
+    """
+    return _line(type="address", channel={"type": "web", "channelId": "main"}, seq=replies, acked=replies)
 
 
 def _line(**fields):
