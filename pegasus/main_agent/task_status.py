@@ -71,10 +71,12 @@ _NO_ANSWER: Final = "The task system does not answer at the moment. Send it agai
 def task_progress(task: TaskView, now: int) -> TaskProgress:
     """Return the state of a task for the people of its conversation. now: wall clock, ms.
 
-    The number of a step counts model calls: one that runs counts, so the tools that it asks for have the same number.
+    The number of a step counts model calls: one that runs counts, so the tools that it asks for have the same number. The time
+    counts from the creation of the task, as on its page and in `pegasus tasks show`, so that a restart does not begin it anew. It is
+    0 while the task waits for its first turn.
     """
     is_acting = task.state is TaskState.ACTING
-    is_waiting = task.state is TaskState.IDLE or not task.started_at
+    until = task.updated_at if task.is_over else now
     return TaskProgress(
         channel=task.channel or DEFAULT_CHANNEL,
         task_id=task.task_id,
@@ -83,7 +85,7 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
         state=task.state.name,
         tool=task.doing if is_acting else "",
         step=task.iteration + (task.state is TaskState.REASONING),
-        elapsed_ms=0 if is_waiting else max(0, (task.updated_at if task.is_over else now) - task.started_at),
+        elapsed_ms=0 if task.state is TaskState.IDLE else max(0, until - task.created_at),
         commands=task.commands,
         waits_for=task.waits_for if task.waits_for == FOR_APPROVAL else "",
     )

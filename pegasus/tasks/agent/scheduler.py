@@ -158,7 +158,6 @@ class TaskScheduler:
     def _take_slot(self, entry: TaskEntry) -> None:
         """Note that a task holds a slot from now on."""
         entry.holds_slot, entry.since = True, trio.current_time()
-        entry.view = attrs.evolve(entry.view, started_at=self._state.deps.clock())
 
     def _type_of(self, fsm: TaskFSM) -> TaskType:
         """Return the type of a task with its overrides; one whose type was removed gets the default, which is built in."""

@@ -105,10 +105,10 @@ class TaskAgentState:
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
         """Take over the new state of a task: notify its submitter, and answer those who wait for its end.
 
-        view: as the actor or the log gives it, which do not know the number of the task and the time of its slot.
+        view: as the actor or the log gives it, which do not know the number of the task.
         """
         was_over = entry.view.is_over
-        entry.view = view = attrs.evolve(view, number=entry.view.number, started_at=entry.view.started_at)
+        entry.view = view = attrs.evolve(view, number=entry.view.number)
         for notification in notifications:
             self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
             entry.notified = notification.n

@@ -90,8 +90,6 @@ class TaskView:
     """Metadata of its Submit."""
     number: int = 0
     """Number by which people name it: that of its line in the index. 0 until it is on disk, or if the index does not name it."""
-    started_at: int = 0
-    """Wall clock of when it got its slot, the last time, ms; 0 if it has had none since the start of the process."""
     outside: tuple[Outside, ...] = ()
     """Labels of the text from outside that it has read."""
     channel: ChannelInfo | None = None
@@ -158,10 +156,10 @@ def task_view(fsm: TaskFSM, doing: str = "", number: int = 0, commands: tuple[st
 def task_json(view: TaskView) -> dict[str, Json]:
     """Return a task as it appears on the wire, where its state is a word.
 
-    Keys are the camelCase names of TaskView's fields; those with a default value are left out. When the task got its slot is only
-    known while the process runs, so it is left out: the answer is the same as that from the log. The channel is in the metadata.
+    Keys are the camelCase names of TaskView's fields; those with a default value are left out. The channel is left out, too: it is in
+    the metadata.
     """
-    return {**to_wire(attrs.evolve(view, started_at=0, channel=None)), "state": view.state.value}
+    return {**to_wire(attrs.evolve(view, channel=None)), "state": view.state.value}
 
 
 def notification_of(task: TaskFSM, event: Event) -> Notification:

@@ -79,6 +79,21 @@ async def test_a_task_that_ended_before_a_restart_is_listed_for_a_day(autojump_c
         assert await ask(world, "/tasks") == "No task is at work."
 
 
+async def test_the_time_of_a_task_counts_from_its_creation_also_after_a_restart(autojump_clock):
+    disk = MemoryDisk()
+
+    def clock():
+        return 1_772_020_800_000 + int(trio.current_time() * 1000)
+
+    works = ScriptedModel(lambda request: Hang())
+    async with open_world(ScriptedModel(delegate), task_model=works, disk=disk, clock=clock) as world:
+        await begin(world, "count the stars")
+        await trio.sleep(250)
+    async with open_world(ScriptedModel([]), task_model=works, disk=disk, clock=clock) as world:
+        await trio.sleep(1)
+        assert (await ask(world, "/tasks show 1")).startswith("Task 1  thinking, step 1, 4.3 min: count the stars")
+
+
 async def test_strangers_see_and_end_the_tasks_of_their_own_conversation_only(autojump_clock):
     settings = Settings(agent=AgentSettings(owners=("cli",)))
     slack = FakeChannel("slack")

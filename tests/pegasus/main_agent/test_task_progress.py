@@ -39,7 +39,7 @@ def moved(view=VIEW, **changes):
 
 
 def test_a_state_names_channel_number_tool_step_and_time():
-    acting = moved(state=TaskState.ACTING, doing="shell_exec", iteration=2, started_at=2000, updated_at=2500)
+    acting = moved(state=TaskState.ACTING, doing="shell_exec", iteration=2, created_at=2000, updated_at=2500)
     progress = task_progress(acting, 10_000)
     assert (progress.channel, progress.number, progress.state) == (CHANNEL, 3, "ACTING")
     assert (progress.tool, progress.step, progress.elapsed_ms) == ("shell_exec", 2, 8000)
@@ -48,13 +48,13 @@ def test_a_state_names_channel_number_tool_step_and_time():
 
 
 def test_the_step_counts_the_model_call_that_runs_and_thinking_is_no_tool():
-    progress = task_progress(moved(state=TaskState.REASONING, doing="thinking", iteration=1, started_at=2000), 2000)
+    progress = task_progress(moved(state=TaskState.REASONING, doing="thinking", iteration=1, created_at=2000), 2000)
     assert (progress.step, progress.tool) == (2, "")
 
 
 def test_a_task_that_waits_has_no_time_and_one_that_is_over_has_its_whole_time():
     assert task_progress(VIEW, 9000).elapsed_ms == 0
-    over = moved(state=TaskState.FAILED, error="no", started_at=2000, updated_at=2500)
+    over = moved(state=TaskState.FAILED, error="no", created_at=2000, updated_at=2500)
     assert task_progress(over, 9000).elapsed_ms == 500
 
 
@@ -65,8 +65,8 @@ def test_a_task_that_nobody_on_a_channel_asked_for_belongs_to_the_terminal():
 def test_each_change_is_sent_once_and_the_end_once():
     board = Switchboard()
     sender = TaskProgressSender(board, Switchboard(), lambda: 5000)
-    thinking = moved(state=TaskState.REASONING, doing="thinking", started_at=2000)
-    done = moved(state=TaskState.COMPLETED, iteration=1, result="42", started_at=2000, updated_at=4000)
+    thinking = moved(state=TaskState.REASONING, doing="thinking", created_at=2000)
+    done = moved(state=TaskState.COMPLETED, iteration=1, result="42", created_at=2000, updated_at=4000)
     for view in (
         VIEW,
         thinking,
