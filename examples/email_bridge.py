@@ -25,6 +25,7 @@ import os
 import re
 import smtplib
 import ssl
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email.message import EmailMessage
@@ -278,7 +279,14 @@ async def run(mailbox: Mailbox, pegasus_url: str, pegasus_token: str, look_every
         tasks.start_soon(both.speak)
 
 
+def require_variables(*names: str) -> None:
+    """End the program with a sentence if variables of the environment are missing."""
+    if missing := [name for name in names if not os.environ.get(name)]:
+        sys.exit(f"not set: {', '.join(missing)}; the beginning of this file shows how to start it")
+
+
 if __name__ == "__main__":
+    require_variables("IMAP_URL", "SMTP_URL", "MAIL_PASSWORD", "MAIL_ADDRESS", "PEGASUS_TOKEN")
     logging.basicConfig(level=logging.INFO)
     account = Mailbox(
         urlsplit(os.environ["IMAP_URL"]),

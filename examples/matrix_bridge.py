@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -226,7 +227,14 @@ async def run(matrix_url: str, matrix_token: str, pegasus_url: str, pegasus_toke
         tasks.start_soon(rooms.speak)
 
 
+def require_variables(*names: str) -> None:
+    """End the program with a sentence if variables of the environment are missing."""
+    if missing := [name for name in names if not os.environ.get(name)]:
+        sys.exit(f"not set: {', '.join(missing)}; the beginning of this file shows how to start it")
+
+
 if __name__ == "__main__":
+    require_variables("MATRIX_URL", "MATRIX_TOKEN", "PEGASUS_TOKEN")
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     anyio.run(

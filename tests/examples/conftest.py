@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,13 @@ def load(name: str):
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def run_without_variables(name: str) -> tuple[int, str]:
+    """Run an example as a program whose environment is empty; return its exit code and stderr."""
+    program = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    ended = subprocess.run(program, env={}, capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stderr
 
 
 def texts_of(gateway):

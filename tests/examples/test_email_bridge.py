@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from pegasus.messages import ChannelInfo, Media
-from tests.examples.conftest import load, texts_of
+from tests.examples.conftest import load, run_without_variables, texts_of
 from tests.examples.mail_server import open_mail
 from tests.pegasus.gateway.world import TOKEN, world
 
@@ -120,3 +120,10 @@ async def test_a_reply_that_is_sent_twice_has_the_same_id():
                 await mail.until(lambda wanted=count: len(mail.sent) == wanted)
         first, second = mail.sent
         assert first["Message-ID"] == second["Message-ID"]
+
+
+def test_without_its_variables_it_says_which_are_missing():
+    assert run_without_variables("email_bridge") == (
+        1,
+        "not set: IMAP_URL, SMTP_URL, MAIL_PASSWORD, MAIL_ADDRESS, PEGASUS_TOKEN; the beginning of this file shows how to start it\n",
+    )

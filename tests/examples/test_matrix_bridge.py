@@ -12,7 +12,7 @@ import trio
 from pegasus.bridge import reply_id
 from pegasus.messages import ChannelInfo, Media
 from pegasus.testing.services.server import FakeService, ServiceResponse, every_other, json_response, open_service
-from tests.examples.conftest import load, texts_of
+from tests.examples.conftest import load, run_without_variables, texts_of
 from tests.pegasus.gateway.world import TOKEN, world
 
 matrix_bridge = load("matrix_bridge")
@@ -222,3 +222,10 @@ async def test_after_a_long_outage_nothing_is_missing(state):
         async with running(matrix, gateway, state):
             await gateway.journal.until(lambda: len(gateway.journal.accepted) == 10)
         assert texts_of(gateway) == [f"m{number}" for number in range(10)]
+
+
+def test_without_its_variables_it_says_which_are_missing():
+    assert run_without_variables("matrix_bridge") == (
+        1,
+        "not set: MATRIX_URL, MATRIX_TOKEN, PEGASUS_TOKEN; the beginning of this file shows how to start it\n",
+    )
