@@ -46,6 +46,7 @@ from pegasus.memory import (
     NotesFile,
     Searcher,
     changes_in,
+    check_logged,
     describe_file,
     files_view,
     memory_in,
@@ -177,6 +178,7 @@ def run_show(home: Home, settings: Settings, *, path: str) -> Answer:
     JSON,
     method="memory.log",
     text=log_text,
+    refusals=(MemoryRefused,),
 )
 def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> Answer:
     """Show the last changes and who made them, newest first.
@@ -189,6 +191,8 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> 
         data = b""
     # Filtered before the limit counts, so that a file that changes rarely still shows `limit` changes.
     made = [change for change in reversed(changes_in(data)) if path in (None, change.path)]
+    if path is not None and not made:
+        check_logged(path, _folder(home).scan_now())
     return {"changes": [view_of(change) for change in made[:limit]]}
 
 

@@ -20,7 +20,7 @@ The files are read from their folder and written by the journal. Every change is
 
 from pegasus.memory.changes import LOG, Author, Change, changes_in, view_of
 from pegasus.memory.folder import HEAD, FileState, FolderReader, MemoryFolder, Stamp
-from pegasus.memory.memory import Memory, Written, memory_in, read_or_nothing, read_whole
+from pegasus.memory.memory import Memory, Written, check_logged, memory_in, read_or_nothing, read_whole
 from pegasus.memory.notes import (
     LONGEST_NOTES,
     NOTES,
@@ -67,6 +67,7 @@ __all__ = [
     "Written",
     "added_lines",
     "changes_in",
+    "check_logged",
     "describe_file",
     "files_view",
     "is_wrong_kind",

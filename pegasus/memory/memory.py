@@ -267,14 +267,18 @@ class Memory:
     async def log(self, path: str | None = None, limit: int = 50, before: int | None = None) -> tuple[Change, ...]:
         """Return the last changes, newest first, including those by hand.
 
-        path: only changes of this file. before: only changes with smaller numbers.
+        path: only changes of this file. before: only changes with smaller numbers. Raises MemoryRefused for a file that neither is
+        there nor was ever changed.
         """
-        await self._files()
+        files = await self._files()
         changes = reversed(await self._logged.changes())
         matching = (
             change for change in changes if path in (None, change.path) and (before is None or change.n < before)
         )
-        return tuple(islice(matching, limit))
+        found = tuple(islice(matching, limit))
+        if path is not None and before is None and not found:
+            check_logged(path, files)
+        return found
 
     async def undo(self, n: int, by: Author = _UNKNOWN) -> Change:
         """Take back change `n`, whatever was changed elsewhere in the file since. The undo is a change itself.
@@ -349,6 +353,12 @@ async def read_whole(path: str, folder: MemoryFolder, files: tuple[FileState, ..
             f"{path} has {file.size:,} bytes, more than can be read ({LARGEST:,}): somebody should split it by hand"
         )
     return await folder.read(path, LARGEST)
+
+
+def check_logged(path: str, files: tuple[FileState, ...]) -> None:
+    """Raise MemoryRefused if there is no file of this name, so that an empty log of it would mislead. MEMORY.md may be missing."""
+    if path != NOTES and find(path, files) is None:
+        raise not_found(path, files)
 
 
 async def read_or_nothing(read: Callable[[], Awaitable[str]]) -> str:

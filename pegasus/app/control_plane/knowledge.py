@@ -85,7 +85,8 @@ class MemoryMethods:
         """Return the latest changes, newest first: of the file `path` only, at most `limit`, with numbers below `before`."""
         path = require_text(params, "path") if params.get("path") is not None else None
         limit, before = read_number(params, "limit", DEFAULT_CHANGES), read_number(params, "before", 0)
-        changes = await self.memory.log(path, min(limit or DEFAULT_CHANGES, MAX_CHANGES), before or None)
+        with bad_params_for(MemoryRefused, key="path"):
+            changes = await self.memory.log(path, min(limit or DEFAULT_CHANGES, MAX_CHANGES), before or None)
         return {"changes": [change_view(change) for change in changes]}
 
     async def write(self, caller: Caller, params: Params) -> Json:

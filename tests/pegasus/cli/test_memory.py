@@ -75,7 +75,11 @@ def test_the_log_says_who_did_what_and_why(pegasus, home):
     assert added == "    + - Tea: green [source: web]"
     assert write.endswith("facts/user.md  write by the agent")
     assert pegasus("memory", "log", "--limit", "1")[1].startswith("   2  ")
-    assert pegasus("memory", "log", "facts/other.md")[1] == "Nothing was changed yet.\n"
+    unknown = 'pegasus: there is no "facts/other.md" in memory. There are: facts/user.md\n'
+    assert pegasus("memory", "log", "facts/other.md") == (1, "", unknown)
+    (home.data / "memory" / "facts" / "other.md").write_text("not logged yet")
+    assert pegasus("memory", "log", "facts/other.md") == (0, "Nothing was changed yet.\n", "")
+    assert pegasus("memory", "log", NOTES) == (0, "Nothing was changed yet.\n", "")
     assert [one["n"] for one in json.loads(pegasus("memory", "log", "--json")[1])["changes"]] == [2, 1]
 
 
@@ -181,6 +185,7 @@ async def test_the_methods_of_the_control_plane(control):
         ("show", {"path": "../x"}, 'there is no "../x"'),
         ("log", {"limit": "all"}, 'limit: found "all"'),
         ("log", {"path": 7}, "path: found 7"),
+        ("log", {"path": "facts/x.md"}, 'there is no "facts/x.md"'),
         ("undo", {}, "n: found None"),
         ("undo", {"n": True}, "n: found True"),
         ("undo", {"n": 99}, "there is no change 99"),
