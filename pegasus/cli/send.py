@@ -48,7 +48,7 @@ from pegasus.host import Home, print_error
 from pegasus.main_agent import task_line
 from pegasus.messages import ApprovalNotice, ChannelInfo, OutboundMessage, TaskProgress
 from pegasus.settings import Settings
-from pegasus.terminal import ObservedTurn, neutralise
+from pegasus.terminal import ObservedTurn, frame_bytes, neutralise
 from pegasus.wire import from_wire
 
 WAIT: Final = 60.0
@@ -126,10 +126,10 @@ def _exit_code(sending: _Sending, wait: float) -> int:
     return report_failure(f"no reply within {wait:g} s; it will wait in the conversation {sending.channel.address}")
 
 
-def _refusal(rejected: MessageRejected) -> str:
-    """Return why the message was not taken, for a person."""
+def _refusal(rejected: MessageRejected, text: str) -> str:
+    """Return why the message with this text was not taken, for a person."""
     if rejected.code == "too_large":
-        return "the message is too large; gateway.max_frame_bytes of the settings is the limit"
+        return f"the message is too large, {frame_bytes(text):,} bytes: {rejected.message}"
     return f"the message was not taken: {rejected.message.removeprefix('message.')}"
 
 
@@ -229,7 +229,7 @@ class _Sending:
             # After the cases above: a reply is printed before the turn may count as over.
             self.turn.handle(event)
             if self.turn.rejected is not None:
-                raise NotConnected(_refusal(self.turn.rejected))
+                raise NotConnected(_refusal(self.turn.rejected, self.text))
             if self.turn.over:
                 if not self.until_done:
                     self.is_over = True

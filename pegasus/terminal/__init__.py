@@ -31,7 +31,7 @@ Read the files in this order; each uses only those before it:
 from pegasus.terminal.chat import has_screen, run_chat
 from pegasus.terminal.greeting import ChatConfig
 from pegasus.terminal.leaving import Leave, LeaveRules
-from pegasus.terminal.line_chat import DaemonGone, LineChat, ObservedTurn
+from pegasus.terminal.line_chat import DaemonGone, LineChat, ObservedTurn, frame_bytes
 from pegasus.terminal.tty import is_utf8, neutralise, repair_unicode, restore_terminal
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "LeaveRules",
     "LineChat",
     "ObservedTurn",
+    "frame_bytes",
     "has_screen",
     "is_utf8",
     "neutralise",

@@ -119,6 +119,14 @@ async def test_bytes_that_are_no_utf_8_are_sent_as_replacement_characters(home, 
         assert message.text == "gr\ufffd\ufffde"
 
 
+async def test_a_text_that_is_too_large_is_refused_with_its_size_and_the_limit(home, capsys):
+    async with world(max_frame_bytes=2048) as gate:
+        write_daemon(home, gate.url)
+        assert await run(run_send, home, text="x" * 5000, channel="send", wait=15) == 1
+    reason = "found a frame of more than 2048 bytes, allowed: gateway.max_frame_bytes = 2048"
+    assert capsys.readouterr() == ("", f"pegasus: the message is too large, 5,258 bytes: {reason}\n")
+
+
 async def test_send_ends_with_a_silent_turn(home, nursery, capsys):
     async with daemon(home) as gate:
         nursery.start_soon(turn, gate)
