@@ -39,6 +39,7 @@ from pegasus.intake.pairing import (
 from pegasus.intake.submission import (
     CONTROL_COMMANDS,
     JOURNAL_TIMEOUT,
+    LEAVING_COMMANDS,
     NAME_RULE,
     Intake,
     InvalidMessage,
@@ -58,6 +59,7 @@ __all__ = [
     "CONTROL_COMMANDS",
     "GROUP",
     "JOURNAL_TIMEOUT",
+    "LEAVING_COMMANDS",
     "MENTIONED",
     "NAME_RULE",
     "PAIRING",

@@ -64,6 +64,8 @@ from pegasus.wire import describe
 
 JOURNAL_TIMEOUT: Final = 30.0
 """Seconds to wait for the journal. A disk that takes longer for one append cannot be relied on."""
+LEAVING_COMMANDS: Final = ("/exit", "/quit")
+"""Commands of the terminal that end the chat. They are not sent."""
 CONTROL_COMMANDS: Final = frozenset(
     {
         "/stop",
@@ -268,7 +270,11 @@ def describe_unknown(name: str, known: Collection[str]) -> str:
 
     >>> describe_unknown("/staus", ["/status", "/stop"])
     'There is no command /staus. Did you mean /status? /help lists all; a blank in front sends it as text.'
+
+    The terminal obeys LEAVING_COMMANDS itself. They come here with words behind them, or from another channel.
     """
+    if name in LEAVING_COMMANDS:
+        return f"{name} leaves the chat in a terminal, with nothing behind it; a blank in front sends it as text."
     begin_alike = sorted(each for each in known if each.startswith(name))
     near = list(dict.fromkeys([*begin_alike, *get_close_matches(name, sorted(known), n=_NEAR, cutoff=_LIKENESS)]))[
         :_NEAR

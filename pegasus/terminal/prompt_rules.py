@@ -16,6 +16,7 @@ from typing import Final
 
 import attrs
 
+from pegasus.intake import LEAVING_COMMANDS
 from pegasus.messages import Media
 from pegasus.terminal.leaving import Leave
 from pegasus.terminal.status_line import ChatStatus
@@ -35,9 +36,6 @@ LEAVING_HINT: Final = "Ctrl-D or /exit leaves"
 
 STOP_ALL: Final = "/stop all"
 """Command that ends the work and discards what waits."""
-
-_LEAVING: Final = ("/exit", "/quit")
-"""Texts that end the chat."""
 
 
 class KeyAction(Enum):
@@ -100,7 +98,7 @@ def is_help(text: str) -> bool:
 
 def is_leave(text: str) -> bool:
     """Return True if the text ends the chat instead of being sent."""
-    return text.strip().lower() in _LEAVING
+    return text.strip().lower() in LEAVING_COMMANDS
 
 
 def is_stop(text: str) -> bool:

@@ -44,3 +44,10 @@ def test_the_answer_names_what_is_spelled_nearly_so_or_begins_so():
     assert "Did you mean /status or /stop?" in describe_unknown("/st", KNOWN)
     assert "Did you mean /code-review?" in describe_unknown("/code", KNOWN)
     assert describe_unknown("/xyz", KNOWN).startswith("There is no command /xyz. /help lists all")
+
+
+@pytest.mark.parametrize("name", ["/exit", "/quit"])
+def test_what_leaves_the_chat_is_known_and_stands_alone(name):
+    answer = describe_unknown(name, KNOWN)
+    assert answer.startswith(f"{name} leaves the chat in a terminal, with nothing behind it")
+    assert "no command" not in answer
