@@ -33,7 +33,7 @@ from pegasus.gateway import (
     require_owner,
     require_text,
 )
-from pegasus.host import wall_clock
+from pegasus.host import command_name, wall_clock
 from pegasus.main_agent import task_progress
 from pegasus.messages import ChannelInfo, Json
 from pegasus.policy import Principal, Role
@@ -378,6 +378,6 @@ class CronMethods:
     async def _change(self, caller: Caller, params: Params, make: Callable[..., ScheduleMessage], *args: bool) -> Json:
         """Let the keeper change the job `id`, and return it. make: makes the message that asks for the change."""
         require_owner(caller, self.owners.now, "schedules jobs")
-        id = require_text(params, "id", "the id of a job, as `pegasus cron list` shows it")
+        id = require_text(params, "id", f"the id of a job, as `{command_name()} cron list` shows it")
         with bad_params_for(ScheduleError, key="id"):
             return job_view(await self.keeper.ask(make, id, *args, timeout=JOB_TIMEOUT), self.clock())
