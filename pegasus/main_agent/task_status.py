@@ -62,8 +62,8 @@ _WORDS: Final = {
     "FAILED": "failed",
 }
 """By state of a task, the words for people."""
-_USAGE: Final = f"{TASKS}, {TASKS} show N, or {TASKS} cancel N, where N is the number of a task."
-"""Answer to a /tasks that says something else."""
+_USAGE: Final = f"Write {TASKS}, {TASKS} show N, or {TASKS} cancel N, where N is the number of a task."
+"""Answer to a /tasks that says something else, or names no task."""
 _NO_ANSWER: Final = "The task system does not answer at the moment. Send it again in a few seconds."
 """Answer while the task system does not run, or takes longer than PATIENCE."""
 
@@ -219,7 +219,7 @@ class TaskCommand:
                     case [] | ["list"]:
                         return tasks_text(await self._list(person), self.clock())
                     # "/tasks 3" is short for "/tasks show 3".
-                    case ["show", name] | [name] if name != "cancel":
+                    case ["show", name] | [name] if name not in ("show", "cancel", "stop"):
                         return task_text(await self._find(name, person), self.clock())
                     case ["cancel" | "stop", name]:
                         return await self._cancel(name, person, message.channel)

@@ -34,7 +34,9 @@ async def test_without_tasks_it_says_so(autojump_clock):
         assert await ask(world, "/tasks") == "No task is at work."
         assert await ask(world, "/tasks show 7") == "There is no task 7; there are no tasks yet."
         assert await ask(world, "/tasks show x") == 'There is no task "x"; /tasks lists them.'
-        assert "/tasks cancel N" in await ask(world, "/tasks cancel")
+        for text in ("/tasks show", "/tasks cancel", "/tasks stop", "/tasks show 1 2"):
+            answer = await ask(world, text)
+            assert answer == "Write /tasks, /tasks show N, or /tasks cancel N, where N is the number of a task."
         assert "/tasks" in await ask(world, "/help")
     assert model.requests == []
 
