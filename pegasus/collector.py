@@ -40,7 +40,7 @@ def imports_uncollected() -> Iterator[None]:
     Measured by `./scripts/bench start`, as multiples of the start of a minimal program: 2.8 without it, 2.6 with it.
 
     The sources of the methods that attrs has generated are dropped. attrs keeps them for tracebacks, and they take 1 MB. Measured by
-    `./scripts/bench start`: the idle memory of a daemon whose HTTP server has answered a request is 2.16 times that of the minimal
+    `./scripts/bench doors`: the idle memory of a daemon whose HTTP server has answered a request is 2.16 times that of the minimal
     program with them, 2.12 times without.
     """
     with collector_paused():
