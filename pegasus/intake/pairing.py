@@ -21,19 +21,18 @@ code that somebody has received. A crash between the two loses the answer; then 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import attrs
-import trio
 
 from actors import ActorError, Ref
 from pegasus.formatting import format_time, quote
 from pegasus.intake.access import person_of
 from pegasus.messages import ChannelInfo, Json
 from pegasus.observe import get_logger
-from pegasus.storage import Commit, JournalMessage, Post, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wire
+from pegasus.storage import Commit, JournalMessage, Post, StateFile, StorageError
+from pegasus.wire import WireError, decode_object, from_wire, to_wire
 
 ACCESS_FILE: Final = "access.json"
 """File below data/: `{"people": [{"type", "userId", "since", "by"}], "codes": [{"code", "channel", "made", "asked"}]}`."""
@@ -120,15 +119,15 @@ class PairingBook:
         """By type and id."""
         self._codes: dict[str, OpenCode] = {}
         """By code, oldest first."""
+        self._file = StateFile(
+            ACCESS_FILE, self._take_over, lambda: _content(self._people.values(), self._codes.values())
+        )
+        """Its lock is held during a request and a decision, so that they follow one another."""
         self._journal: Ref[JournalMessage] | None = None
-        """Writes the file and the answers; None before `load`, and then nobody is let in."""
+        """Writes the answers; None before `load`, and then nobody is let in."""
         self.owner_channels: Sequence[ChannelInfo] = ()
         """Channels on which owners are told of a new code, with a button that lets the person in."""
         self._clock: Callable[[], int] = lambda: 0
-        self._lock = trio.Lock()
-        """Held during a request and a decision, so that they follow one another."""
-        self._is_read = False
-        """The file was read, and set aside if it is damaged. It is not written before: that would lose the people in it."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the file, and write changes to this journal from now on. clock: wall clock, ms.
@@ -136,7 +135,8 @@ class PairingBook:
         What cannot be understood lets nobody in; the file is then kept beside its place, which is logged. A file that cannot be read
         lets nobody in either, and is read again before the next change. Never raises.
         """
-        self._journal, self._clock, self._is_read = journal, clock, False
+        self._journal, self._clock = journal, clock
+        self._file.use(journal, clock)
         try:
             await self.ensure_read()
         except (StorageError, ActorError) as error:
@@ -144,25 +144,14 @@ class PairingBook:
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
-        # Not during a change: what was read before it must not replace what it has made.
-        async with self._lock:
-            await self._read()
+        await self._file.ensure_read()
 
-    async def _read(self) -> None:
-        """Do what `ensure_read` says, under the lock."""
-        if self._journal is None or self._is_read:
-            return
-        content = await self._journal.ask(ReadFile, ACCESS_FILE)
+    def _take_over(self, content: bytes) -> list[str]:
+        """Put what the file holds into memory; return what is wrong with entries that do not count."""
         people, codes, problems = parse_access(content)
         self._people = {(person.type, person.user_id): person for person in people}
         self._codes = {code.code: code for code in codes}
-        if problems:
-            # The copy is on disk before the file is replaced, so a crash in between loses no entry, only repeats this.
-            aside = f"{ACCESS_FILE}.bad-{self._clock()}"
-            _log.warning("set the file of people aside: it is damaged", file=aside, problems="; ".join(problems))
-            await self._journal.ask(ReplaceFile, aside, content)
-            await self._write(people, codes)
-        self._is_read = True
+        return problems
 
     def knows(self, channel: ChannelInfo) -> bool:
         """Return whether the owner has let in the person on this channel."""
@@ -177,8 +166,7 @@ class PairingBook:
 
         Raises StorageError and ActorError if the disk refuses, or the file was never read; then they have got nothing.
         """
-        async with self._lock:
-            await self._read()
+        async with self._file.change():
             now, codes = self._clock(), self._valid()
             key = channel.type, person_of(channel)
             if self._journal is None or key in self._people:
@@ -228,8 +216,7 @@ class PairingBook:
         by: where the owner has said so. Raises PairingRefused for a code that is unknown, used or too old, and StorageError or
         ActorError if it may not be on disk.
         """
-        async with self._lock:
-            await self._read()
+        async with self._file.change():
             # Letters beyond ASCII may become ASCII ones in upper case, as the long s does. No code has them.
             wanted = code.strip().upper() if code.isascii() else ""
             found = next((each for each in self._valid() if each.code == wanted), None)
@@ -241,22 +228,21 @@ class PairingBook:
             person = Person(*found.key, self._clock(), by)
             people = {**self._people, found.key: person}
             codes = [each for each in self._valid() if each.key != found.key]
-            await self._write(people.values(), codes)
+            await self._file.write(_content(people.values(), codes))
             self._people, self._codes = people, {each.code: each for each in codes}
         _log.info("let somebody in", who=person.who, by=by)
         return person.who
 
     async def revoke(self, who: str) -> None:
         """Let a person in no more. who: `<type>:<userId>`. Raises PairingRefused for an unknown one, StorageError, ActorError."""
-        async with self._lock:
-            await self._read()
+        async with self._file.change():
             people = {key: person for key, person in self._people.items() if person.who != who}
             codes = [code for code in self._valid() if code.who != who]
             if len(people) == len(self._people) and len(codes) == len(self._valid()):
                 raise PairingRefused(
                     f"nobody was let in as {quote(who, 80)}; `pair list` shows all, and who is in allow_from stands in the settings"
                 )
-            await self._write(people.values(), codes)
+            await self._file.write(_content(people.values(), codes))
             self._people, self._codes = people, {code.code: code for code in codes}
         _log.info("let somebody in no more", who=who)
 
@@ -267,14 +253,8 @@ class PairingBook:
 
     async def _keep(self, codes: Collection[OpenCode]) -> None:
         """Write and take over these codes."""
-        await self._write(self._people.values(), codes)
+        await self._file.write(_content(self._people.values(), codes))
         self._codes = {code.code: code for code in codes}
-
-    async def _write(self, people: Collection[Person], codes: Collection[OpenCode]) -> None:
-        """Replace the file. Raises StorageError and ActorError."""
-        if self._journal is not None:
-            content: dict[str, Json] = {"people": [*map(to_wire, people)], "codes": [*map(to_wire, codes)]}
-            await self._journal.ask(ReplaceFile, ACCESS_FILE, f"{encode_json(content, indent=2)}\n".encode())
 
 
 def _new_code(taken: Collection[str]) -> str:
@@ -307,6 +287,11 @@ def parse_access(content: bytes) -> tuple[list[Person], list[OpenCode], list[str
     if len(good) < len(codes):
         problems.append("codes: a code that is none")
     return people, good, problems
+
+
+def _content(people: Iterable[Person], codes: Iterable[OpenCode]) -> dict[str, Json]:
+    """Return people and codes as they stand in the file."""
+    return {"people": [*map(to_wire, people)], "codes": [*map(to_wire, codes)]}
 
 
 def _parse_entries(record: Mapping[str, Json], name: str, cls: type[T], problems: list[str]) -> list[T]:

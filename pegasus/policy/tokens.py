@@ -35,8 +35,8 @@ from actors import ActorError, Ref
 from pegasus.formatting import quote
 from pegasus.messages import Json
 from pegasus.observe import get_logger
-from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
-from pegasus.wire import WireError, decode_object, encode_json, from_wire, to_wire
+from pegasus.storage import JournalMessage, StateFile, StorageError
+from pegasus.wire import WireError, decode_object, from_wire, to_wire
 
 TOKENS_FILE: Final = "tokens.json"
 """File of the tokens, below data/: `{"tokens": [{"name", "hash", "scopes", "type", "channelId", "bridge", "created"}]}`."""
@@ -159,14 +159,9 @@ class TokenBook:
     def __init__(self) -> None:
         self._grants: dict[str, TokenGrant] = {}
         """By name, oldest first."""
-        self._journal: Ref[JournalMessage] | None = None
-        """Writes the file; None before `load`."""
+        self._file = StateFile(TOKENS_FILE, self._take_over, lambda: _content(self._grants.values()))
         self._clock: Callable[[], int] = lambda: 0
         """Wall clock, ms; 0 before `load`."""
-        self._lock = trio.Lock()
-        """Held during a change, so that an older state never replaces a newer one."""
-        self._is_read = False
-        """The file was read, and set aside if it is damaged. It is not written before: that would lose the tokens in it."""
 
     async def load(self, journal: Ref[JournalMessage], clock: Callable[[], int]) -> None:
         """Read the tokens, and write changes to this journal from now on. clock: wall clock, ms.
@@ -174,7 +169,8 @@ class TokenBook:
         Entries that cannot be understood do not count; the file is then kept beside its place, which is logged. A file that cannot be
         read means that no token counts but that of the home; it is read again before the next change. Never raises.
         """
-        self._journal, self._clock, self._is_read, self._grants = journal, clock, False, {}
+        self._clock, self._grants = clock, {}
+        self._file.use(journal, clock)
         try:
             await self.ensure_read()
         except (StorageError, ActorError) as error:
@@ -182,24 +178,14 @@ class TokenBook:
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
-        # Not during a change: what was read before it must not replace what it has made.
-        async with self._lock:
-            await self._read()
+        await self._file.ensure_read()
 
-    async def _read(self) -> None:
-        """Do what `ensure_read` says, under the lock."""
-        if self._journal is None or self._is_read:
-            return
-        content = await self._journal.ask(ReadFile, TOKENS_FILE)
+    def _take_over(self, content: bytes) -> list[str]:
+        """Put what the file holds into memory; return what is wrong with entries that do not count."""
         tokens, problems = parse_tokens(content)
         # A grant that an earlier attempt has made stays the same object: connections wait for it to be revoked.
         self._grants = {token.name: self._grants.get(token.name) or TokenGrant(token) for token in tokens}
-        if problems:
-            aside = f"{TOKENS_FILE}.bad-{self._clock()}"
-            _log.warning("set the file of tokens aside: it is damaged", file=aside, problems="; ".join(problems))
-            await self._journal.ask(ReplaceFile, aside, content)
-            await self._write(self._grants.values())
-        self._is_read = True
+        return problems
 
     def find(self, token: str) -> TokenGrant | None:
         """Return the rights of a token, None if it is none of these.
@@ -240,8 +226,7 @@ class TokenBook:
             raise TokenRefused(f"found the scope {', '.join(unknown) or 'none'}; allowed: {', '.join(SCOPES)}")
         if bridge and channel_id:
             raise TokenRefused("a bridge serves all conversations of its type; leave out --channel or --bridge")
-        async with self._lock:
-            await self._read()
+        async with self._file.change():
             if name in self._grants:
                 raise TokenRefused(f"there is a token {quote(name)} already; revoke it, or choose another name")
             if len(self._grants) >= MOST_TOKENS:
@@ -250,7 +235,7 @@ class TokenBook:
             ordered = tuple(scope for scope in SCOPES if scope in scopes)
             stored = StoredToken(name, hash_token(token), ordered, type, channel_id, bridge, self._clock())
             # On disk before it counts. If the disk refuses, whoever asked gets the error and no token.
-            await self._write([*self._grants.values(), TokenGrant(stored)])
+            await self._file.write(_content([*self._grants.values(), TokenGrant(stored)]))
             self._grants[name] = TokenGrant(stored)
         _log.info("token added", name=name, scopes=",".join(ordered))
         return token
@@ -260,22 +245,15 @@ class TokenBook:
 
         Raises TokenRefused if there is none of this name, and StorageError, ActorError; then it still counts.
         """
-        async with self._lock:
-            await self._read()
+        async with self._file.change():
             grant = self._grants.get(name)
             if grant is None:
                 raise TokenRefused(f"there is no token {quote(name, 80)}; `token list` shows all")
-            await self._write(other for other in self._grants.values() if other is not grant)
+            await self._file.write(_content(other for other in self._grants.values() if other is not grant))
             del self._grants[name]
         # After the write: connections that end before it could come back with the token if the write fails.
         grant.revoked.set()
         _log.info("token revoked", name=name)
-
-    async def _write(self, grants: Iterable[TokenGrant]) -> None:
-        """Replace the file. Raises StorageError and ActorError."""
-        if self._journal is not None:
-            tokens: list[Json] = [to_wire(grant.token) for grant in grants]
-            await self._journal.ask(ReplaceFile, TOKENS_FILE, f"{encode_json({'tokens': tokens}, indent=2)}\n".encode())
 
 
 def hash_token(token: str) -> str:
@@ -308,6 +286,11 @@ def parse_tokens(content: bytes) -> tuple[list[StoredToken], list[str]]:
         else:
             tokens[token.name] = token
     return list(tokens.values()), problems
+
+
+def _content(grants: Iterable[TokenGrant]) -> dict[str, Json]:
+    """Return tokens as they stand in the file."""
+    return {"tokens": [to_wire(grant.token) for grant in grants]}
 
 
 def tokens_view(tokens: Collection[StoredToken]) -> dict[str, Json]:

@@ -9,6 +9,7 @@ implement the same messages with a database. docs/storage.md states what is prom
 
 `messages` and, about what was accepted, `inbox_messages` are used by all others. Inside, from the top down:
 
+    state_file              a small JSON file whose content one object holds in memory
     media_files             files that travel with messages, kept by their content and removed when old
     journal                 the actor: gathers messages, writes them as one batch, answers
     reply_queries           handing out replies
@@ -86,6 +87,7 @@ from pegasus.storage.messages import (
     Unroutable,
 )
 from pegasus.storage.outbox import UNDELIVERED_REPLY, undelivered_item
+from pegasus.storage.state_file import StateFile
 from pegasus.storage.volume import Volume
 
 __all__ = [
@@ -129,6 +131,7 @@ __all__ = [
     "ReadFiles",
     "RemoveOldFiles",
     "ReplaceFile",
+    "StateFile",
     "StorageError",
     "Take",
     "TakeLease",
