@@ -39,11 +39,11 @@ import trio
 
 from actors import ActorError, Ref
 from pegasus.messages import Json
-from pegasus.models.base import ModelError
+from pegasus.models.base import ModelError, ModelRequest
 from pegasus.models.catalog import DEFAULT_WINDOW
 from pegasus.models.formats import usual_window
 from pegasus.models.providers import SMALLEST_WINDOW, LocalModel
-from pegasus.models.tokens import PromptEstimate
+from pegasus.models.tokens import PromptEstimate, TokenCounter
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, ReadFile, ReplaceFile, StorageError
 from pegasus.wire import decode_object, encode_line, from_wire, to_wire
@@ -192,22 +192,28 @@ class ModelFacts:
         self.has_answered = True
         self._conclude()
 
-    def check_prompt(self, read: int, estimate: PromptEstimate, sent: int) -> str:
+    def check_prompt(self, request: ModelRequest, read: int, estimate: PromptEstimate, counter: TokenCounter) -> str:
         """Return a notice if the server has read only a part of a prompt without saying so, once for each model; else "".
 
-        read: tokens that the server has counted, those of its cache included. estimate: of the prompt, before this answer. sent: lower
-        estimate of its text (see `TokenCounter.at_least`).
+        read: tokens that the server has counted, those of its cache included. estimate: of the prompt, before this answer. counter: of
+        the model. It looks at the whole prompt (`TokenCounter.at_least`) only where the estimate leaves a doubt.
 
         The check is cautious, because a wrong notice costs trust: it compares with the least that the text can be, and ignores numbers
         that look like those of servers which count only what is not in their cache. It sets the window, too, so that the next prompt
         fits.
         """
-        if self._has_warned or read < _FEWEST or read >= estimate.tokens * _SHARE_AT_A_LIMIT:
+        if (
+            self._has_warned
+            or read < _FEWEST
+            or read >= estimate.tokens * _SHARE_AT_A_LIMIT
+            or estimate.known > 2 * read
+        ):
             return ""
+        sent = counter.at_least(request)
         limit = next((size for size in _LIMITS if size - _NEAR <= read <= size), 0)
         half = next((size for size in _LIMITS if abs(read - size // 2) <= _NEAR), 0)
         share = _SHARE_AT_A_LIMIT if limit or half else _SHARE
-        if estimate.known > 2 * read or read >= sent * share or sent - read < _LEAST_MISSING:
+        if read >= sent * share or sent - read < _LEAST_MISSING:
             return ""
         # A server that cuts may keep only half of its window, so that there is room for the answer.
         window = limit or half or next((size for size in _LIMITS if size >= read), read)

@@ -182,7 +182,7 @@ def check_request(
     counter = counter or TokenCounter()
     estimate = counter.learn(asked, usage)
     facts = facts or ModelFacts("lab/m", is_local=True)
-    return facts.check_prompt(usage.prompt_tokens, estimate, counter.at_least(asked))
+    return facts.check_prompt(asked, usage.prompt_tokens, estimate, counter)
 
 
 @pytest.mark.parametrize("read", [2048, 2050, 4096, 4090, 1026, 1900])
@@ -196,6 +196,23 @@ def test_a_prompt_of_which_half_is_missing_is_noticed(read: int) -> None:
 )
 def test_a_prompt_that_was_read_is_not(text: str, tokens: int) -> None:
     assert check(text, tokens) == ""
+
+
+class LookingCounter(TokenCounter):
+    """A counter that counts how often it has looked at a whole prompt."""
+
+    looks = 0
+
+    def at_least(self, request: ModelRequest) -> int:
+        self.looks += 1
+        return super().at_least(request)
+
+
+@pytest.mark.parametrize(("read", "looks"), [(0, 0), (37, 0), (6900, 0), (9000, 0), (2050, 1)])
+def test_a_whole_prompt_is_looked_at_only_where_much_of_it_seems_to_be_missing(read: int, looks: int) -> None:
+    counter = LookingCounter()
+    check(ENGLISH, read, counter=counter)
+    assert counter.looks == looks  # it takes time that grows with the conversation, between an answer and its reply
 
 
 def test_a_server_that_does_not_count_or_counts_only_what_is_new_is_not_suspected() -> None:
