@@ -124,7 +124,7 @@ class TaskProgressSender:
             return  # its result is not on disk yet
         if is_over and last is None:
             return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
-        progress = task_progress(task, self._clock())
+        progress = task_progress(task, task.updated_at if is_over else self._clock())
         # The time goes on by itself, and viewers count it; it is no change.
         present = attrs.evolve(progress, elapsed_ms=0) if progress.elapsed_ms else progress
         if last == present:

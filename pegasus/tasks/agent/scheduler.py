@@ -144,6 +144,7 @@ class TaskScheduler:
             self._tool_slots,
             self._agent,
             start,
+            entry.view.number,
             restart=Restart.TEMPORARY,
             shutdown=SHUTDOWN,
             mailbox=MAILBOX,
@@ -207,7 +208,9 @@ class TaskScheduler:
             return
         if found.task is not None:
             entry.fsm = found.task
-            self._state.update(entry, task_view(found.task), found.notifications[entry.notified :])
+            self._state.update(
+                entry, task_view(found.task, number=entry.view.number), found.notifications[entry.notified :]
+            )
 
     async def _fail(self, entry: TaskEntry, error: str) -> None:
         """Record TASK_FAILED. A log that cannot be read now is left to the next start. The caller holds the lock of the entry."""

@@ -100,15 +100,11 @@ class TaskAgentState:
         if published := tuple(event for _, _, events, _ in applied for event in events):
             await self.deps.bus.tell(Emit(published))
         for entry, fsm, _, notifications in applied:
-            self.update(entry, task_view(fsm), notifications)
+            self.update(entry, task_view(fsm, number=entry.view.number), notifications)
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
-        """Take over the new state of a task: notify its submitter, and answer those who wait for its end.
-
-        view: as the actor or the log gives it, which do not know the number of the task.
-        """
-        was_over = entry.view.is_over
-        entry.view = view = attrs.evolve(view, number=entry.view.number)
+        """Take over the new state of a task: notify its submitter, and answer those who wait for its end."""
+        was_over, entry.view = entry.view.is_over, view
         for notification in notifications:
             self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
             entry.notified = notification.n

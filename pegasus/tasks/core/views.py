@@ -9,8 +9,6 @@ view after its context was dropped. Whoever needs the conversation asks for the 
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import attrs
 
 from pegasus.events import Event
@@ -94,10 +92,11 @@ class TaskView:
     """Labels of the text from outside that it has read."""
     channel: ChannelInfo | None = None
     """Channel in its metadata, on which it was asked for; None if there is none that can be read."""
+    is_over: bool = attrs.field(init=False)
+    """True if the task has failed, or has completed and its result is on disk."""
 
-    @cached_property
-    def is_over(self) -> bool:
-        """The task has failed, or has completed and its result is on disk."""
+    @is_over.default
+    def _has_ended(self) -> bool:
         return self.state is TaskState.FAILED or (self.state is TaskState.COMPLETED and self.result is not None)
 
 

@@ -88,6 +88,7 @@ async def task_actor(
     tool_slots: trio.CapacityLimiter,
     agent: Ref[TaskReport],
     start: Event,
+    number: int,
 ) -> None:
     """Run one task until it is over, or suspended. Cancelled: the running stage ends, with everything it has started.
 
@@ -95,12 +96,12 @@ async def task_actor(
 
     fsm: the task; from now on this actor alone changes it. tool_slots: slots for tool calls of all tasks together; one is held
     for a single call. agent: receives the reports. start: the event that starts the task and is on disk already, which is the
-    cause of what follows.
+    cause of what follows. number: the task's, for its reports.
     """
     async with trio.open_nursery() as nursery:
         commands = BackgroundCommands(nursery)
         stages = Stages(fsm, task_type, deps, tool_slots, commands)
-        run = _TaskRun(fsm, deps, logs, agent, stages, commands, nursery, start)
+        run = _TaskRun(fsm, deps, logs, agent, stages, commands, nursery, start, number)
         commands.changed = partial(nursery.start_soon, run.report)
         nursery.start_soon(run.run, nursery.cancel_scope)
         async for message in inbox:
@@ -202,6 +203,8 @@ class _TaskRun:
     """Nursery of the actor."""
     _cause: Event
     """Last recorded event of the task, the cause of the next."""
+    _number: int
+    """Number of the task, as its view has it."""
     _seconds_left: float = attrs.field(init=False)
     """Time that the stages may still take, since the start or the last resume."""
     _activity: str = ""
@@ -260,10 +263,11 @@ class _TaskRun:
             requested = self._requested_events()
             may_begin = not requested and not self._requests.is_finishing
             stage = self._next_stage() if may_begin else None
-            if may_begin and self._fsm.is_over:
-                self._is_reflected = True  # the reflection is this stage, or it is skipped
             self._activity = stage.activity if stage is not None else ""
-            await self._agent.tell(TaskUpdate(self._view(), notifications))
+            view = self._view()
+            if may_begin and view.is_over:
+                self._is_reflected = True  # the reflection is this stage, or it is skipped
+            await self._agent.tell(TaskUpdate(view, notifications))
             notifications = ()
             if requested:
                 notifications = await self._record(requested)
@@ -287,7 +291,7 @@ class _TaskRun:
             await self._agent.tell(TaskUpdate(self._view()))
 
     def _view(self) -> TaskView:
-        return task_view(self._fsm, self._activity, commands=self._commands.names)
+        return task_view(self._fsm, self._activity, self._number, self._commands.names)
 
     async def _answer_cancel(self) -> None:
         """Answer those who wait for a cancel, when no background command is left."""
