@@ -121,6 +121,21 @@ class ToolSource(Protocol):
         """Return the section of a prompt about these tools; "" if there is nothing to say. It changes with `version` only."""
 
 
+class _NoTools:
+    """The source of an executor that has only tools of its own."""
+
+    version = 0
+
+    def get(self, name: str) -> Tool | None:
+        return None
+
+    def offered(self, caller: str, allows: Callable[[str], bool], window: int) -> tuple[Tool, ...]:
+        return ()
+
+    def notes(self, allows: Callable[[str], bool]) -> str:
+        return ""
+
+
 class ToolExecutor:
     """The tools of an installation by name, and running them under the deadlines of the settings.
 
@@ -159,21 +174,15 @@ class ToolExecutor:
         self._timeout = timeout
         self._timeouts = timeouts or {}
         self._secrets = secrets or KnownSecrets()
-        self._source = source
+        self.source: ToolSource = source or _NoTools()
+        """Further tools. What `offered` and `notes` return changes with its `version` only."""
         self._allows = allows
         self._gate = gate
-
-    @property
-    def version(self) -> int:
-        """Number that changes whenever `offered` may return something else."""
-        return self._source.version if self._source is not None else 0
 
     def get(self, name: str) -> Tool | None:
         """Return the tool of this name, if there is one now. A tool that a model was shown a moment ago may be gone."""
         tool = self._tools.get(name)
-        if tool is None and self._source is not None and self._allows(name):
-            return self._source.get(name)
-        return tool
+        return self.source.get(name) if tool is None and self._allows(name) else tool
 
     def all(self) -> tuple[Tool, ...]:
         """Return its own tools, without those of the source."""
@@ -192,16 +201,12 @@ class ToolExecutor:
 
     def offered_by_source(self, caller: str, *, allows: Callable[[str], bool], window: int = 0) -> tuple[Tool, ...]:
         """Return those tools of the source that `offered` returns."""
-        if self._source is None:
-            return ()
-        found = self._source.offered(caller, lambda name: self._allows(name) and allows(name), window)
+        found = self.source.offered(caller, lambda name: self._allows(name) and allows(name), window)
         return tuple(tool for tool in found if tool.name not in self._tools)
 
     def notes(self, allows: Callable[[str], bool] = lambda name: True) -> str:
         """Return the section of a prompt about the tools of the source; "" if there is nothing to say."""
-        if self._source is None:
-            return ""
-        return self._source.notes(lambda name: self._allows(name) and allows(name))
+        return self.source.notes(lambda name: self._allows(name) and allows(name))
 
     async def run(self, tool: Tool, arguments: Metadata, context: ToolContext = NO_CONTEXT) -> ToolOutcome:
         """Run a tool as `run_tool` does if the gate lets it pass, mask secrets in its result or error, and cut it.

@@ -151,7 +151,7 @@ class Stages:
 
     def _shown_tools(self, window: int) -> _ShownTools:
         """Return the tools that a model with this window is shown: the same until those of the installation or of a server change."""
-        version = self._toolbox, self._toolbox.version, window
+        version = self._toolbox, self._toolbox.source.version, window
         if self._shown is None or self._shown.version != version:
             specs = tuple(tool.spec for tool in self._offered(window))
             if window < SMALL_WINDOW:

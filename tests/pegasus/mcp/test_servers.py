@@ -55,10 +55,10 @@ async def test_what_the_search_finds_is_shown_to_that_caller_from_then_on():
     tools = [made(f"big__{n}", "Mixes colours." if n == 777 else "Does something.") for n in range(1000)]
     source = servers(big=tools)
     executor = ToolExecutor([], source=source)
-    before = executor.version
+    before = executor.source.version
     outcome = await executor.run(source.get("find_tools"), {"query": "mix colours"}, ToolContext(task_id="t-1"))
     assert "big__777" in outcome.content
-    assert executor.version != before
+    assert executor.source.version != before
     assert "big__777" in shown(source, "t-1")
     assert "big__777" not in shown(source, "t-2")
 
