@@ -1,6 +1,7 @@
 """The entries of a conversation, one for each line of a session file and each message of a task.
 
-An entry is written once and never changed. On disk it is a JSON object whose empty parts are absent:
+An entry is written once and never changed. On disk it is a JSON object whose empty parts are absent; `item` and `failed` stand in its
+metadata, as "item" and "error":
 
     {"ts":1772029800000,"role":"assistant","content":"…","toolCalls":[{"id":"c1","name":"reply","arguments":{…}}],"metadata":{…}}
 
@@ -47,22 +48,16 @@ class Entry:
     metadata: Metadata = attrs.field(factory=dict)
     """Facts beside the text.
 
-    user: "item" (number in the inbox), "messageId", "userId", "media", "skill". assistant: "thinking", "thinkingOf", "usage",
-    "stopReason", "spoken", "sends" (files that go out with it). tool: "error" (true if the call failed), "gathered" (a file that
+    user: "messageId", "userId", "media", "skill". assistant: "thinking", "thinkingOf", "usage",
+    "stopReason", "spoken", "sends" (files that go out with it). tool: "gathered" (a file that
     waits for the end of the turn). Any role: "type" (kind of a note of ours), "ends" (true if the
     note ends the work on its item), "outside", "fence" and "fencedFrom" (text from outside; see `sanitize`).
     """
 
-    @property
-    def item(self) -> int | None:
-        """Number in the inbox of the message that this user entry holds; None for every other entry."""
-        number = self.metadata.get("item")
-        return number if type(number) is int and self.role == "user" else None
-
-    @property
-    def failed(self) -> bool:
-        """True if this is the result of a call that failed or was cancelled."""
-        return self.metadata.get("error") is True
+    item: int | None = attrs.field(default=None, kw_only=True)
+    """Number in the inbox of the message that this user entry holds; None for every other entry."""
+    failed: bool = attrs.field(default=False, kw_only=True)
+    """True if this is the result of a call that failed or was cancelled."""
 
     @property
     def outside(self) -> tuple[Outside, ...]:
@@ -96,8 +91,13 @@ def to_json(entry: Entry) -> dict[str, Json]:
         line["toolCalls"] = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in entry.calls]
     if entry.call_id is not None:
         line["toolCallId"] = entry.call_id
-    if entry.metadata:
-        line["metadata"] = entry.metadata
+    metadata = dict(entry.metadata)
+    if entry.item is not None:
+        metadata = {"item": entry.item, **metadata}
+    if entry.failed:
+        metadata["error"] = True
+    if metadata:
+        line["metadata"] = metadata
     return line
 
 
@@ -116,8 +116,13 @@ def decode(value: object) -> Entry:
         raise BadEntry("toolCallId belongs to role tool, and only there")
     if not isinstance(calls, list):
         raise BadEntry("toolCalls must be a list")
+    facts = dict(metadata)
+    item = facts.pop("item") if role == "user" and type(facts.get("item")) is int else None
+    failed = facts.get("error") is True and facts.pop("error")
     known_role: Any = role
-    return Entry(_whole(ts), known_role, content, tuple(map(_decode_call, calls)), call_id, metadata)
+    return Entry(
+        _whole(ts), known_role, content, tuple(map(_decode_call, calls)), call_id, facts, item=item, failed=failed
+    )
 
 
 def _whole(ts: float) -> int:

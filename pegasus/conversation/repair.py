@@ -176,4 +176,4 @@ def _missing_result(
         notes.append(f"{call.name} call {call.id} had taken effect: gave it its result")
         return Entry(now, "tool", result, call_id=call.id)
     notes.append(f"{call.name} call {call.id} was open: marked as cancelled")
-    return Entry(now, "tool", CANCELLED, call_id=call.id, metadata={"error": True})
+    return Entry(now, "tool", CANCELLED, call_id=call.id, failed=True)

@@ -66,7 +66,7 @@ async def apologise(item: Item, session: Session, now: int, text: str, thought: 
     """
     if session.progress(item.n, item.message.id).next is NextStep.RECORD:
         # No thought was lost here: the model is asked about recorded items only.
-        first = Entry(now, "user", "(a message that could not be taken up)", metadata={"item": item.n})
+        first = Entry(now, "user", "(a message that could not be taken up)", item=item.n)
         before: tuple[Entry, ...] = (first,)
     else:
         before = (thought,) if thought is not None else ()
@@ -155,7 +155,7 @@ async def close_stopped_item(
                 closing.append(Entry(now, "tool", queued_result(reply), call_id=call.id))
             elif call.id not in answered:
                 result = cancelled_result(f"stopped by {by}")
-                closing.append(Entry(now, "tool", result, call_id=call.id, metadata={"error": True}))
+                closing.append(Entry(now, "tool", result, call_id=call.id, failed=True))
     posts = (reply_to_sender(item, STOPPED_ELSEWHERE, "stopped"),) if from_elsewhere and ends else ()
     metadata: dict[str, Json] = {"type": "stopped", **facts}
     metadata |= {"ends": True} if ends else {}

@@ -12,7 +12,7 @@ imitate (see `conversation.sanitize`):
 The text of a task is cleaned like that of a person, because a task reads pages and files of strangers. If it has read some, its text
 has their labels and stands between fences.
 
-The entry's metadata holds the number of the item. That is what marks it as the beginning of the work on the item when a restart reads
+The entry has the number of the item. That is what marks it as the beginning of the work on the item when a restart reads
 the session (see `session`).
 """
 
@@ -70,7 +70,7 @@ def user_entry(
     the channel. fence: id of the session's fences. is_guest: the writer is no owner.
     """
     message = item.message
-    metadata: dict[str, Json] = {"item": item.n, "messageId": message.id}
+    metadata: dict[str, Json] = {"messageId": message.id}
     if message.channel.user_id is not None:
         metadata["userId"] = message.channel.user_id
     if media.refs:
@@ -88,7 +88,7 @@ def user_entry(
         if not is_guest:
             own = user_content(text, message.channel, name_user=name_user)
         metadata |= fenced_metadata(labels, fence, len(own) + 1)
-    return Entry(now, "user", content, metadata=metadata)
+    return Entry(now, "user", content, metadata=metadata, item=item.n)
 
 
 def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
@@ -103,21 +103,21 @@ def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
     ends: tuple[Entry, ...] = ()
     if facts.get("type") == UNDELIVERED_REPLY:
         heading = f"[Reply {facts.get('seq')} could not be delivered]"
-        metadata: dict[str, Json] = {"item": item.n, "type": UNDELIVERED_REPLY, "seq": facts.get("seq")}
+        metadata: dict[str, Json] = {"type": UNDELIVERED_REPLY, "seq": facts.get("seq")}
     elif facts.get("type") == SCHEDULED:
         heading = f"[Scheduled job {facts.get('jobId')} is due]"
-        metadata = {"item": item.n, "type": SCHEDULED, "jobId": facts.get("jobId")}
+        metadata = {"type": SCHEDULED, "jobId": facts.get("jobId")}
     elif facts.get("type") == DISCARDED:
         heading = f"[Messages discarded: {facts.get('discarded')}]"
-        metadata = {"item": item.n, "type": DISCARDED}
+        metadata = {"type": DISCARDED}
         end = Entry(now, "system", "(Nothing is to be done about them.)", metadata={"type": DISCARDED, "ends": True})
         ends = (end,)
     elif facts.get("type") == HEARTBEAT:
         heading = f"[Scheduled heartbeat: if there is nothing to tell anybody, say nothing; in text, answer {SILENCE}]"
-        metadata = {"item": item.n, "type": HEARTBEAT}
+        metadata = {"type": HEARTBEAT}
     else:
         heading = f"[Task {facts.get('taskId')} {_HEADINGS.get(str(facts.get('notification')), 'update')}]"
-        metadata = {"item": item.n, "type": TASK_NOTIFICATION, "taskId": facts.get("taskId")}
+        metadata = {"type": TASK_NOTIFICATION, "taskId": facts.get("taskId")}
     text = clean_text(message.text)
     own = f"{metadata_line(message.channel)}\n{heading}\n"
     labels = parse_outside(facts) if metadata["type"] in (SCHEDULED, TASK_NOTIFICATION) else ()
@@ -126,7 +126,7 @@ def internal_entries(item: Item, now: int, fence: str) -> tuple[Entry, ...]:
     elif metadata["type"] == TASK_NOTIFICATION and OUTSIDE not in facts:  # an item of a version without labels
         labels = (Outside.TASK,)
     metadata |= fenced_metadata(labels, fence, len(own))
-    return (Entry(now, "user", own + text, metadata=metadata), *ends)
+    return (Entry(now, "user", own + text, metadata=metadata, item=item.n), *ends)
 
 
 # ------------------------------------------------------------------ items that are discarded

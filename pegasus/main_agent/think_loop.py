@@ -286,10 +286,10 @@ class ThinkLoop:
         While the disk refuses to write, waits. Cancelled: calls that were carried out keep their results; `close_stopped_item` then
         closes the others. A tool under way is cancelled, and its call counts as not carried out, though its effect may be half done.
         """
-        response, now = answer.response, self._services.clock()
         # First, since what ends the item with an apology has no calls to carry out.
-        if await self._apologise_instead(answer, turn, before, now):
+        if await self._apologise_instead(answer, turn, before):
             return
+        response, now = answer.response, self._services.clock()
         # Ids are made unique before anything else is made of the calls: keys of posts and tasks are made of them.
         calls = with_unique_ids(response.calls[:MOST_CALLS], self._session.call_ids)
         surplus = first_surplus(before.entries, calls)
@@ -304,7 +304,7 @@ class ThinkLoop:
         # Last, since a call that runs must stand in the session, or a restart would not know of its effect.
         await self._calls.carry_out(calls, turn, self._toolset, said, active, surplus, now)
 
-    async def _apologise_instead(self, answer: ModelAnswer, turn: AgentTurn, before: ItemProgress, now: int) -> bool:
+    async def _apologise_instead(self, answer: ModelAnswer, turn: AgentTurn, before: ItemProgress) -> bool:
         """End the item with an apology if there is no answer that people could read. Return whether that is so.
 
         A refusal of the model after a reply is recorded like any other thought: the person has got an answer.
@@ -312,9 +312,11 @@ class ThinkLoop:
         response = answer.response
         if answer.failure:
             parts = (answer.failure, _notice_for(answer, turn))
-            await apologise(turn.item, self._session, now, "\n\n".join(part for part in parts if part))
+            text = "\n\n".join(part for part in parts if part)
+            await apologise(turn.item, self._session, self._services.clock(), text)
             return True
         if response.stop_reason == "refusal" and not response.calls and not before.replies:
+            now = self._services.clock()
             await apologise(turn.item, self._session, now, MODEL_DECLINED, _thought_entry(response, now))
             return True
         return False

@@ -91,7 +91,7 @@ class CallRunner:
                 outcome = await self._run_call(call, turn, toolset)
                 # A tool may take long; results of calls that were not run have the time of the thought.
                 now = self._services.clock()
-            metadata: dict[str, Json] = {"error": True} if outcome.failed else facts
+            metadata: dict[str, Json] = {} if outcome.failed else facts
             if outcome.outside:
                 # Text from outside gets its labels, which the next request and the policy read from the entry.
                 metadata |= fenced_metadata(outcome.outside, session.fence)
@@ -100,7 +100,8 @@ class CallRunner:
                 keep = partial(keep_media, self._journal, outcome.pictures, session.pictures)
                 metadata["media"] = list((await until_written(keep, "media")).refs)
             # A fact, not a decision: the tool has had its effect, so a cancel does not take the result away.
-            await session.add(Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata))
+            result = Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata, failed=outcome.failed)
+            await session.add(result)
             if call.name == USE_SKILL:
                 # this call may have brought a skill into force
                 active = active_skills(session.of_item(item.n), toolset.skills)

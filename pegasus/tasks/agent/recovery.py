@@ -123,7 +123,7 @@ def _result(
         return ToolCallDone(call.name, 0, (result,))
     if effect_of(call.name) in (Effect.PURE, Effect.IDEMPOTENT):
         return None
-    result = Entry(now, "tool", f"Error: {UNKNOWN}", call_id=call.id, metadata={"error": True})
+    result = Entry(now, "tool", f"Error: {UNKNOWN}", call_id=call.id, failed=True)
     return ToolCallFailed(call.name, 0, (result,))
 
 

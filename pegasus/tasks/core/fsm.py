@@ -318,7 +318,7 @@ def _restart(context: TaskContext, event: Event, new_input: str) -> None:
     the next request to the model would be refused because of them.
     """
     context.messages += [
-        Entry(event.timestamp, "tool", NOT_FINISHED, call_id=made.call.id, metadata={"error": True})
+        Entry(event.timestamp, "tool", NOT_FINISHED, call_id=made.call.id, failed=True)
         for made in open_calls(context.messages)
     ]
     context.input_text = new_input

@@ -298,10 +298,10 @@ class Stages:
 
     def _result(self, call: ToolCall, outcome: ToolOutcome, media: Sequence[Json] = ()) -> Entry:
         """Return the result of a call as a message. media: how it names its pictures."""
-        metadata: dict[str, Json] = {"error": True} if outcome.failed else {}
-        metadata |= {"media": list(media)} if media else {}
+        metadata: dict[str, Json] = {"media": list(media)} if media else {}
         metadata |= fenced_metadata(outcome.outside, self._fence)
-        return Entry(self._deps.clock(), "tool", outcome.content, call_id=call.id, metadata=metadata)
+        now = self._deps.clock()
+        return Entry(now, "tool", outcome.content, call_id=call.id, metadata=metadata, failed=outcome.failed)
 
     async def _outcome(self, call: ToolCall) -> ToolOutcome:
         """Return the outcome of a call.

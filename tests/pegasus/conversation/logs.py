@@ -22,10 +22,7 @@ def turns(draw, serial):
         ToolCall(f"call_{i}" if style == "repeating" else f"c{serial}-{i}", draw(names), draw(arguments))
         for i in range(count)
     )
-    results = [
-        Entry(0, "tool", draw(texts), call_id=call.id, metadata={"error": True} if draw(st.booleans()) else {})
-        for call in calls
-    ]
+    results = [Entry(0, "tool", draw(texts), call_id=call.id, failed=draw(st.booleans())) for call in calls]
     return [Entry(0, "assistant", draw(texts), calls), *results]
 
 
@@ -37,7 +34,7 @@ def logs(draw, max_items=5):
         entries.append(Entry(0, "system", "summary", metadata={"type": "new", "closes": 0}))
     serial = 0
     for n in range(1, draw(st.integers(0, max_items)) + 1):
-        entries.append(Entry(0, "user", draw(spoken), metadata={"item": n}))
+        entries.append(Entry(0, "user", draw(spoken), item=n))
         for _ in range(draw(st.integers(0, 3))):
             serial += 1
             entries += draw(turns(serial))

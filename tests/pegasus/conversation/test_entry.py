@@ -76,3 +76,18 @@ def test_what_is_no_entry_says_so(wrong):
 
 def test_an_entry_as_json_has_nothing_empty():
     assert to_json(Entry(1, "user", "x")) == {"ts": 1, "role": "user", "content": "x"}
+
+
+def test_the_item_and_the_failure_stand_in_the_metadata_on_disk():
+    asked = Entry(1, "user", "x", item=7, metadata={"messageId": "m-1"})
+    assert encode(asked) == (b'{"ts":1,"role":"user","content":"x","metadata":{"item":7,"messageId":"m-1"}}\n')
+    failed = Entry(1, "tool", "Error: no", call_id="c", failed=True)
+    assert to_json(failed)["metadata"] == {"error": True}
+    assert decode(to_json(failed)) == failed
+
+
+@pytest.mark.parametrize("item", ["7", 7.0, True, None])
+def test_a_number_that_is_none_is_no_item(item):
+    read = decode({"role": "user", "metadata": {"item": item}})
+    assert read.item is None
+    assert to_json(read)["metadata"] == {"item": item}

@@ -48,7 +48,7 @@ def media(data, name="a.png", mime="image/png"):
 
 def entry(kept, text="look"):
     content = user_content(text, CLI, kept.labels)
-    return decode(to_json(Entry(0, "user", content, metadata={"item": 1, "media": list(kept.refs)})))
+    return decode(to_json(Entry(0, "user", content, item=1, metadata={"media": list(kept.refs)})))
 
 
 async def test_a_picture_is_a_file_before_it_is_told_and_shown_to_the_model(journal):
@@ -274,7 +274,7 @@ async def test_a_file_name_has_nothing_in_it_that_cannot_be_seen(journal):
     """The name is shown again when the picture is not, without the message around it."""
     kept = await keep_media(journal, [media(png(), "a\u202eb\n\u200b.png")])
     assert kept.refs[0]["name"] == "ab .png"
-    edited = Entry(1, "user", "x", metadata={"item": 1, "media": [{**kept.refs[0], "name": "c\u202ed"}]})
+    edited = Entry(1, "user", "x", item=1, metadata={"media": [{**kept.refs[0], "name": "c\u202ed"}]})
     assert [name for name, _, _ in refs_of(edited)] == ["cd"]
 
 

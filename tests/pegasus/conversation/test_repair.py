@@ -18,7 +18,7 @@ def result(call_id, content="ok"):
 
 
 def user(n):
-    return Entry(1, "user", f"message {n}", metadata={"item": n})
+    return Entry(1, "user", f"message {n}", item=n)
 
 
 def nothing(_):

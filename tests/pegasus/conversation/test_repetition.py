@@ -30,7 +30,7 @@ class Talk:
             "tool",
             NOT_REPEATED if is_refused else content,
             call_id=call.id,
-            metadata={"error": True} if failed else {},
+            failed=failed,
         )
         note = guard.note(call, result)
         self.notes += note is not None

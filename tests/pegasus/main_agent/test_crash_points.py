@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from actors import ActorError, GaveUp
-from pegasus.main_agent import AgentToolset
+from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.messages import ChannelInfo
 from pegasus.settings import AgentSettings, Settings
 from pegasus.testing.memory_disk import MemoryDisk
@@ -175,13 +175,13 @@ async def test_stop_taken_up_once_more_ends_nothing_else_and_says_what_it_had_en
 
 async def test_a_stop_before_the_message_is_recorded_is_recorded_with_it(autojump_clock, monkeypatch):
     """Else a crash before the answer to /stop would have the message thought about after all, and the stop forgotten."""
-    refresh = AgentToolset.refresh
+    run = ThinkLoop.run
 
-    async def slowly(self):
+    async def slowly(self, turn, progress):
         await trio.sleep(1)
-        await refresh(self)
+        await run(self, turn, progress)
 
-    monkeypatch.setattr(AgentToolset, "refresh", slowly)
+    monkeypatch.setattr(ThinkLoop, "run", slowly)
     cli = FakeChannel("cli")
     async with open_world(ScriptedModel(lambda _: say("", reply("c1", "answer"))), channels=(cli,)) as world:
         await world.say("long", message_id="long")

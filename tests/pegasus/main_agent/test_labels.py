@@ -203,7 +203,8 @@ def test_the_model_of_summaries_sees_fences_too():
         0,
         "user",
         "[channel: slack | id: #a]\nEvil.",
-        metadata={"item": 1, "outside": ["guest"], "fence": "k" * 10, "fencedFrom": 26},
+        item=1,
+        metadata={"outside": ["guest"], "fence": "k" * 10, "fencedFrom": 26},
     )
     [part] = write_transcript([entry], 1_000).parts
     assert f'wrote: <untrusted source="guest" id="{"k" * 10}">\nEvil.\n</untrusted' in part

@@ -73,7 +73,7 @@ ANSWERED = b"".join(
     map(
         encode,
         [
-            Entry(0, "user", "x", metadata={"item": 5}),
+            Entry(0, "user", "x", item=5),
             Entry(0, "assistant", "", (ToolCall("c1", "reply", {"text": "answer", "channelId": "main"}),)),
             Entry(0, "tool", '{"queued":true}', call_id="c1"),
         ],
@@ -108,9 +108,7 @@ async def test_a_command_that_was_answered_before_is_not_carried_out_again(autoj
 async def test_the_agent_is_up_before_it_asks_what_became_of_delegated_work(autojump_clock):
     """Who answers that may wait for the journal, and a journal that is down waits for the end of this start."""
     spawned = Entry(0, "assistant", "", (ToolCall("s1", "spawn_subagent", {}),))
-    journal = Journal(
-        item("x", 1), session=b"".join(map(encode, [Entry(0, "user", "x", metadata={"item": 5}), spawned]))
-    )
+    journal = Journal(item("x", 1), session=b"".join(map(encode, [Entry(0, "user", "x", item=5), spawned])))
     answer = trio.Event()
 
     class Busy:

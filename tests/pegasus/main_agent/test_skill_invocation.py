@@ -209,7 +209,7 @@ async def test_a_person_calls_a_forked_skill_and_is_told_once_also_when_it_is_do
         found = await skilled.resolve(item.message.text)
         assert (found.text, found.skill_in_force) == ("/fix doors", "")
         for _ in range(2):  # the second time, as after a crash behind the answer
-            session = Session([Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal, OTHER)
+            session = Session([Entry(0, "user", "/fix doors", item=7)], world.journal, OTHER)
             await skilled.start(found, item, NOBODY, session, 5)
         [task] = await agent.ask(ListTasks, None)
         told = await world.next_reply()
@@ -226,7 +226,7 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
     item = Item(7, InboundMessage("/fix doors", CLI, "m-7"), 1)
     async with open_world(ScriptedModel([])) as world:
         skilled = SkillInvoker(SkillCatalog(tmp_path, in_thread=False), world.root.ref("tasks/agent"))
-        session = Session([Entry(0, "user", "/fix doors", metadata={"item": 7})], world.journal, OTHER)
+        session = Session([Entry(0, "user", "/fix doors", item=7)], world.journal, OTHER)
         await skilled.start(await skilled.resolve(item.message.text), item, NOBODY, session, 5)
         assert '/fix could not be started: there is no type "nobody"' in (await world.next_reply()).text
     assert session.entries[-1].metadata["ends"] is True
@@ -241,7 +241,7 @@ def force(skilled):
 
 
 def person(name=None):
-    return Entry(0, "user", "…", metadata={"item": 1} if name is None else {"item": 1, "skill": name})
+    return Entry(0, "user", "…", item=1, metadata={} if name is None else {"skill": name})
 
 
 def used(name, content='"Do it."', call_id="c", **metadata):

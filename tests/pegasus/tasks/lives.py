@@ -64,7 +64,7 @@ def reasoned(*calls, text="hm", index="", at=BEGAN):
 
 
 def tool_done(call_id, content="{}", ok=True, name="look", at=BEGAN):
-    result = Entry(at, "tool", content, call_id=call_id, metadata={} if ok else {"error": True})
+    result = Entry(at, "tool", content, call_id=call_id, failed=not ok)
     return said((ToolCallDone if ok else ToolCallFailed)(name, 12, (result,)), at)
 
 

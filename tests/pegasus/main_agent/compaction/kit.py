@@ -41,20 +41,20 @@ class Talk:
 
     def heard(self, text, kind="cli", channel_id="main", **metadata):
         n = next(self._items)
-        return self.add("user", f"[channel: {kind} | id: {channel_id}]\n{text}", metadata={"item": n, **metadata})
+        return self.add("user", f"[channel: {kind} | id: {channel_id}]\n{text}", item=n, metadata=metadata)
 
     def called(self, name, result, text="", failed=False, **arguments):
         call_id = f"c{next(self._calls)}"
         self.add("assistant", text, calls=(ToolCall(call_id, name, arguments),))
         content = result if isinstance(result, str) else json.dumps(result)
-        return self.add("tool", content, call_id=call_id, metadata={"error": True} if failed else {})
+        return self.add("tool", content, call_id=call_id, failed=failed)
 
     def said(self, text, kind="cli", channel_id="main", failed=False):
         call_id = f"c{next(self._calls)}"
         where = {"channelType": kind, "channelId": channel_id}
         self.add("assistant", calls=(ToolCall(call_id, "reply", {"text": text, **where}),))
         content = "Error: nothing was said" if failed else json.dumps({"queued": True, **where, "seq": 1})
-        return self.add("tool", content, call_id=call_id, metadata={"error": True} if failed else {})
+        return self.add("tool", content, call_id=call_id, failed=failed)
 
     def gave(self, task, description="look it up"):
         return self.called(
@@ -67,12 +67,12 @@ class Talk:
     def notice(self, task, text="", word="completed", kind="cli", channel_id="main"):
         n = next(self._items)
         content = f"[channel: {kind} | id: {channel_id}]\n[Task {task} {word}]\n{text}"
-        return self.add("user", content, metadata={"item": n, "type": "task_notify", "taskId": task})
+        return self.add("user", content, item=n, metadata={"type": "task_notify", "taskId": task})
 
     def undelivered(self, began, kind="cli", channel_id="main"):
         n = next(self._items)
         content = f"[channel: {kind} | id: {channel_id}]\n[Reply 1 could not be delivered]\nIt began: {began}"
-        return self.add("user", content, metadata={"item": n, "type": "reply_undelivered", "seq": 1})
+        return self.add("user", content, item=n, metadata={"type": "reply_undelivered", "seq": 1})
 
     @property
     def last_item(self):

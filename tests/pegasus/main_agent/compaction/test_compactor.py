@@ -295,7 +295,7 @@ async def test_forced_again_and_again_it_gets_smaller_until_nothing_is_left(auto
             assert is_well_formed(session.entries)
             assert is_valid(session.projection.turns)
             running = session.of_item(talk.last_item)
-            assert running[0].metadata["item"] == start.item
+            assert running[0].item == start.item
             assert [call.id for entry in running for call in entry.calls] == calls
         assert sizes == sorted(sizes, reverse=True)
         assert len(sizes) < 12

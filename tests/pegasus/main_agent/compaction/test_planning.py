@@ -68,8 +68,8 @@ def test_a_summary_alone_is_not_summarised_again():
 
 
 def test_attached_pictures_count():
-    plain = Entry(NOW, "user", "look", metadata={"item": 1})
-    picture = Entry(NOW, "user", "look", metadata={"item": 1, "media": [{"name": "a.png", "mime": "image/png"}]})
+    plain = Entry(NOW, "user", "look", item=1)
+    picture = Entry(NOW, "user", "look", item=1, metadata={"media": [{"name": "a.png", "mime": "image/png"}]})
     assert entry_tokens(picture) > entry_tokens(plain) + 1_000
 
 
@@ -112,7 +112,7 @@ def test_shortening_ends_where_nothing_is_long():
 
 def test_pictures_are_the_last_thing_that_is_left_out():
     media = [{"name": "a.png", "mime": "image/png"}]
-    entries = [Entry(NOW, "user", "x" * 10_000, metadata={"item": 1, "media": media})]
+    entries = [Entry(NOW, "user", "x" * 10_000, item=1, metadata={"media": media})]
     assert shorten_entries(entries, 4_000)[0].metadata["media"] == media
     bare = shorten_entries(entries, 100)
     assert "media" not in bare[0].metadata

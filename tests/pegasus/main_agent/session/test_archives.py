@@ -61,7 +61,7 @@ async def test_calls_results_and_notes_are_told_apart(autojump_clock):
     entries = [
         Entry(TS, "system", "Summary", metadata={"type": "compact"}),
         Entry(TS, "assistant", "I think", (ToolCall("c", "reply", {"text": "hällo"}),)),
-        Entry(TS, "tool", "Error: no", call_id="c", metadata={"error": True}),
+        Entry(TS, "tool", "Error: no", call_id="c", failed=True),
     ]
     page = await read(tool(b"".join(map(encode, entries))), file=NAME)
     assert page["text"].splitlines() == [

@@ -14,7 +14,7 @@ ELSEWHERE = ChannelInfo("slack", "#general")
 
 
 def asked(n, text, channel=HERE, **metadata):
-    return Entry(n, "user", user_content(text, channel), metadata={"item": n, "messageId": f"m-{n}", **metadata})
+    return Entry(n, "user", user_content(text, channel), item=n, metadata={"messageId": f"m-{n}", **metadata})
 
 
 def replied(n, text, seq, channel=HERE, failed=False):
@@ -24,7 +24,7 @@ def replied(n, text, seq, channel=HERE, failed=False):
         Entry(
             n, "assistant", "I think.", (ToolCall(f"c{n}", "reply", {"text": text, "channelId": channel.channel_id}),)
         ),
-        Entry(n, "tool", encode_json(result), call_id=f"c{n}", metadata={"error": True} if failed else {}),
+        Entry(n, "tool", encode_json(result), call_id=f"c{n}", failed=failed),
     )
 
 
@@ -51,7 +51,7 @@ def test_what_was_said_and_nothing_else(tmp_path):
         Entry(0, "system", "A summary.", metadata={"type": "compact"}),
         asked(1, "hello\nyou"),
         replied(1, "Hi!", 1),
-        Entry(2, "user", user_content("[Task 1 completed]\ndone", HERE), metadata={"item": 2, "type": "task_notify"}),
+        Entry(2, "user", user_content("[Task 1 completed]\ndone", HERE), item=2, metadata={"type": "task_notify"}),
         replied(2, "The task is done.", 2),
     )
     page = read(tmp_path / "main")
@@ -132,9 +132,7 @@ def test_labels_of_files_and_texts_of_skills_are_the_programs(tmp_path):
     )
     content = user_content("look\nhere", HERE, labels)
     own = len(user_content("look\nhere", HERE)) + 1
-    message = Entry(
-        1, "user", content, metadata={"item": 1, "messageId": "m-1", "fencedFrom": own, "outside": ["file"]}
-    )
+    message = Entry(1, "user", content, item=1, metadata={"messageId": "m-1", "fencedFrom": own, "outside": ["file"]})
     write(
         tmp_path / "main", message, asked(2, "long instructions", skill="review"), asked(3, "no (attached: files here)")
     )

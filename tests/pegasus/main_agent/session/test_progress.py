@@ -12,7 +12,7 @@ def progress_of(entries, n):
 
 
 def user(n):
-    return Entry(0, "user", "x", metadata={"item": n})
+    return Entry(0, "user", "x", item=n)
 
 
 def turn(*names):
@@ -20,7 +20,7 @@ def turn(*names):
 
 
 def result(name, *, failed=False):
-    return Entry(0, "tool", "r", call_id=f"{name}-id", metadata={"error": True} if failed else {})
+    return Entry(0, "tool", "r", call_id=f"{name}-id", failed=failed)
 
 
 @pytest.mark.parametrize(
