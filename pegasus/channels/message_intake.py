@@ -13,7 +13,7 @@ import trio
 from actors import ActorError, Answer
 from pegasus.channels.service_contract import NotKept, ServiceContext
 from pegasus.intake import JOURNAL_TIMEOUT, Denied, InvalidMessage, TooManyMessages
-from pegasus.messages import InboundMessage
+from pegasus.messages import ChannelInfo, InboundMessage, Metadata
 from pegasus.observe import get_logger
 from pegasus.storage import Accepted, Commit, Overloaded, Post, StorageError
 
@@ -63,6 +63,19 @@ class MessageIntake:
             raise NotKept(str(error)) from error
         self._sent.difference_update(map(_key, messages))
         return kept
+
+    async def refusal_of(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
+        """Return why the person on this channel may not write, None if they may: before files are fetched for a message.
+
+        metadata: that of the message. Raises NotKept if it cannot be known at the moment.
+        """
+        try:
+            await self._context.intake.check_write(channel, metadata)
+        except Denied as refusal:
+            return refusal
+        except (StorageError, ActorError) as error:
+            raise NotKept(str(error)) from error
+        return None
 
     async def _is_kept(self, message: InboundMessage, answer: Accepted | Overloaded) -> bool:
         """Return whether a message is on disk. Raises NotKept if there is no room at the moment."""

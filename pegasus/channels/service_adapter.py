@@ -61,8 +61,8 @@ from pegasus.channels.service_contract import (
     WebhookRequest,
 )
 from pegasus.formatting import first_cause
-from pegasus.intake import PAIRING
-from pegasus.messages import ApprovalNotice, InboundMessage, OutboundMessage, ReplyDraft, Typing
+from pegasus.intake import PAIRING, Denied
+from pegasus.messages import ApprovalNotice, ChannelInfo, InboundMessage, Metadata, OutboundMessage, ReplyDraft, Typing
 from pegasus.observe import get_logger
 from pegasus.storage import JournalMessage, StorageError
 
@@ -163,6 +163,10 @@ class ServiceAdapter(Adapter):
     async def accept(self, *messages: InboundMessage) -> list[bool]:
         """Give messages to the agent; see `MessageIntake.accept`. Raises NotKept."""
         return await self._intake.accept(*messages)
+
+    async def refusal_of(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
+        """Return why a person may not write, None if they may; see `MessageIntake.refusal_of`. Raises NotKept."""
+        return await self._intake.refusal_of(channel, metadata)
 
     def hears_bot(self, channel_id: str) -> bool:
         """Count a message of another bot; return whether it may be heard. Two bots that answer each other would never end."""

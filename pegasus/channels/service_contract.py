@@ -130,6 +130,8 @@ class CredentialsRefused(Exception):
 class NotKept(Exception):
     """A message of somebody may not be on disk: the disk refuses, or too many messages wait. The service is to send it again.
 
+    So it is if the disk does not let the people be read whom the owner has let in, and the writer may be one of them.
+
     Example: `raise NotKept("20 messages wait")` by `MessageIntake.accept`. The adapter answers 503, or polls
     for the same updates again.
     """

@@ -324,7 +324,12 @@ class Connection:
             self._refuse(error.code, error.message, UNAUTHORIZED if error.code == "unauthorized" else BAD_HELLO)
             return
         grant = self._grant_of(hello)
-        objection = self._objection_to(hello) if grant is None else self._refusal_of(grant, hello)
+        try:
+            objection = self._objection_to(hello) if grant is None else await self._refusal_of(grant, hello)
+        except (ActorError, StorageError) as error:
+            # Not a refusal for good, which ends clients and bridges: they come again.
+            self._refuse("internal", f"cannot tell whether you may write: {error}; try again", SERVER_ERROR)
+            return
         if grant is None or objection:
             self._refuse("unauthorized", objection, UNAUTHORIZED)
             return
@@ -380,16 +385,16 @@ class Connection:
             "`pegasus token add` makes one for another client"
         )
 
-    def _refusal_of(self, grant: TokenGrant, hello: HelloFrame) -> str:
+    async def _refusal_of(self, grant: TokenGrant, hello: HelloFrame) -> str:
         """Return why a client with a good token may not greet as this channel, "" if it may.
 
-        A bridge is not looked up in the rules of access; each of its messages is.
+        A bridge is not looked up in the rules of access; each of its messages is. Raises ActorError and StorageError.
         """
         refusal = grant.refusal(hello.channel.type, hello.channel.channel_id)
         channel = _as_granted(hello, grant).channel.info
         if not refusal and channel is not None:
             try:
-                self._services.intake.check_connect(channel, is_vouched=grant.vouches_for(channel.type))
+                await self._services.intake.check_connect(channel, is_vouched=grant.vouches_for(channel.type))
             except Denied as error:
                 return str(error)
         return refusal

@@ -133,14 +133,14 @@ class PairingBook:
         """Read the file, and write changes to this journal from now on. clock: wall clock, ms.
 
         What cannot be understood lets nobody in; the file is then kept beside its place, which is logged. A file that cannot be read
-        lets nobody in either, and is read again before the next change. Never raises.
+        is read again before it is needed (`is_let_in`) and before the next change. Never raises.
         """
         self._journal, self._clock = journal, clock
         self._file.use(journal, clock)
         try:
             await self.ensure_read()
         except (StorageError, ActorError) as error:
-            _log.error("the file of people cannot be read: nobody is let in by it", error=str(error))
+            _log.error("the file of people cannot be read: whoever may be in it has to wait", error=str(error))
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
@@ -153,8 +153,20 @@ class PairingBook:
         self._codes = {code.code: code for code in codes}
         return problems
 
+    async def is_let_in(self, channel: ChannelInfo) -> bool:
+        """Return whether the owner has let in the person on this channel, after reading the file if that has not succeeded yet.
+
+        Raises StorageError and ActorError if it cannot be read. A False would make strangers of people whom the owner knows.
+        """
+        if not self.knows(channel) and not self._file.is_read:
+            try:
+                await self.ensure_read()
+            except StorageError as error:
+                raise StorageError(f"the file that says who was let in cannot be read: {error}") from error
+        return self.knows(channel)
+
     def knows(self, channel: ChannelInfo) -> bool:
-        """Return whether the owner has let in the person on this channel."""
+        """Return whether the person on this channel is in memory as one whom the owner has let in."""
         return (channel.type, person_of(channel)) in self._people
 
     def view(self) -> tuple[Sequence[Person], Sequence[OpenCode]]:

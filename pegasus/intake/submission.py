@@ -40,7 +40,6 @@ from actors import Answer, Ref
 from pegasus.conversation import sanitize_for_prompt
 from pegasus.intake.access import (
     Access,
-    Denied,
     GuestLimits,
     Priority,
     SenderRates,
@@ -136,28 +135,24 @@ class Intake:
     rates: SenderRates = attrs.field(factory=lambda: SenderRates(InForce(GuestLimits())))
     """Counts what guests send; without limits by default."""
 
-    def check_connect(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
+    async def check_connect(self, channel: ChannelInfo, *, is_vouched: bool = True) -> None:
         """Raise Denied unless this channel may write: for a client that connects, before it has sent a message.
 
-        Somebody unknown may connect where they get a code when they write.
+        Somebody unknown may connect where they get a code when they write. Raises StorageError and ActorError as `check_write` does.
         """
         with suppress(Unknown):
-            self.check_write(channel, {}, is_vouched=is_vouched)
+            await self.check_write(channel, {}, is_vouched=is_vouched)
 
-    def may_write(self, message: InboundMessage) -> bool:
-        """Return whether the sender may write, for an adapter that would have to fetch files before the message can be accepted."""
-        try:
-            self.check_write(message.channel, message.metadata)
-        except Denied:
-            return False
-        return True
+    async def check_write(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool = True) -> None:
+        """Raise Denied unless this channel may write a message with this metadata, Unknown where somebody may ask to be let in.
 
-    def check_write(self, channel: ChannelInfo, metadata: Metadata, *, is_vouched: bool = True) -> None:
-        """Raise Denied unless this channel may write a message with this metadata, Unknown where somebody may ask to be let in."""
+        Raises StorageError and ActorError if the settings do not name the sender, and the people whom the owner has let in cannot be
+        read: then nobody can say whether the message may be taken, and it is to be sent again.
+        """
         try:
             self.access.now.check_rules(channel, metadata, owners=self.owners.now if is_vouched else ())
         except Unlisted:
-            if not self.pairing.knows(channel):
+            if not await self.pairing.is_let_in(channel):
                 raise
 
     async def send(
@@ -174,14 +169,14 @@ class Intake:
 
         Somebody unknown may get an answer with a code (see `pairing`); nothing of the message is kept then.
 
-        Raises InvalidMessage, Denied, TooManyMessages, StorageError if a code cannot be kept, and ActorError if the mailbox cannot be
-        reached. Waits while the mailbox is full.
+        Raises InvalidMessage, Denied, TooManyMessages, StorageError if a code cannot be kept or people who were let in cannot be read,
+        and ActorError if the mailbox cannot be reached. Waits while the mailbox is full.
         Cancelled in this wait, nothing was sent; afterwards the message is on its way whether the answer is waited for or not.
         """
         check_message(message)
         lane = lane_of(message.text)
         try:
-            self.check_write(message.channel, message.metadata, is_vouched=is_vouched)
+            await self.check_write(message.channel, message.metadata, is_vouched=is_vouched)
         except Unknown:
             await self.pairing.request(message.channel)
             raise

@@ -194,6 +194,8 @@ class MemoryFiles:
         """Syncs of a file so far, including failed ones."""
         self.operations = 0
         """Changing operations so far, the number that faults are planned by."""
+        self.unreadable: set[str] = set()
+        """Files whose reading fails with EIO."""
         self._durable_names: dict[str, _Node] = {}
         """The files that a crash leaves, by name. Nodes are shared with `names`: their data becomes durable
         separately."""
@@ -282,6 +284,8 @@ class MemoryFiles:
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Return up to `length` bytes from `offset` on, all the rest if it is None."""
+        if path in self.unreadable:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         data = self._node(path).data
         return bytes(data[offset:] if length is None else data[offset : offset + length])
 

@@ -41,8 +41,8 @@ from pegasus.channels.slack.reading import (
     read_payload,
 )
 from pegasus.channels.slack.socket_mode import Delivery
-from pegasus.intake import GROUP, MENTIONED, Denied, Unknown, is_attachment_label
-from pegasus.messages import ChannelInfo, InboundMessage, Json, Media, Metadata
+from pegasus.intake import GROUP, MENTIONED, Unknown, is_attachment_label
+from pegasus.messages import ChannelInfo, InboundMessage, Json, Media
 
 MOST_SEEN: Final = 2_000
 """Messages that are remembered as handled, so that a repeated one with a file is not read again."""
@@ -124,7 +124,7 @@ class SlackIncoming:
             case AssistantThread(user, channel, thread):
                 # A stranger's thread is not remembered; it would be a fact on disk for anybody who opens the
                 # view.
-                if self._may_write(ChannelInfo(TYPE, channel, user), {GROUP: False}) is None:
+                if await self._adapter.refusal_of(ChannelInfo(TYPE, channel, user), {GROUP: False}) is None:
                     await self._adapter.log.set_fact(assistant_key(channel, thread), True)
 
     # ---------------------------------------------------------------- messages
@@ -157,19 +157,14 @@ class SlackIncoming:
         self._note(seen)
 
     async def _is_let_in(self, message: InboundMessage, *, is_bot: bool) -> bool:
-        """Return whether the sender may write. Somebody unknown gets a code by the intake; the message has no text yet."""
-        refusal = self._may_write(message.channel, message.metadata)
+        """Return whether the sender may write. Somebody unknown gets a code by the intake; the message has no text yet.
+
+        Raises NotKept.
+        """
+        refusal = await self._adapter.refusal_of(message.channel, message.metadata)
         if isinstance(refusal, Unknown) and not is_bot:
             await self._adapter.accept(message)
         return refusal is None
-
-    def _may_write(self, channel: ChannelInfo, metadata: Metadata) -> Denied | None:
-        """Return None if the person may write, otherwise why not."""
-        try:
-            self._adapter.context.intake.check_write(channel, metadata)
-        except Denied as refusal:
-            return refusal
-        return None
 
     def _is_heard(self, message: SlackMessage) -> bool:
         """Return whether a message of a bot is heard; one of a person is."""

@@ -155,8 +155,10 @@ class SmsAdapter(ServiceAdapter):
 
     async def _hear(self, sms: Sms) -> None:
         """Take a message; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""
-        if not sms.files or not self.context.intake.may_write(sms.to_message()):  # nothing is fetched for strangers
-            await self.accept(sms.to_message())
+        message = sms.to_message()
+        # Nothing is fetched for strangers.
+        if not sms.files or await self.refusal_of(message.channel, message.metadata) is not None:
+            await self.accept(message)
         # The actor does not run at the moment. Its files could not be fetched now, and Twilio's patience is
         # short, so they are named.
         elif self._fetching is None:

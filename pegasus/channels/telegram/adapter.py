@@ -209,7 +209,7 @@ class TelegramAdapter(ServiceAdapter):
             # message is not kept, all of the batch is handled again; moves and clicks may be handled twice.
             match read_update(update, self.bot, self._has_spoken_in):
                 case TelegramMessage() as heard:
-                    found += self._admitted(heard)
+                    found += await self._admitted(heard)
                 case GroupMove(old, new):
                     await self.sender.note_move(old, new)
                 case TelegramClick() as click:
@@ -221,10 +221,13 @@ class TelegramAdapter(ServiceAdapter):
         await self.accept(*(heard.message for heard in found if heard.message.channel.channel_id not in slow))
         await self.accept(*await self._fetch_all([each for each in found if each.message.channel.channel_id in slow]))
 
-    def _admitted(self, heard: TelegramMessage) -> list[TelegramMessage]:
-        """Return the message; [] if a bot has written it that is not heard any more. Files of strangers are not fetched."""
+    async def _admitted(self, heard: TelegramMessage) -> list[TelegramMessage]:
+        """Return the message; [] if a bot has written it that is not heard any more. Files of strangers are not fetched.
+
+        Raises NotKept.
+        """
         message, channel_id = heard.message, heard.message.channel.channel_id
-        if not self.context.intake.may_write(message):
+        if await self.refusal_of(message.channel, message.metadata) is not None:
             # The intake decides about it, and may offer to let its writer in. For that it needs a text.
             return [attrs.evolve(heard, message=attrs.evolve(message, text=message.text or "(a file)"), files=())]
         if not heard.is_bot:

@@ -10,7 +10,7 @@ import trio
 
 from pegasus.app import make_intake
 from pegasus.identity import HEARTBEAT_FILE, WorkspaceFiles
-from pegasus.intake import TooManyMessages
+from pegasus.intake import Denied, TooManyMessages
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.models.base import ToolSpec
 from pegasus.policy import ListApprovals
@@ -161,10 +161,11 @@ async def test_who_may_write_and_how_much_follows(autojump_clock):
         environment = world.tree.services.environment
         intake = make_intake(world.journal, environment.in_force, environment.pairing)
         message = InboundMessage("hello", EVE, id="m-1")
-        assert intake.may_write(message)
+        await intake.check_write(EVE, {})
         closed = {"cli": ChannelSettings(enabled=True), "slack": ChannelSettings(access="allow_list")}
         await replace(channels=closed)
-        assert not intake.may_write(message)
+        with pytest.raises(Denied):
+            await intake.check_write(EVE, {})
         await replace(
             channels={"cli": ChannelSettings(enabled=True)}, limits=LimitSettings(guest_messages_per_minute=1)
         )

@@ -1,10 +1,11 @@
-"""The protocol over real sockets: interfaces.md sections 3 and 8.2 to 8.4."""
+"""The protocol over real sockets, as docs/gateway.md describes it."""
 
 import pytest
 import trio
 from trio_websocket import open_websocket_url
 
 from pegasus.gateway import BadParams, requests
+from pegasus.intake import PairingBook
 from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
 from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
 
@@ -128,6 +129,24 @@ async def test_a_client_that_is_not_in_allow_from_is_unauthorized():
         async with gate.client(hello=False) as client:
             channel = {"type": "web", "channelId": "c1", "userId": "u1"}
             assert (await client.hello(channel=channel))["type"] == "welcome"
+
+
+async def test_a_client_that_may_have_been_let_in_is_told_to_try_again_while_that_cannot_be_read():
+    class UnreadableBook(PairingBook):
+        async def ensure_read(self):
+            raise StorageError("I/O error")
+
+    async with world(access={"web": ["u1"]}, pairing=UnreadableBook()) as gate:
+        async with gate.client(hello=False) as client:
+            answer = await client.hello(channel={"type": "web", "channelId": "c1", "userId": "u2"})
+            assert (answer["code"], "I/O error" in answer["message"]) == ("internal", True)
+            assert await client.closed() == ([], 1011)
+        async with gate.client(None) as bridge:
+            channel = {"type": "web", "channelId": "c", "userId": "u2"}
+            await bridge.send(type="message", id="m-1", text="hi", channel=channel)
+            answer = await bridge.get()
+            assert (answer["code"], answer["id"], "I/O error" in answer["message"]) == ("internal", "m-1", True)
+            await bridge.quiet()
 
 
 async def test_a_connection_beyond_the_limit_is_refused_with_a_reason():

@@ -258,6 +258,8 @@ async def world(*, methods=None, journal=None, mailbox=None, open_tasks=None, **
     journal = journal or FakeJournal()
     listeners = await open_listeners("127.0.0.1", 0)
     rules = {"access": InForce(Access(config.pop("access", {}))), "owners": InForce(config.pop("owners", ()))}
+    if "pairing" in config:
+        rules["pairing"] = config.pop("pairing")
     settings = GatewayConfig(**{"token": TOKEN, "agent": "Peggy", **config})
     table = {"echo": echo} if methods is None else methods
     try:

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from pegasus.intake import PairingBook
-from pegasus.messages import ChannelInfo
+from pegasus.intake import Access, ChannelRules, Intake, PairingBook, Unknown
+from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.policy import TokenBook
+from pegasus.settings import InForce
 from pegasus.storage import Commit, ReadFile, ReplaceFile, StorageError
 
 STRANGER = ChannelInfo("telegram", "7", "7")
@@ -19,6 +20,7 @@ class Journal:
     def __init__(self, **files):
         self.files = {f"{name}.json": content for name, content in files.items()}
         self.posts = []
+        self.accepted = []
         self.refuses_reads = True
 
     async def ask(self, kind, *args):
@@ -31,6 +33,9 @@ class Journal:
         if kind is Commit:
             self.posts += args[1]
         return None
+
+    async def request(self, make):
+        self.accepted.append(make(None).message)
 
 
 def people(journal):
@@ -82,3 +87,46 @@ async def test_tokens_stay_in_a_file_that_could_not_be_read():
     journal.refuses_reads = False
     await book.add("tablet", scopes=["message"])
     assert [token["name"] for token in json.loads(journal.files["tokens.json"])["tokens"]] == ["phone", "tablet"]
+
+
+def unread_people(access="pairing"):
+    """Return an intake whose file of people, with Ann in it, cannot be read at first; and its journal."""
+    journal = Journal(access=json.dumps({"people": [ANN], "codes": []}).encode())
+    rules = Access({"telegram": ChannelRules(access, frozenset({"1"}))})
+    return Intake(journal, InForce(rules)), journal
+
+
+@pytest.mark.parametrize("access", ["pairing", "allow_list"])
+@pytest.mark.parametrize("chat", ["42", "-100"])
+async def test_somebody_who_was_let_in_is_no_stranger_while_the_file_cannot_be_read(access, chat):
+    intake, journal = unread_people(access)
+    await intake.pairing.load(journal, lambda: 1_000_000)
+    ann = InboundMessage("hi", ChannelInfo("telegram", chat, "42"), "m-1")
+    with pytest.raises(StorageError, match=r"who was let in cannot be read: I/O error"):
+        await intake.send(ann)
+    assert (journal.posts, journal.accepted) == ([], [])
+
+    journal.refuses_reads = False
+    await intake.send(ann)
+    assert [message.text for message in journal.accepted] == ["hi"]
+
+
+async def test_a_stranger_gets_a_code_when_the_file_can_be_read_again():
+    intake, journal = unread_people()
+    await intake.pairing.load(journal, lambda: 1_000_000)
+    with pytest.raises(StorageError):
+        await intake.send(InboundMessage("hi", STRANGER, "m-1"))
+    assert journal.posts == []
+
+    journal.refuses_reads = False
+    with pytest.raises(Unknown):
+        await intake.send(InboundMessage("hi", STRANGER, "m-1"))
+    assert len(journal.posts) == 1
+    assert journal.accepted == []
+
+
+async def test_somebody_whom_the_settings_let_in_needs_no_file():
+    intake, journal = unread_people()
+    await intake.pairing.load(journal, lambda: 1_000_000)
+    await intake.send(InboundMessage("hi", ChannelInfo("telegram", "1", "1"), "m-1"))
+    assert len(journal.accepted) == 1

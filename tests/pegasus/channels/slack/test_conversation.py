@@ -7,12 +7,14 @@ import trio
 
 from pegasus.channels.slack.reading import _read_files
 from pegasus.storage import Waiting
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.services.slack_calls import broken
 from pegasus.testing.services.slack_events import changed_event, command_event, deleted_event, mention_event, wrap_event
 from pegasus.testing.services.slack_workspace import BOT_USER, LONGEST_TEXT
 from pegasus.testing.world import kill
-from tests.pegasus.channels.slack.conftest import FRIEND, OWNER, STRANGER, post
+from pegasus.wire import encode_json
+from tests.pegasus.channels.slack.conftest import FRIEND, OWNER, STRANGER, post, ready
 
 NAMED = f"<@{BOT_USER}>"
 
@@ -255,6 +257,21 @@ async def test_with_an_allow_list_somebody_unknown_gets_no_answer(play, autojump
     async with play(access="allow_list") as stage:
         await stage.say("hello?", STRANGER, stage.slack.open_dm(STRANGER))
         await stage.say("hello", FRIEND, stage.slack.open_dm(FRIEND))
+        assert await stage.settle() == ["re: hello"]
+
+
+async def test_while_the_file_of_people_cannot_be_read_nobody_is_taken_for_a_stranger(play, autojump_clock):
+    disk = MemoryDisk()
+    disk.put("access.json", encode_json({"people": [{"type": "slack", "userId": STRANGER}], "codes": []}).encode())
+    disk.files.unreadable = {"access.json"}
+    async with play(disk=disk, access="pairing") as stage:
+        envelope = stage.message("hello", STRANGER, stage.slack.open_dm(STRANGER))
+        await ready(stage)
+        delivery = await stage.server.emit(envelope)
+        assert await stage.settle() == []
+        assert not delivery.acknowledged.is_set()
+        disk.files.unreadable = set()
+        await stage.emit(envelope)
         assert await stage.settle() == ["re: hello"]
 
 

@@ -24,10 +24,12 @@ from pegasus.channels.sms.webhook import (
     sms_of_json,
 )
 from pegasus.storage import Waiting
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
 from pegasus.testing.services.server import HANG_UP, ServiceResponse
 from pegasus.testing.services.twilio import FakeTwilio
 from pegasus.testing.world import kill
+from pegasus.wire import encode_json
 from tests.pegasus.channels.sms.conftest import FRIEND, OWNER, STRANGER
 
 PNG = (
@@ -52,6 +54,22 @@ async def test_messages_that_come_in_another_order_and_again_are_each_answered_o
             assert await stage.text(OWNER, f"m{number}", sid=f"SM{number}") == 200
         await stage.idle()
         assert stage.twilio.texts_to(OWNER) == ["re: m3", "re: m1", "re: m2"]
+
+
+async def test_while_the_file_of_people_cannot_be_read_nobody_is_taken_for_a_stranger(play, autojump_clock):
+    disk = MemoryDisk()
+    disk.put("access.json", encode_json({"people": [{"type": "sms", "userId": STRANGER}], "codes": []}).encode())
+    disk.files.unreadable = {"access.json"}
+    async with play(disk=disk) as stage:
+        file = [("image/png", PNG)]
+        assert await stage.text(STRANGER, "look", file, sid="MM1") == 503
+        await stage.idle()
+        assert stage.twilio.texts_to(STRANGER) == []
+        disk.files.unreadable = set()
+        assert await stage.text(STRANGER, "look", file, sid="MM1") == 200
+        await stage.idle()
+        [line] = stage.user_lines()
+        assert "image/png" in line
 
 
 async def test_a_thousand_messages_at_once_are_taken_once_each_and_in_order(play, autojump_clock):

@@ -11,11 +11,13 @@ import trio
 from pegasus.channels import service_adapter
 from pegasus.messages import ChannelInfo, Media, ReplyDraft
 from pegasus.storage import Commit, Post, Waiting
+from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call
 from pegasus.testing.scripted import say as tell
 from pegasus.testing.services.server import HANG_UP, ServiceResponse, every_other, json_response
 from pegasus.testing.services.telegram import TelegramServer
 from pegasus.testing.world import kill
+from pegasus.wire import encode_json
 from tests.pegasus.channels.telegram.conftest import FRIEND, GROUP, OWNER, STRANGER, answering
 
 
@@ -510,6 +512,27 @@ async def test_a_stranger_gets_one_code_and_nothing_of_theirs_is_kept(play, auto
         disk = stage.world.disk
         assert not any(b"secret words" in disk.content(path) for path in disk.paths())
         assert not any(method == "getFile" for method, _ in telegram.calls), "files of strangers are not fetched"
+
+
+async def test_while_the_file_of_people_cannot_be_read_nobody_is_taken_for_a_stranger(play, autojump_clock):
+    disk = MemoryDisk()
+    disk.put(
+        "access.json", encode_json({"people": [{"type": "telegram", "userId": str(STRANGER)}], "codes": []}).encode()
+    )
+    disk.files.unreadable = {"access.json"}
+    telegram = TelegramServer()
+    document = telegram.add_file(b"the notes", file_name="notes.txt", mime_type="text/plain")
+    telegram.say(STRANGER, None, caption="read this", document=document)
+    async with play(telegram=telegram, disk=disk) as stage:
+        await trio.sleep(300)
+        assert telegram.shown == []
+        disk.files.unreadable = set()
+        await trio.sleep(300)
+        [(chat, _)] = telegram.shown
+        assert chat == STRANGER
+        [request] = stage.model.requests
+        assert "read this" in request.turns[-1].text
+        assert "the notes" in request.turns[-1].text
 
 
 async def test_a_crowd_of_strangers_costs_a_bounded_space(play, autojump_clock):
