@@ -4,7 +4,7 @@ They hold what a person wants to tell the agent once and for all, in plain Markd
 how work is done here. A file that is missing or blank leaves nothing in the prompt. Only `pegasus init` makes one: USER.md, with the
 person's own words.
 
-They are looked at before each message is worked on. That is one `stat` for each file; a file is read only when it has changed. So an
+They are looked at before each message is worked on. That is one `stat` for each file; a thread reads them when one has changed. So an
 edit counts from the next message on, without a restart, and the prompt changes exactly when a file does: a provider then reads the
 conversation anew once and finds it in its cache again afterwards. Within the work on a message the prompt stays the same.
 
@@ -198,14 +198,26 @@ class WorkspaceFiles:
             await self._look(self._found)
 
     async def _look(self, known: dict[str, OwnerFile]) -> None:
-        """Read the files; those that are known and have the same stamp are not read."""
-        if self.in_thread:
-            found = await trio.to_thread.run_sync(self._read_folder, known, abandon_on_cancel=True)
-        else:
-            await trio.lowlevel.checkpoint()
+        """Read the files; those that are known and have the same stamp are not read. The caller has the lock.
+
+        The stamps alone are looked at in the event loop: every message waits for them, and usually nothing has changed. They take some
+        microseconds in the home, where the journal writes as well.
+        """
+        found = known
+        if not self.in_thread:
             found = self._read_folder(known)
+        elif self._has_changed(known):
+            found = await trio.to_thread.run_sync(self._read_folder, known, abandon_on_cancel=True)
         if self._take(found, is_owners=not self._running):
             await self._note_change()
+
+    def _has_changed(self, known: Mapping[str, OwnerFile]) -> bool:
+        """Return whether a file may say something else than is known. One that is there and says nothing counts as changed."""
+        for name in self.names:
+            file = known.get(name)
+            if _read_stamp(self.folder / name) != (file.stamp if file is not None else None):
+                return True
+        return False
 
     def _read_folder(self, known: Mapping[str, OwnerFile]) -> dict[str, OwnerFile]:
         """Return the files that say something, by name. Unchanged ones are not read. Blocks."""
@@ -383,11 +395,24 @@ class WorkspaceFiles:
         return True
 
 
+def _read_stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return the stamp of a file, None if there is none."""
+    try:
+        return _stamp_of(path.lstat())
+    except OSError:
+        return None
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, int, int]:
+    """Return the stamp of a file with this status."""
+    return status.st_ctime_ns, status.st_size, status.st_ino
+
+
 def _read_file(path: Path, known: OwnerFile | None) -> OwnerFile | None:
     """Return the content of a file; None if there is none, it is blank, or it is not a regular file that can be read."""
     try:
         status = path.lstat()
-        stamp = (status.st_ctime_ns, status.st_size, status.st_ino)
+        stamp = _stamp_of(status)
         if known is not None and known.stamp == stamp:
             return known
         if not stat.S_ISREG(status.st_mode):

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import trio
 
 from pegasus.identity import TASK_FILES, WORKSPACE_FILES, WorkspaceFiles
 from pegasus.identity.workspace_files import MAX_LEAN_TEXT, MAX_TEXT
@@ -82,6 +83,23 @@ def test_an_unchanged_file_is_not_read_again(files, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "open", None)
     assert section(files) == before
     assert files.version == 1
+
+
+async def test_files_that_have_not_changed_are_looked_at_without_a_thread(tmp_path, autojump_clock):
+    (tmp_path / "USER.md").write_text("Ada")
+    files = WorkspaceFiles(tmp_path)
+    files.load()
+    threads = trio.to_thread.current_default_thread_limiter()
+    for number in range(int(threads.total_tokens)):
+        threads.acquire_on_behalf_of_nowait(number)
+    with trio.fail_after(1):
+        await files.refresh()
+    (tmp_path / "AGENTS.md").write_text("Write tests first.")
+    with pytest.raises(trio.TooSlowError), trio.fail_after(1):  # to be read, which waits for a thread
+        await files.refresh()
+    threads.release_on_behalf_of(0)
+    await files.refresh()
+    assert "Write tests first." in files.section(ALL)
 
 
 def test_a_task_gets_the_rules_of_work_only(files, tmp_path):
