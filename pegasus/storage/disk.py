@@ -75,8 +75,8 @@ class FileDisk:
 async def run_in_thread(work: Callable[[*Ts], T], *args: *Ts) -> T:
     """Return `work(*args)`, or raise what it raises. For short work that happens often: a cancel has no effect on it.
 
-    `trio.to_thread` would do the same, with a limit and a copied context that nobody needs: it takes half as long again
-    for a small append, and every accepted message waits for one.
+    `trio.to_thread` would do the same, with a limit, a copied context and a name for the thread that nobody needs: it takes
+    half as long again for a small append, and every accepted message waits for one.
 
     >>> hits = await run_in_thread(index.find, "tea", 5)
     """
@@ -86,7 +86,7 @@ async def run_in_thread(work: Callable[[*Ts], T], *args: *Ts) -> T:
         """Wake the task with the result. This runs in the worker thread, which may not touch Trio in another way."""
         token.run_sync_soon(lowlevel.reschedule, task, result)
 
-    lowlevel.start_thread_soon(partial(work, *args), deliver, "pegasus-disk")
+    lowlevel.start_thread_soon(partial(work, *args), deliver)
     result: T = await lowlevel.wait_task_rescheduled(lambda _: lowlevel.Abort.FAILED)
     return result
 
