@@ -56,6 +56,11 @@ def format_time(ms: int, form: str = "%Y-%m-%d %H:%M:%S", *, local: bool = False
     return time.strftime(form, time.localtime(seconds) if local else time.gmtime(seconds))
 
 
+def format_day(ms: int) -> str:
+    """Return the day of a time (ms since the epoch) in UTC, as 2026-02-25."""
+    return format_time(ms, "%Y-%m-%d")
+
+
 def format_usage(usage: object) -> str:
     """Return the usage in the metadata of a reply as one line; "" if it is none.
 
@@ -88,8 +93,12 @@ def quote(value: object, limit: int = 60) -> str:
     """
     if not isinstance(value, str):
         return truncate(repr(value), limit)
-    text = truncate(value, limit)
-    return '"' + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text) + '"'
+    return f'"{escape_unprintable(truncate(value, limit))}"'
+
+
+def escape_unprintable(text: str) -> str:
+    """Return the text without anything that moves a terminal's cursor or begins a new line."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def cut_text(text: str, limit: int) -> str:

@@ -43,7 +43,7 @@ from pegasus.messages import (
     TaskProgress,
     Typing,
 )
-from pegasus.wire import WireError, decode_json, describe, encode_json, from_wire, is_unicode, to_wire
+from pegasus.wire import WireError, decode_json, describe, encode_json, from_wire, is_unicode, to_unicode, to_wire
 
 SUBPROTOCOL: Final = "pegasus.v1"
 """The name that is agreed in the WebSocket handshake."""
@@ -309,11 +309,11 @@ def encode_frame(frame: ClientFrame | ServerFrame) -> str:
     A model may write half a surrogate pair. It is replaced in what the agent says, because many JSON readers refuse it.
     """
     if isinstance(frame, OutboundMessage | ReplyDraft) and not is_unicode(frame.text):
-        frame = attrs.evolve(frame, text=_to_unicode(frame.text))
+        frame = attrs.evolve(frame, text=to_unicode(frame.text))
     if isinstance(frame, OutboundMessage) and (frame.files or frame.key):
         frame = attrs.evolve(frame, files=(), key="")
     if isinstance(frame, ReplyDraft) and (frame.item or not is_unicode(frame.reasoning)):
-        frame = attrs.evolve(frame, reasoning=_to_unicode(frame.reasoning), item=0)
+        frame = attrs.evolve(frame, reasoning=to_unicode(frame.reasoning), item=0)
     return encode_json({"type": _TYPES[type(frame)], **to_wire(frame)})
 
 
@@ -357,8 +357,3 @@ def _fields_of(frame: str | bytes | Mapping[str, Json]) -> dict[str, Json]:
         if field is None:
             del fields[key]
     return fields
-
-
-def _to_unicode(text: str) -> str:
-    """Return the text with each half of a surrogate pair replaced."""
-    return text.encode("utf-8", "replace").decode()

@@ -302,6 +302,11 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or _HALF_PAIR.search(text) is None
 
 
+def to_unicode(text: str) -> str:
+    """Return the text with "?" for each half of a surrogate pair."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _checked_foreign(allowed: tuple[type, ...], words: str, value: Any, _: Any = None) -> Any:
     """Return the value as `_checked` does, if it can be written again."""
     _check_foreign(_checked(allowed, words, value), DEEPEST_FOREIGN)

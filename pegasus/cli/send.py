@@ -48,7 +48,7 @@ from pegasus.host import Home, print_error
 from pegasus.main_agent import task_line
 from pegasus.messages import ApprovalNotice, ChannelInfo, OutboundMessage, TaskProgress
 from pegasus.settings import Settings
-from pegasus.terminal import ObservedTurn, frame_bytes, neutralise
+from pegasus.terminal import ObservedTurn, frame_bytes, neutralise, repair_unicode
 from pegasus.wire import from_wire
 
 WAIT: Final = 60.0
@@ -86,7 +86,7 @@ def run_send(
         wait = WAIT_UNTIL_DONE if until_done else WAIT
     if not 0 <= wait <= 86400:
         raise click.BadParameter(f"found {wait}; allowed: 0 to 86400 seconds", param_hint="--wait")
-    text = _decoded(sys.stdin.read().strip() if text == "-" else text)
+    text = repair_unicode(sys.stdin.read().strip() if text == "-" else text)
     if not text.strip():
         raise click.BadParameter("found nothing to send; allowed: a text", param_hint="TEXT")
     # The daemon is looked up again at each attempt to connect: after a restart it may listen at another port.
@@ -96,11 +96,6 @@ def run_send(
     except NotConnected as error:
         return report_failure(describe_refusal(error, "send"))
     return _exit_code(sending, wait)
-
-
-def _decoded(text: str) -> str:
-    """Return text of stdin or the command line with U+FFFD for bytes that are no UTF-8, as a pipe to `chat` has it."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _exit_code(sending: _Sending, wait: float) -> int:

@@ -15,7 +15,6 @@ Scheduled jobs are listed without a daemon, too. Everything else about them need
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +25,7 @@ from pegasus.cli.control import Answer, answering_command, find_daemon, fit_term
 from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
 from pegasus.events import event_json
-from pegasus.formatting import format_duration, format_time, quote
+from pegasus.formatting import format_day, format_duration, format_time, quote
 from pegasus.host import Home, read_daemon, wall_clock
 from pegasus.messages import Json
 from pegasus.schedule import JOBS_FILE, Job, decode_jobs, jobs_view, schedule_text
@@ -183,11 +182,11 @@ def run_list(home: Home, settings: Settings, *, date: str | None) -> Answer:
 
     The unfinished ones and those of the last 24 hours, or those of a day; where no daemon runs, only the last 24 hours.
     """
-    since = 0.0 if date else time.time() - LATELY / 1000
-    days = [date] if date else [time.strftime("%Y-%m-%d", time.gmtime(at)) for at in (since, since + LATELY / 1000)]
+    since = 0 if date else wall_clock() - LATELY
+    days = [date] if date else [format_day(at) for at in (since, since + LATELY)]
     found = [task for day in days for task in read_tasks_of_day(home.data, day) if task.task is not None]
     tasks = [_stored(home, task) for task in found]
-    return {"tasks": [task for task in tasks if task["updatedAt"] >= since * 1000]}
+    return {"tasks": [task for task in tasks if task["updatedAt"] >= since]}
 
 
 @answering_command(TASKS, "show", _TASK_ID, JSON, method="tasks.show", text=show_text)

@@ -23,7 +23,7 @@ import attrs
 import trio
 
 from actors import Ref
-from pegasus.formatting import format_time
+from pegasus.formatting import format_day
 from pegasus.identity.persona import FIELDS, FieldValue, Persona, load_changes, parse_fields
 from pegasus.identity.proposals import (
     ACCEPTED,
@@ -301,16 +301,11 @@ def _open_lines(proposal: Mapping[str, Any]) -> list[str]:
     return [
         f"{proposal['n']}. {proposal['field']}: “{proposal['value']}”",
         f"   now: “{proposal['now']}”",
-        f"   why: {proposal['why']} ({_format_day(proposal['at'])}{channel})",
+        f"   why: {proposal['why']} ({format_day(proposal['at'])}{channel})",
     ]
 
 
 def _decided_line(proposal: Mapping[str, Any]) -> str:
     """Return the line about a decided proposal."""
-    words, day = _STATE_WORDS[proposal["state"]], _format_day(proposal["decidedAt"])
+    words, day = _STATE_WORDS[proposal["state"]], format_day(proposal["decidedAt"])
     return f"{proposal['n']}. {proposal['field']}: “{proposal['value']}”: {words} ({day})"
-
-
-def _format_day(ms: int) -> str:
-    """Return the day of a time, UTC. Times beyond the calendar, written by hand, do not raise."""
-    return format_time(ms, "%Y-%m-%d")

@@ -35,7 +35,7 @@ from pegasus.json_lines import BadLine, scan_lines
 from pegasus.memory.pages import is_summary
 from pegasus.memory.splices import CannotUndo, Splice, applied, applied_or_refused, inverse, splices_undone
 from pegasus.messages import Json
-from pegasus.wire import encode_line, require_number
+from pegasus.wire import encode_line, require_number, to_unicode
 
 LOG: Final = ".log/changes.jsonl"
 """The log's path in the memory folder."""
@@ -192,7 +192,7 @@ def _shorten(text: str) -> str:
 
     Lone surrogates, which JSON cannot carry, become "?".
     """
-    text = text.encode("utf-8", "replace").decode()
+    text = to_unicode(text)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}\n… ({len(text) - SHOWN:,} more characters)\n"
 
 

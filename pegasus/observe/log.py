@@ -33,6 +33,7 @@ from typing import Final
 
 import attrs
 
+from pegasus.formatting import escape_unprintable
 from pegasus.observe.sinks import RotatingFile, Sink, Stream
 from pegasus.redaction import Redactor
 
@@ -354,8 +355,8 @@ class LogEntry:
 def format_line(entry: LogEntry) -> str:
     """Return `2026-02-25T14:30:00.000Z info    gateway: client connected n=3 name="a b"`, a traceback below, indented."""
     fields = "".join(f" {key}={_format_value(value)}" for key, value in entry.own_fields.items())
-    line = f"{entry.time_text} {entry.level:<7} {entry.logger}: {_escape(entry.event)}{fields}"
-    return line + "".join(f"\n  | {_escape(part)}" for part in entry.exception.splitlines())
+    line = f"{entry.time_text} {entry.level:<7} {entry.logger}: {escape_unprintable(entry.event)}{fields}"
+    return line + "".join(f"\n  | {escape_unprintable(part)}" for part in entry.exception.splitlines())
 
 
 def format_json(entry: LogEntry) -> str:
@@ -365,17 +366,16 @@ def format_json(entry: LogEntry) -> str:
     return json.dumps({**head, **entry.own_fields, **tail}, ensure_ascii=False, separators=(",", ":"))
 
 
-def _escape(text: str) -> str:
-    """Return the text without anything that moves a terminal's cursor or begins a new line."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
 def _format_value(value: object) -> str:
     """Return a field's value: bare where it is one word, else as a JSON string, so that a line can be split at blanks."""
     text = value if isinstance(value, str) else repr(value)
     if text and text.isprintable() and not any(c in ' "=' for c in text):
         return text
-    return _escape(json.dumps(text, ensure_ascii=False)) if isinstance(value, str) or not text else _escape(text)
+    return (
+        escape_unprintable(json.dumps(text, ensure_ascii=False))
+        if isinstance(value, str) or not text
+        else escape_unprintable(text)
+    )
 
 
 _writer = _LogWriter()

@@ -1,7 +1,7 @@
-"""Checks that concern several keys, and settings whose feature does not exist yet.
+"""Checks that concern several keys, and of channels whose adapter does not exist yet.
 
 `check_settings` runs when every key is valid by itself. A setting for a feature that does not exist yet is refused, so
-that nothing fails silently: `NOT_YET` lists these.
+that nothing fails silently.
 
 Each check is a function that gets the settings and `report`, and calls that for each mistake. A check names one key as the place
 of the mistake, though it looks at several: the one that a person would change. Only the form of values is checked here, never
@@ -30,7 +30,7 @@ from pegasus.host import SHORTEST_TOKEN
 from pegasus.loopback import is_loopback
 from pegasus.messages import Address
 from pegasus.settings.channel_sections import SERVICE_SECTIONS, SlackSettings, SmsSettings, TelegramSettings
-from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of, walk
+from pegasus.settings.keys import SettingsProblem, describe_setting, is_bare, one_of
 from pegasus.settings.sections import (
     MODEL_ROLES,
     PROVIDER_TYPES,
@@ -43,9 +43,6 @@ from pegasus.settings.tool_sections import DECISIONS, McpServerSettings
 
 Report: TypeAlias = Callable[[str, str, str, str], None]
 """Takes key path, found, allowed, hint."""
-
-ANY_VALUE: Final = object()
-"""In NOT_YET: every value but an empty one."""
 
 LONGEST_SERVER_NAME: Final = 32
 """Characters of the name of an MCP server: half of the name of its tools."""
@@ -62,15 +59,6 @@ _LATER_CHANNELS: Final = ("web", "api")
 """Channel types whose adapter is not in this version."""
 _CHANNELS: Final = ("cli", *SERVICE_SECTIONS, *_LATER_CHANNELS)
 """Channel types that a mistyped one is compared with."""
-
-NOT_YET: Final = (
-    # key path (* = any name), the values that need a later version, what to write instead
-    *((f"channels.{name}.enabled", (True,), "false") for name in _LATER_CHANNELS),
-)
-"""Settings that ask for something that this version cannot do.
-
-`pegasus init` and the documentation mark the same keys, from this table. A feature that is finished only loses its line here.
-"""
 
 
 def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]:
@@ -100,8 +88,6 @@ def check_settings(settings: Settings, known: set[str]) -> list[SettingsProblem]
     _check_schedule(settings, report)
     for name, server in settings.mcp.servers.items():
         _check_mcp(f"mcp.servers.{name}", server, report)
-    # Last, so that the mistakes of a person come before the limits of this version.
-    _check_not_yet(settings, report)
     return problems
 
 
@@ -201,6 +187,8 @@ def _check_channels(settings: Settings, report: Report) -> None:
     for name, section in settings.channels.items():
         if isinstance(section, TelegramSettings | SlackSettings | SmsSettings):
             _check_service(f"channels.{name}", section, settings.http, report)
+        elif name in _LATER_CHANNELS and section.enabled:
+            report(f"channels.{name}.enabled", "true, which is not in this version yet", "false", "")
 
 
 def _check_service(
@@ -418,25 +406,3 @@ def _check_mcp(path: str, server: McpServerSettings, report: Report) -> None:
     if server.url and not _is_web_address(server.url):
         report(f"{path}.url", f'"{server.url}"', "an http:// or https:// address", "")
     _check_headers(path, server.headers, report)
-
-
-# ------------------------------------------------------------------ what is not there yet
-
-
-def _check_not_yet(settings: Settings, report: Report) -> None:
-    """Refuse settings for features that do not exist yet. None of these keys is secret."""
-    for path, _, value in walk(settings):
-        key = ".".join(path)
-        for pattern, values, instead in NOT_YET:
-            # ANY_VALUE is compared by identity, since no setting equals it.
-            refused = value in values or (ANY_VALUE in values and value)
-            if refused and fits_pattern(pattern, key):
-                shown = "a list" if isinstance(value, tuple) else describe_setting(value)
-                report(key, f"{shown}, which is not in this version yet", instead, "")
-
-
-def fits_pattern(pattern: str, key: str) -> bool:
-    """Return True if the key path fits a pattern of NOT_YET."""
-    # Each part of the path fits for itself; `*` stands for one name, never for several.
-    wanted, given = pattern.split("."), key.split(".")
-    return len(wanted) == len(given) and all(a in ("*", b) for a, b in zip(wanted, given, strict=True))

@@ -31,6 +31,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
+from pegasus.formatting import escape_unprintable
+
 T = TypeVar("T")
 
 _METADATA: Final = "pegasus"
@@ -334,7 +336,7 @@ class SettingsProblem:
         line = f"{place}: found {self.found}; allowed: {self.allowed}" if self.allowed else f"{place}: {self.found}"
         line = f"{line}. {self.hint}" if self.hint else line
         # A key or value may hold any character; control characters are escaped, so that a mistake stays one harmless line.
-        return line if line.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+        return escape_unprintable(line)
 
 
 class SettingsError(Exception):

@@ -20,7 +20,6 @@ import attrs
 from pegasus.formatting import MASK
 from pegasus.messages import Json
 from pegasus.settings.channel_sections import CHANNEL_VARIABLES
-from pegasus.settings.checks import NOT_YET, fits_pattern
 from pegasus.settings.keys import Key, Section, is_bare, keys_of, walk
 from pegasus.settings.load import leaves
 from pegasus.settings.sections import SERVICE_TYPES, ProviderSettings, Settings
@@ -211,7 +210,7 @@ def _commented_table(cls: type[attrs.AttrsInstance], path: str, values: object) 
     yield f"## {cls.__doc__}"
     yield f"# [{path}]"
     for name, key in _keys(cls):
-        yield f"## {key.doc}{_not_yet(f'{path}.{name}')}"
+        yield f"## {key.doc}"
         yield f"# {name} = {as_toml(getattr(values, name))}"
     yield ""
 
@@ -248,14 +247,3 @@ def _service_table(cls: type[attrs.AttrsInstance], path: str, name: str) -> Iter
         # The lines are made as for any section, and the values of some are put in afterwards.
         key = line.removeprefix("# ").partition(" = ")[0]
         yield f'# {key} = "${{{variables[key]}:-}}"' if key in variables and not line.startswith("##") else line
-
-
-def _not_yet(key: str) -> str:
-    """Return ` ("chat": not in this version yet)` for a key with such values, else ""."""
-    for pattern, values, _ in NOT_YET:
-        if fits_pattern(pattern, key):
-            named = " and ".join(as_toml(value) for value in values if isinstance(value, str | bool))
-            # ANY_VALUE has no words of its own.
-            shown = named or "any other value"
-            return f" ({shown}: not in this version yet)"
-    return ""

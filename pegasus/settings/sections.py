@@ -1,8 +1,7 @@
 """Every section and key of pegasus.toml with its default, its limits and its meaning.
 
 The functions that declare fields are explained in `keys`. A key that is added here appears in error messages, in the file
-of `pegasus init` and in `config show` by itself; docs/user/settings.md needs its line, and a test says which. A key whose
-feature does not exist yet belongs into `checks.NOT_YET`, so that it is refused instead of ignored.
+of `pegasus init` and in `config show` by itself; docs/user/settings.md needs its line, and a test says which.
 
 Sections have neither equality nor a repr: nothing compares them, and a repr would show secrets in a traceback.
 

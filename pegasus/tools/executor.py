@@ -42,7 +42,7 @@ from pegasus.outside import Outside, join_outside
 from pegasus.redaction import KnownSecrets
 from pegasus.tools.base import NO_CONTEXT, AwaitsOwner, Illustrated, Labelled, Tool, ToolContext, ToolError, ToolOutcome
 from pegasus.tools.gate import Gate
-from pegasus.wire import encode_json, kind
+from pegasus.wire import encode_json, kind, to_unicode
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
@@ -346,7 +346,7 @@ def _refuse_reference(uri: str) -> Any:
 def _replace_surrogates(value: Any) -> Any:
     """Return a copy with � for characters that cannot be encoded, which the validator cannot take."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return to_unicode(value)
     if isinstance(value, Mapping):
         return {_replace_surrogates(name): _replace_surrogates(item) for name, item in value.items()}
     return [_replace_surrogates(item) for item in value] if isinstance(value, list) else value

@@ -34,6 +34,8 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 
+from pegasus.wire import to_unicode
+
 MAX_LENGTH: Final = 100_000
 """Characters of a text that is parsed. A longer one is shown as it was written: parsing 100,000 takes a fifth of a second."""
 MAX_NESTING: Final = 60
@@ -72,7 +74,7 @@ _HOST: Final = re.compile(r"(?:\w+://(?:[^/@\s]*@)?|(?<![\w./-]))([\w-]+(?:\.[\w
 def render_markdown(text: str) -> str:
     """Return the HTML of a Markdown text. It is safe to insert into a page. Never raises; blocks while it parses."""
     # Half of a surrogate pair cannot be encoded, and would make the cleaner raise; it becomes "?".
-    text = text.translate(_OVERRIDES).encode("utf-8", "replace").decode()
+    text = to_unicode(text.translate(_OVERRIDES))
     tokens = _PARSER.parse(text) if len(text) <= MAX_LENGTH else None
     if tokens is None or max((token.level for token in _all_tokens(tokens)), default=0) >= MAX_NESTING - 1:
         return f'<pre dir="auto">{escape(text, quote=False)}</pre>'

@@ -21,7 +21,8 @@ from benchmarks.samples import median
 from benchmarks.tasks_replay import log_lines
 from benchmarks.tasks_system import PATIENCE, Listener, Prompt, settings, task_system
 from benchmarks.workplace import Workplace
-from pegasus.tasks.log.format import INDEX, PENDING, PendingTask, date_of, index_line, pending_content, task_path
+from pegasus.formatting import format_day
+from pegasus.tasks.log.format import INDEX, PENDING, PendingTask, index_line, pending_content, task_path
 
 TASKS = 1000
 LINES = 5
@@ -73,7 +74,7 @@ async def _recover(data: Path, mode: str) -> float:
 
 def _prepare(data: Path) -> None:
     ids = [f"{n:016x}" for n in range(TASKS)]
-    date = date_of(_BEGAN)
+    date = format_day(_BEGAN)
     for task_id in ids:
         path = data / task_path(task_id, date)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,6 @@ import httpx
 import trio
 
 from pegasus.settings import RESTART_KEYS, Settings
-from pegasus.settings.checks import NOT_YET
 from pegasus.settings.keys import walk
 from pegasus.testing.services.server import ServiceResponse, open_service
 from pegasus.testing.services.telegram import TelegramServer
@@ -68,14 +67,11 @@ PERSONA = {"name": "Ada", "role": "a helper", "personality": ["calm"], "style": 
 
 
 def other_values(settings: dict[str, object]) -> dict[str, object]:
-    """Return another allowed value for every key that is not below a name of the user's own.
-
-    A key that is not allowed to have another one yet is left out.
-    """
+    """Return another allowed value for every key that is not below a name of the user's own."""
     found = {}
     for path, rule, value in walk(Settings()):
         key = ".".join(path)
-        if key.startswith("providers.") or key in (name for name, *_ in NOT_YET):
+        if key.startswith("providers."):
             continue
         if key in OTHER:
             found[key] = OTHER[key]

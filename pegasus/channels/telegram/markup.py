@@ -62,11 +62,6 @@ def _visible_length(markdown: str) -> int:
     return utf16_length(plain_text(render_telegram_html(markdown)))
 
 
-def escape_html(text: str) -> str:
-    """Return a text so that Telegram shows it as it stands."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
 class _HtmlBlocks(BlockRenderer):
     """The blocks of a document as Telegram's HTML."""
 
@@ -112,7 +107,7 @@ def _code_block(content: str, language: str) -> str:
 
     A language with other characters is left out, because it becomes part of a tag.
     """
-    text = escape_html(content.rstrip("\n"))
+    text = html.escape(content.rstrip("\n"), quote=False)
     if not text.strip():
         return ""
     if _LANGUAGE.fullmatch(language):
@@ -128,9 +123,9 @@ def _inline(tokens: Sequence[Token]) -> str:
     for token in tokens:
         match token.type:
             case "text":
-                parts.append(escape_html(token.content))
+                parts.append(html.escape(token.content, quote=False))
             case "code_inline":
-                parts.append(f"<code>{escape_html(token.content)}</code>")
+                parts.append(f"<code>{html.escape(token.content, quote=False)}</code>")
             case "softbreak" | "hardbreak":
                 parts.append("\n")
             case "link_open":
@@ -152,8 +147,8 @@ def _image(token: Token) -> str:
     """Return a picture as a link with its description."""
     address, shown = str(token.attrGet("src") or ""), token.content or "picture"
     if not is_link(address):
-        return escape_html(shown)
-    return f'<a href="{html.escape(address)}">{escape_html(shown)}</a>'
+        return html.escape(shown, quote=False)
+    return f'<a href="{html.escape(address)}">{html.escape(shown, quote=False)}</a>'
 
 
 def _without_empty(text: str) -> str:

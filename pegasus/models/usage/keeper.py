@@ -17,7 +17,8 @@ from typing import Final
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.models.usage.ledger import UsageRecord, day_of, lines_by_month, parse_record
+from pegasus.formatting import format_day
+from pegasus.models.usage.ledger import UsageRecord, lines_by_month, parse_record
 from pegasus.models.usage.tracker import UsageTracker
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, StorageError
@@ -56,7 +57,7 @@ async def keep_usage(tracker: UsageTracker, journal: Ref[JournalMessage]) -> Non
     try:
         if not tracker.loaded.is_set():
             await tracker.wanted.wait()
-            this_month = date.fromisoformat(day_of(tracker.clock())).replace(day=1)
+            this_month = date.fromisoformat(format_day(tracker.clock())).replace(day=1)
             months = (this_month - timedelta(days=1), this_month)
             tracker.load([record for month in months for record in await _read(_file_of(f"{month:%Y-%m}"), journal)])
         while True:

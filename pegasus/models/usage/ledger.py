@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 import attrs
 
+from pegasus.formatting import format_day
 from pegasus.messages import Address, Json
 from pegasus.models.base import Usage
 from pegasus.wire import WireError, encode_line, from_wire, to_wire
@@ -34,11 +34,6 @@ _MOST_TOKENS: Final = 1 << 53
 """Numbers of tokens from which on a line is damaged: beyond them sums would not be exact."""
 _HIGHEST_COST: Final = 1e9
 """Dollars of one call from which on a line is damaged."""
-
-
-def day_of(ts: int) -> str:
-    """Return YYYY-MM-DD in UTC. ts: ms since the epoch."""
-    return datetime.fromtimestamp(ts // 1000, UTC).strftime("%Y-%m-%d")
 
 
 def format_dollars(cost: float) -> str:
@@ -100,7 +95,7 @@ def lines_by_month(records: Iterable[UsageRecord]) -> dict[str, bytes]:
     """Return the lines of records by YYYY-MM, in their order."""
     months: defaultdict[str, list[UsageRecord]] = defaultdict(list)
     for record in records:
-        months[day_of(record.ts)[:7]].append(record)
+        months[format_day(record.ts)[:7]].append(record)
     return {month: b"".join([encode_line(to_wire(record)) for record in written]) for month, written in months.items()}
 
 
@@ -211,7 +206,7 @@ class UsageLedger:
 
     def add(self, record: UsageRecord) -> None:
         """Add a call to every sum that it belongs to."""
-        day = day_of(record.ts)
+        day = format_day(record.ts)
         _add(self.days, day, record, DAYS)
         _add(self.months, day[:7], record, DAYS)
         _add(self.models, (day, record.model), record, MODELS)

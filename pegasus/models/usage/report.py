@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pegasus.formatting import plural
+from pegasus.formatting import format_day, plural
 from pegasus.messages import ChannelInfo, Json
 from pegasus.models.base import Label
-from pegasus.models.usage.ledger import NOTHING, UsageSum, day_of, format_dollars
+from pegasus.models.usage.ledger import NOTHING, UsageSum, format_dollars
 
 if TYPE_CHECKING:
     from pegasus.models.usage.tracker import BudgetLimit, UsageTracker
@@ -36,7 +36,7 @@ def usage_report(tracker: UsageTracker, channel: ChannelInfo | None = None) -> d
     channel: adds the sum of this chat for today, and the budget for one chat a day if it is set; None for the report to a program.
     Never waits and never raises.
     """
-    day = day_of(tracker.clock())
+    day = format_day(tracker.clock())
     ledger, month = tracker.ledger, day[:7]
     models = {model: total for (when, model), total in ledger.models.items() if when == month}
     chats = {str(chat): total for (when, chat), total in ledger.chats.items() if when == day}

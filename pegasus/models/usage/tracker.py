@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import trio
 
+from pegasus.formatting import format_day
 from pegasus.messages import Json
 from pegasus.models.base import Label, ModelError, ModelResponse, Usage
 from pegasus.models.catalog import PriceList
@@ -37,7 +38,6 @@ from pegasus.models.usage.ledger import (
     UsageLedger,
     UsageRecord,
     UsageSum,
-    day_of,
     format_dollars,
 )
 from pegasus.observe import get_logger
@@ -318,13 +318,13 @@ class UsageTracker:
 
     def limits(self, label: Label) -> list[BudgetLimit]:
         """Return the budgets that are set and that a call with this label falls under."""
-        day = day_of(self.clock())
+        day = format_day(self.clock())
         limits: list[BudgetLimit] = []
         for scope, cost, tokens in self._budgets:
             group = scope.group(day, label)
             if group is not None:
                 spent = scope.sums(self.ledger).get(group, NOTHING)
-                calls = (opened for opened in self._open if scope.group(day_of(opened.ts), opened.label) == group)
+                calls = (opened for opened in self._open if scope.group(format_day(opened.ts), opened.label) == group)
                 reserved = sum((opened.reserved for opened in calls), Amount())
                 limits.append(BudgetLimit(scope, cost, tokens, Amount(spent.cost, spent.tokens), reserved, day))
         return limits

@@ -32,7 +32,6 @@ from typing import Any, Final
 import attrs
 
 from pegasus.events import Event, EventType
-from pegasus.formatting import format_time
 from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Json
 from pegasus.tasks.core.task_events import EVENT_DATA, PayloadError, parse_payload
@@ -79,11 +78,6 @@ def is_date(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def date_of(ms: int) -> str:
-    """Return the UTC date of a wall-clock time in ms, as YYYY-MM-DD."""
-    return format_time(ms, "%Y-%m-%d")
 
 
 def task_path(task_id: str, date: str) -> str:

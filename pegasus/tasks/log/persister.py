@@ -46,6 +46,7 @@ import trio
 
 from actors import Inbox, Ref
 from pegasus.events import Event, EventType
+from pegasus.formatting import format_day
 from pegasus.observe import get_logger
 from pegasus.storage import Commit, JournalMessage, ReadFile, ReadFiles, ReplaceFile, StorageError
 from pegasus.tasks.log.format import (
@@ -53,7 +54,6 @@ from pegasus.tasks.log.format import (
     PENDING,
     IndexEntry,
     PendingTask,
-    date_of,
     find_date,
     find_latest,
     find_numbered,
@@ -316,12 +316,12 @@ class _Store:
             return _OpenLog(self._paths[task_id])
         is_new = event.type is EventType.TASK_CREATED
         if is_new and not self._is_restart:
-            date = date_of(event.timestamp)
+            date = format_day(event.timestamp)
             return _OpenLog(task_path(task_id, date), date)
         index = await self._journal.ask(ReadFile, INDEX)
         known = find_date(index, task_id)
         pending = None if is_new else self._pending.get(task_id)
-        date = known or date_of(int(pending.ts) if pending is not None else event.timestamp)
+        date = known or format_day(int(pending.ts) if pending is not None else event.timestamp)
         path = task_path(task_id, date)
         content = await self._repair(path, await self._journal.ask(ReadFile, path))
         written = frozenset(content.splitlines(keepends=True)) if self._is_restart else frozenset[bytes]()
@@ -400,4 +400,4 @@ class _Store:
     def _likely_path(self, task_id: str) -> str | None:
         """Return the path of a log that the index does not name: by the day on which the task became pending, if it is pending."""
         pending = self._pending.get(task_id)
-        return task_path(task_id, date_of(int(pending.ts))) if pending is not None else None
+        return task_path(task_id, format_day(int(pending.ts))) if pending is not None else None

@@ -37,7 +37,7 @@ from pegasus.web.access import ApiError
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation
 from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
-from pegasus.wire import decode_json, encode_json
+from pegasus.wire import decode_json, encode_json, to_unicode
 
 SIGNATURES: Final = ("x-pegasus-signature", "x-hub-signature-256")
 """Headers that may have the signature: `sha256=<HMAC of the body in hexadecimal digits>`."""
@@ -126,9 +126,7 @@ class HookRoutes:
             raise ApiError(
                 401, "unauthorized", f"the signature is missing or wrong; allowed: {' or '.join(SIGNATURES)}"
             )
-        text = (
-            fill_template(hook.template, body.decode("utf-8", "replace")).encode("utf-8", "replace").decode()[:MAX_TEXT]
-        )
+        text = to_unicode(fill_template(hook.template, body.decode("utf-8", "replace")))[:MAX_TEXT]
         if not text:
             raise ApiError(400, "bad_request", "the delivery has no text")
         # A service that sends no id gets a new one each time, so a delivery that it repeats is carried out

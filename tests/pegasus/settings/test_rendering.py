@@ -11,7 +11,7 @@ from pegasus.settings import ProviderSettings, Settings, changed_keys
 from pegasus.settings.channel_sections import SERVICE_SECTIONS, ChannelSettings
 from pegasus.settings.keys import Section, keys_of
 from pegasus.settings.load import leaves
-from pegasus.settings.render import _not_yet, as_toml, commented_file, effective
+from pegasus.settings.render import as_toml, commented_file, effective
 from pegasus.settings.tool_sections import McpServerSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "user" / "settings.md"
@@ -129,7 +129,7 @@ def test_the_page_names_every_key_with_its_default_and_what_it_may_hold(path, cl
             continue
         allowed = rule.allowed if rule.each is None else f"a table, each value {rule.each.allowed}"
         marks = (" Secret." if rule.secret else "") + (" Needs a restart." if rule.restart else "")
-        meaning = f"{rule.doc}{_not_yet(f'{path}.{name}')}.{marks}"
+        meaning = f"{rule.doc}.{marks}"
         assert f"| `{name}` | {allowed} | `{as_toml(getattr(default, name))}` | {meaning} |" in section
 
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pegasus.formatting import format_day
 from pegasus.tasks import read_task, read_tasks_of_day
 from pegasus.tasks.log.format import (
     IndexEntry,
     PendingList,
     PendingTask,
-    date_of,
     find_date,
     index_line,
     pending_content,
@@ -110,7 +110,7 @@ def test_a_list_in_ruins_says_so_and_gives_what_is_left(content, known):
 
 @pytest.fixture
 def data(tmp_path):
-    date = date_of(BEGAN)
+    date = format_day(BEGAN)
     for n, name in enumerate((ID, "other")):
         path = tmp_path / task_path(name, date)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +122,7 @@ def data(tmp_path):
 
 def test_tasks_can_be_read_without_a_daemon(data):
     assert read_task(data, ID).task.context.input_text == "task 0"
-    assert [found.task.task_id for found in read_tasks_of_day(data, date_of(BEGAN))] == [ID, "other"]
+    assert [found.task.task_id for found in read_tasks_of_day(data, format_day(BEGAN))] == [ID, "other"]
 
 
 def test_a_task_that_the_index_does_not_name_is_found(data):

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pegasus.conversation import Entry, to_json
+from pegasus.formatting import format_day
 from pegasus.models import ToolCall
 from pegasus.tasks.core.task_events import (
     ReasonDone,
@@ -21,7 +22,6 @@ from pegasus.tasks.core.task_events import (
 )
 from pegasus.tasks.log.format import (
     BadTaskLine,
-    date_of,
     is_task_id,
     parse_task_line,
     task_lines,
@@ -145,7 +145,7 @@ def test_endless_nesting_can_be_written():
 @pytest.mark.parametrize(("ms", "date"), [(-1, "1970-01-01"), (int(1e300), "9999-12-31")])
 def test_a_time_without_a_date_has_the_nearest(ms, date):
     """A list of what is pending may hold such a one, and must not stop the start."""
-    assert date_of(ms) == date
+    assert format_day(ms) == date
 
 
 @pytest.mark.parametrize("bad", ["", "../x", "a/b", "x" * 65, "a.b", "ä", "a\n"])
@@ -158,7 +158,7 @@ def test_an_id_that_is_no_file_name_has_no_path(bad):
 
 
 def test_a_log_lies_in_the_folder_of_its_day():
-    assert task_path(ID, date_of(BEGAN)) == f"tasks/2026-02-25/{ID}.jsonl"
+    assert task_path(ID, format_day(BEGAN)) == f"tasks/2026-02-25/{ID}.jsonl"
 
 
 VALUES = st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=3), lambda v: st.lists(v, max_size=2))
