@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pegasus.conversation import Entry, clean_text, sanitize_for_prompt, user_content
-from pegasus.importing.foreign_home import CannotRead, Findings, ForeignFolder, FoundNote
+from pegasus.importing.foreign_home import LARGEST_SESSION, LARGEST_TEXT, CannotRead, Findings, ForeignFolder, FoundNote
 from pegasus.messages import ChannelInfo, Metadata
 from pegasus.models import ToolCall
 from pegasus.outside import OUTSIDE, Outside
@@ -186,14 +186,18 @@ def entry_of(
 # ------------------------------------------------------------------ notes, the character, settings
 
 
+def read_text(found: Findings, folder: ForeignFolder, name: str, kind: str, limit: int = LARGEST_TEXT) -> str | None:
+    """Return the text of a file. None if there is none, or if it cannot be read, which the report says. kind: of what is in it."""
+    try:
+        return folder.text(name, limit)
+    except CannotRead as error:
+        found.skip(kind, name, str(error))
+        return None
+
+
 def add_notes(found: Findings, folder: ForeignFolder, name: str, path: str) -> None:
     """Add a file of notes, if there is one. path: of the file of memory, without ".md"."""
-    try:
-        text = folder.text(name)
-    except CannotRead as error:
-        found.skip("memory", name, str(error))
-        return
-    if text is not None:
+    if (text := read_text(found, folder, name, "memory")) is not None:
         add_note(found, name, path, text)
 
 
@@ -230,6 +234,21 @@ def add_settings(found: Findings, folder: ForeignFolder, names: Collection[str])
         found.skip("setting", name, "keys and settings are never imported; set up here what you need")
 
 
+# ------------------------------------------------------------------ sessions
+
+
+def each_session(found: Findings, folder: ForeignFolder, place: str) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the sessions in a folder of JSON lines. What cannot be read is left out."""
+    try:
+        names = folder.names(place, ".jsonl")
+    except CannotRead as error:
+        found.skip("session", place, str(error))
+        return
+    for name in names:
+        if (text := read_text(found, folder, name, "session", LARGEST_SESSION)) is not None:
+            yield name, text
+
+
 # ------------------------------------------------------------------ jobs
 
 
@@ -239,11 +258,7 @@ def each_job(found: Findings, folder: ForeignFolder, name: str) -> Iterator[tupl
     The id is shown to people and is part of the record of imports, so a job is found again although its place
     in the file has changed.
     """
-    try:
-        text = folder.text(name)
-    except CannotRead as error:
-        found.skip("job", name, str(error))
-        return
+    text = read_text(found, folder, name, "job")
     if text is None:
         return
     jobs = (json_object(text) or {}).get("jobs")
@@ -287,13 +302,8 @@ def cron_values(schedule: Any) -> tuple[Metadata | None, list[str]]:
             if isinstance(given, str):
                 return {"at": given}, []
             if (ms := time_of(given)) is not None:
-                return {"at": _iso(ms)}, []
+                return {"at": datetime.fromtimestamp(ms / 1000, UTC).isoformat()}, []
     return None, ["its schedule makes no sense"]
-
-
-def _iso(ms: int) -> str:
-    """Return a time in the form that `draft_job` takes. ms: since the epoch."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
 def address_of(type: object, id: object) -> tuple[str, str]:

@@ -34,6 +34,7 @@ from pegasus.importing.conversion import (
     each_job,
     entry_of,
     prompt_of,
+    read_text,
     shown_name,
     time_of,
 )
@@ -63,12 +64,7 @@ def read_hermes(folder: ForeignFolder) -> Findings:
     """
     found = Findings("hermes")
     for name, path in (("memories/MEMORY.md", "facts/hermes-memory"), ("memories/USER.md", "facts/hermes-user")):
-        try:
-            text = folder.text(name)
-        except CannotRead as error:
-            found.skip("memory", name, str(error))
-            continue
-        if text is not None:
+        if (text := read_text(found, folder, name, "memory")) is not None:
             # An entry may have several lines there; it becomes one item of a list here.
             entries = [" ".join(entry.split()) for entry in text.split("\n§\n")]
             add_note(found, name, path, "\n".join(f"- {entry.removeprefix('- ')}" for entry in entries if entry))
@@ -139,7 +135,7 @@ def _sessions(database: sqlite3.Connection) -> Iterator[FoundSession]:
             (id, MOST_MESSAGES),
         )
         for role, content, ts, calls, call_id in rows:
-            entry, others = entry_of(role, _decoded(content), time_of(ts) or 0, channel, _decoded_calls(calls), call_id)
+            entry, others = entry_of(role, _decoded(content), time_of(ts) or 0, channel, _parse(calls), call_id)
             left_out += others
             if entry is not None:
                 entries.append(entry)
@@ -149,17 +145,14 @@ def _sessions(database: sqlite3.Connection) -> Iterator[FoundSession]:
 def _decoded(content: object) -> object:
     """Return a content as `entry_of` takes it: a text, or the list of blocks that STRUCTURED announces; None if it is damaged."""
     if isinstance(content, str) and content.startswith(STRUCTURED):
-        try:
-            return json.loads(content.removeprefix(STRUCTURED))
-        except (ValueError, RecursionError):
-            return None
+        return _parse(content.removeprefix(STRUCTURED))
     return content
 
 
-def _decoded_calls(calls: object) -> object:
-    """Return the calls of a message, None if there are none or they are damaged."""
+def _parse(text: object) -> object:
+    """Return the JSON value of a text, None for one that is damaged."""
     try:
-        return json.loads(calls) if isinstance(calls, str) and calls else None
+        return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         return None
 

@@ -31,12 +31,14 @@ from pegasus.importing.conversion import (
     address_of,
     cron_values,
     each_job,
+    each_session,
     entry_of,
     json_lines,
     prompt_of,
+    read_text,
     time_of,
 )
-from pegasus.importing.foreign_home import LARGEST_SESSION, CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
+from pegasus.importing.foreign_home import Findings, ForeignFolder, FoundJob, FoundSession
 from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("config.json", "workspace", "sessions", "cron")
@@ -57,7 +59,7 @@ def read_nanobot(folder: ForeignFolder) -> Findings:
     _add_history(found, folder, "workspace/memory/history.jsonl")
     add_persona(found, folder, "workspace/")
     for place in ("workspace/sessions", "sessions"):
-        _add_sessions(found, folder, place)
+        found.sessions += [_session(name, text) for name, text in each_session(found, folder, place)]
     for place in ("cron/jobs.json", "workspace/cron/jobs.json"):
         for origin, job in each_job(found, folder, place):
             _add_job(found, origin, job)
@@ -70,32 +72,11 @@ def _add_history(found: Findings, folder: ForeignFolder, name: str) -> None:
 
     Lines of other forms are passed over. A history without any entry is not mentioned in the report.
     """
-    try:
-        text = folder.text(name)
-    except CannotRead as error:
-        found.skip("memory", name, str(error))
-        return
-    lines = [line for line in json_lines(text or "") if line is not None and isinstance(line.get("content"), str)]
+    text = read_text(found, folder, name, "memory") or ""
+    lines = [line for line in json_lines(text) if line is not None and isinstance(line.get("content"), str)]
     entries = [f"- {line.get('timestamp', '')} {line['content'].strip()}" for line in lines]
     if entries:
         add_note(found, name, "episodes/nanobot-history", "\n".join(entries))
-
-
-def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
-    """Add the sessions of a folder.
-
-    One that cannot be read is left out with its reason, and the others are read.
-    """
-    try:
-        names = folder.names(place, ".jsonl")
-    except CannotRead as error:
-        found.skip("session", place, str(error))
-        return
-    for name in names:
-        try:
-            found.sessions.append(_session(name, folder.text(name, LARGEST_SESSION) or ""))
-        except CannotRead as error:
-            found.skip("session", name, str(error))
 
 
 def _session(origin: str, text: str) -> FoundSession:

@@ -31,13 +31,15 @@ from pegasus.importing.conversion import (
     address_of,
     cron_values,
     each_job,
+    each_session,
     entry_of,
     json_lines,
     json_object,
     prompt_of,
+    read_text,
     time_of,
 )
-from pegasus.importing.foreign_home import LARGEST_SESSION, CannotRead, Findings, ForeignFolder, FoundJob, FoundSession
+from pegasus.importing.foreign_home import Findings, ForeignFolder, FoundJob, FoundSession
 from pegasus.messages import ChannelInfo, Metadata
 
 MARKS: Final = ("openclaw.json", "workspace", "agents", "cron")
@@ -76,18 +78,8 @@ def _episode(name: str) -> str:
 
 def _add_sessions(found: Findings, folder: ForeignFolder, place: str) -> None:
     """Add the sessions of an agent. The index is read first; without one no session has a chat."""
-    try:
-        names = folder.names(place, ".jsonl")
-        chats = _chats(folder.text(f"{place}/sessions.json") or "")
-    except CannotRead as error:
-        found.skip("session", place, str(error))
-        return
-    for name in names:
-        try:
-            text = folder.text(name, LARGEST_SESSION) or ""
-        except CannotRead as error:
-            found.skip("session", name, str(error))
-            continue
+    chats = _chats(read_text(found, folder, f"{place}/sessions.json", "session") or "")
+    for name, text in each_session(found, folder, place):
         # The file is named by the session's id.
         session = name.rpartition("/")[2].removesuffix(".jsonl")
         found.sessions.append(_session(name, text, *chats.get(session, ("", ""))))

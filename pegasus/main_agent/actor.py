@@ -63,11 +63,8 @@ from pegasus.main_agent.think_loop import ThinkLoop
 from pegasus.main_agent.tool_calls import recorded_results
 from pegasus.main_agent.turns import AgentTurn, WorkStopper, stopped_thoughts
 from pegasus.messages import Address, ReplyDraft, Typing
-from pegasus.observe import get_logger
 from pegasus.policy import sender_of
 from pegasus.storage import Commit, Done, Item, JournalMessage, NextItem, Posted, StorageError, Take, Waiting
-
-_log = get_logger("main_agent")
 
 COMMAND: Final = "command"
 """Last part of the idempotency key of a command's answer. Stored in the outbox, so it must not change between versions."""

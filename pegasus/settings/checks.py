@@ -1,4 +1,4 @@
-"""Checks that concern several keys, and of channels whose adapter does not exist yet.
+"""Checks that concern several keys, and channels whose adapter does not exist yet.
 
 `check_settings` runs when every key is valid by itself. A setting for a feature that does not exist yet is refused, so
 that nothing fails silently.

@@ -34,15 +34,12 @@ from pegasus.channels.slack.webhook import EventsApi
 from pegasus.channels.splitting import split_markdown
 from pegasus.loopback import is_loopback
 from pegasus.messages import ApprovalNotice, Media, OutboundMessage, ReplyDraft, Typing
-from pegasus.observe import get_logger
 from pegasus.settings import SlackSettings
 
 CHECK_PAUSE: Final = 600.0
 """Seconds between two questions whether the token still counts, where no WebSocket would tell."""
 STATUS: Final = "is thinking…"
 """Typing sign of an assistant thread; Slack puts the app's name before it."""
-
-_log = get_logger("slack")
 
 
 class SlackAdapter(ServiceAdapter):

@@ -16,6 +16,7 @@ then answered with what has become of the approval.
 
 from __future__ import annotations
 
+from html import escape as html_escape
 from typing import Final
 
 import attrs
@@ -24,7 +25,6 @@ from pegasus.channels.adapter import ReplyRefused
 from pegasus.channels.delivery_log import DeliveryLog
 from pegasus.channels.service_contract import APPROVAL, ServiceContext
 from pegasus.channels.telegram.api import BotApi
-from pegasus.channels.telegram.markup import escape_html
 from pegasus.channels.telegram.sending import Buttons, TelegramSender, TextMessage
 from pegasus.channels.telegram.updates import TYPE, TelegramClick
 from pegasus.formatting import truncate
@@ -111,7 +111,7 @@ class TelegramButtons:
         place = self._log.fact(key)
         match place:
             case {"chat": str(chat), "message": str(message), "html": str(html)}:
-                piece = TextMessage(f"{html}\n\n<i>{escape_html(words)}</i>")
+                piece = TextMessage(f"{html}\n\n<i>{html_escape(words, quote=False)}</i>")
             case _:
                 return False
         # Forgotten before the edit: if the edit fails, the answer is not shown, but it counts. The other way

@@ -30,7 +30,6 @@ from pegasus.channels.delivery_log import UNSURE, DeliveryLog
 from pegasus.channels.telegram.api import BotApi, FormatRefused, GroupMoved
 from pegasus.channels.telegram.markup import plain_text, split_for_telegram
 from pegasus.messages import ChannelInfo, Json, Media, OutboundMessage
-from pegasus.observe import get_logger
 
 MOST_PHOTO_BYTES: Final = 10 << 20
 """Bytes of a picture that is shown as one; a larger one goes as a file (https://core.telegram.org/bots/api#sendphoto)."""
@@ -49,8 +48,6 @@ _GONE: Final = (
 """Refusals for a message that somebody has deleted, or that is too old to be changed."""
 _NO_THREAD: Final = "message thread not found"
 """Refusal for a topic that was deleted: the message goes to the chat itself."""
-
-_log = get_logger("telegram")
 
 Buttons: TypeAlias = Sequence[tuple[str, str]]
 """Label of each button and what is sent back when it is clicked (at most 64 bytes)."""
