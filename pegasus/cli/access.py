@@ -36,7 +36,7 @@ from pegasus.cli.control import (
 )
 from pegasus.client import ClientError
 from pegasus.formatting import format_duration, format_time, quote
-from pegasus.host import Home, print_error, wall_clock
+from pegasus.host import Home, print_error, read_if_there, wall_clock
 from pegasus.intake import PairingBook, PairingRefused, access_text, access_view, add_token
 from pegasus.messages import ApprovalNotice, Json, Metadata
 from pegasus.policy import SCOPES, TokenBook, TokenRefused, parse_tokens, shown_subject, tokens_view
@@ -136,12 +136,8 @@ def run_token_add(
 @answering_command(TOKENS, "list", JSON, method="tokens.list", text=tokens_text)
 def run_token_list(home: Home, settings: Settings) -> Answer:
     """List the tokens, and what each may do; the secrets are not kept."""
-    try:
-        content = (home.data / "tokens.json").read_bytes()
-    except FileNotFoundError:
-        content = b""
     # Read without holding the home: the file is replaced as a whole, so it is never half written.
-    return tokens_view(parse_tokens(content)[0])
+    return tokens_view(parse_tokens(read_if_there(home.data / "tokens.json"))[0])
 
 
 @answering_command(

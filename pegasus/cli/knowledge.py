@@ -24,7 +24,7 @@ from actors import Ref
 from pegasus.cli.commands import JSON, OneOf, WholeNumber, pegasus, program_name
 from pegasus.cli.control import Answer, answering_command, change_files, fit_terminal
 from pegasus.formatting import format_time
-from pegasus.host import Home, wall_clock
+from pegasus.host import Home, read_if_there, wall_clock
 from pegasus.identity import (
     Persona,
     PersonaChanges,
@@ -185,10 +185,7 @@ def run_log(home: Home, settings: Settings, *, path: str | None, limit: int) -> 
 
     Of one file, with PATH. Without a daemon, edits by hand since its end are not among them.
     """
-    try:
-        data = (home.data / FOLDER / LOG).read_bytes()
-    except FileNotFoundError:
-        data = b""
+    data = read_if_there(home.data / FOLDER / LOG)
     # Filtered before the limit counts, so that a file that changes rarely still shows `limit` changes.
     made = [change for change in reversed(changes_in(data)) if path in (None, change.path)]
     if path is not None and not made:

@@ -26,7 +26,7 @@ from pegasus.cli.follow import follow_task, print_log
 from pegasus.conversation import to_json
 from pegasus.events import event_json
 from pegasus.formatting import format_day, format_duration, format_time, quote
-from pegasus.host import Home, read_daemon, wall_clock
+from pegasus.host import Home, read_daemon, read_if_there, wall_clock
 from pegasus.messages import Json
 from pegasus.schedule import JOBS_FILE, Job, decode_jobs, jobs_view, schedule_text
 from pegasus.settings import Settings
@@ -291,11 +291,7 @@ def job_text(verb: str) -> Callable[[Answer], str]:
 @answering_command(CRON, "list", JSON, method="cron.list", text=jobs_text, refusals=(ValueError,))
 def run_cron_list(home: Home, settings: Settings) -> Answer:
     """List the jobs."""
-    try:
-        content = (home.data / JOBS_FILE).read_bytes()
-    except FileNotFoundError:
-        content = b""
-    return jobs_view(decode_jobs(content)[0], wall_clock())
+    return jobs_view(decode_jobs(read_if_there(home.data / JOBS_FILE))[0], wall_clock())
 
 
 @CRON.declare(

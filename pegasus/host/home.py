@@ -221,6 +221,14 @@ def read_token(home: Home, configured: str = "") -> str:
     return token
 
 
+def read_if_there(path: Path) -> bytes:
+    """Return the content of a file, b"" if there is none."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def write_private(path: Path, text: str) -> None:
     """Replace a whole file, readable by its owner only and synced. Raises HomeError; then the old file is still there."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -28,6 +28,7 @@ import attrs
 from actors import Ref
 from pegasus.conversation import encode
 from pegasus.formatting import format_time, plural, truncate
+from pegasus.host import read_if_there
 from pegasus.importing import hermes, nanobot, openclaw
 from pegasus.importing.foreign_home import (
     CannotRead,
@@ -103,7 +104,7 @@ def plan_import(found: Findings, target: ImportTarget) -> list[ImportLine]:
 
     It reads the files of the home itself, without a journal.
     """
-    record = _read_record(_bytes_of(target.data / RECORD))
+    record = _read_record(read_if_there(target.data / RECORD))
     folder, before = target.data / FOLDER, partial(_before, record, found)
     return [
         *(before("memory", note.origin) or _note_line(note, (folder / note.path).exists()) for note in found.notes),
@@ -189,7 +190,7 @@ class _ImportSteps:
         for name in _archive_names(session):
             path = f"{files.folder}/{files.file(name)}"
             # Read from the disk directly. Nothing else writes there: the home is held by this import.
-            present = _bytes_of(self._target.data / path)
+            present = read_if_there(self._target.data / path)
             if path not in taken and present in (b"", content):
                 break
         taken.add(path)
@@ -329,14 +330,6 @@ def _archive_names(session: FoundSession) -> Iterator[str]:
     yield f"{stem}.jsonl"
     for number in range(2, 1_000_000):
         yield f"{stem}-{number}.jsonl"
-
-
-def _bytes_of(path: Path) -> bytes:
-    """Return the content of a file, b"" if there is none."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
 
 
 def _read_record(content: bytes) -> dict[str, dict[str, str]]:
