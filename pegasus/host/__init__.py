@@ -30,6 +30,7 @@ from pegasus.host.home import (
     own_home,
     read_if_there,
     read_token,
+    replace_private,
     resolve_home,
     write_private,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "read_daemon",
     "read_if_there",
     "read_token",
+    "replace_private",
     "resolve_home",
     "silence_stream",
     "wall_clock",

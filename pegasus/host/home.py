@@ -41,8 +41,8 @@ the same machine; the one made at first start has 43."""
 
 _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Names of profiles. They become part of a folder's name, so that neither a slash nor a leading dot is allowed."""
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-"""Flags of the file that is written aside. O_NOFOLLOW: a link that somebody has put in its place is refused."""
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+"""Flags of the file that is written aside. O_EXCL: nobody can have put a file or a link in its place."""
 
 
 class HomeError(Exception):
@@ -231,17 +231,25 @@ def read_if_there(path: Path) -> bytes:
 
 def write_private(path: Path, text: str) -> None:
     """Replace a whole file, readable by its owner only and synced. Raises HomeError; then the old file is still there."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        replace_private(path, text)
+    except OSError as error:
+        raise HomeError(f"{path}: cannot be written ({_reason(error)})") from None
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Do what `write_private` does. Raises OSError."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with os.fdopen(os.open(aside, _NEW_FILE, 0o600), "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         aside.replace(path)
-    except OSError as error:
+    except OSError:
         with suppress(OSError):
             aside.unlink(missing_ok=True)
-        raise HomeError(f"{path}: cannot be written ({_reason(error)})") from None
+        raise
 
 
 # ------------------------------------------------------------------ lock

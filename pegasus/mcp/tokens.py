@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from secrets import token_hex
 from typing import Any, Final
 
 import attrs
 
+from pegasus.host import replace_private
 from pegasus.messages import Json
 from pegasus.wire import decode_object, encode_json
 
@@ -47,20 +47,7 @@ class TokenFile:
     def write(self, content: Mapping[str, Json]) -> None:
         """Replace it. Raises OSError."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = self.path.with_name(f".{self.path.name}.{token_hex(4)}")
-        try:
-            # O_EXCL and O_NOFOLLOW: nobody can have put a link there. The mode counts from the first byte on.
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(encode_json(content).encode() + b"\n")
-                file.flush()
-                # A crash after the rename must not leave an empty file, which would cost the person another sign-in.
-                os.fsync(file.fileno())
-            temporary.replace(self.path)
-        except OSError:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        replace_private(self.path, encode_json(content) + "\n")
 
     def update(self, **facts: Json) -> None:
         """Replace some facts of it. Raises OSError."""

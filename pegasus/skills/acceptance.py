@@ -24,6 +24,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from pegasus.host import replace_private
 from pegasus.messages import Json
 from pegasus.wire import decode_object, encode_json
 
@@ -124,14 +125,6 @@ class AcceptedSkills:
 
     def accept(self, name: str, manifest: Manifest, at: int) -> None:
         """Accept the content of a skill. On return it is on disk. name: of its folder. at: wall clock, ms. Raises OSError."""
-        self._change(name, {"files": dict(manifest), "at": at})
-
-    def revoke(self, name: str) -> None:
-        """Take the acceptance of a skill back. On return that is on disk. Raises OSError."""
-        self._change(name, None)
-
-    def _change(self, name: str, entry: Mapping[str, Json] | None) -> None:
-        """Write the file anew, in one atomic step."""
         entries: dict[str, Json] = {}
         try:
             found = decode_object(self.path.read_bytes()).get("skills")
@@ -139,19 +132,9 @@ class AcceptedSkills:
         # A damaged file accepts nothing, so there is nothing in it to keep.
         except (FileNotFoundError, ValueError):
             pass
-        entries.pop(name, None)
-        if entry is not None:
-            entries[name] = entry
-        temporary = self.path.with_name(f"{self.path.name}.new")
-        # A crash may have left it. O_EXCL below then makes sure that the file is ours alone.
-        temporary.unlink(missing_ok=True)
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as stream:
-            stream.write(encode_json({"skills": entries}).encode() + b"\n")
-            stream.flush()
-            os.fsync(fd)
+        entries[name] = {"files": dict(manifest), "at": at}
         # A crash leaves the old file or the new one. The folder is synced too, since the name is an entry of it.
-        temporary.replace(self.path)
+        replace_private(self.path, encode_json({"skills": entries}) + "\n")
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)

@@ -158,13 +158,11 @@ def test_a_file_that_others_may_write_accepts_nothing(place):
     assert not place.has("deploy")
 
 
-def test_acceptances_stand_beside_each_other_and_can_be_taken_back(place):
+def test_acceptances_stand_beside_each_other(place):
     for name in ("a", "b"):
         write(place.workspace, name)
         place.skills().accept_now(name, 7)
     assert [place.has(name) for name in ("a", "b")] == [True, True]
-    place.accepted.revoke("a")
-    assert [place.has(name) for name in ("a", "b")] == [False, True]
 
 
 def test_what_cannot_be_accepted_is_named(place):
