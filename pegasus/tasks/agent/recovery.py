@@ -157,16 +157,12 @@ async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery
     for begin in range(0, len(pending), RECOVERED_TOGETHER):
         task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]
         found = await state.logs.replays(task_ids)
-        numbers = await state.logs.numbers(task_ids)
-        tasks = [
-            await _take_up(state, task_id, numbers.get(task_id, 0), each, awaited)
-            for task_id, each in zip(task_ids, found, strict=True)
-        ]
+        tasks = [await _take_up(state, task_id, each, awaited) for task_id, each in zip(task_ids, found, strict=True)]
         await nursery.start(_carry_out, state, scheduler, [task for task in tasks if task is not None])
 
 
 async def _take_up(
-    state: TaskAgentState, task_id: str, number: int, found: ReplayedTask | StorageError, awaited: Container[str]
+    state: TaskAgentState, task_id: str, found: ReplayedTask | StorageError, awaited: Container[str]
 ) -> _RecoveringTask | None:
     """Plan the recovery of a task and register it. None if nothing is to be done: no log, or one that cannot be read now."""
     if isinstance(found, StorageError):  # it stays pending, and the next start tries again
@@ -179,7 +175,7 @@ async def _take_up(
         await state.logs.forget(task_id)
     if found.task is None:
         return None
-    view = task_view(found.task, number=number)
+    view = task_view(found.task, number=found.number)
     entry = TaskEntry(view, found.task, notified=found.task.context.notified)
     entry.created.set()
     state.registry.register(entry)

@@ -73,10 +73,8 @@ class TaskAgentState:
         return self.registry.register(entry)
 
     async def _load(self, task_id: str) -> tuple[TaskFSM, TaskView] | None:
-        fsm = await self.logs.load(task_id)
-        if fsm is None:
-            return None
-        return fsm, task_view(fsm, number=(await self.logs.numbers((task_id,))).get(task_id, 0))
+        found = await self.logs.replay(task_id)
+        return None if found.task is None else (found.task, task_view(found.task, number=found.number))
 
     def make_event(self, entry: TaskEntry, data: TaskEventData, cause: Event | None = None) -> Event:
         """Return an event of a task with the agent as its source. It is neither recorded nor applied."""

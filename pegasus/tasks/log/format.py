@@ -26,6 +26,7 @@ from contextlib import suppress
 from datetime import date
 from io import BytesIO
 from itertools import islice
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -182,23 +183,23 @@ def read_index(data: bytes) -> tuple[list[IndexEntry], list[str]]:
 
 
 def find_date(index: bytes, task_id: str) -> str | None:
-    """Return the date of one task, None if the index does not name it. The last line of several counts.
-
-    Only the line that has the id is parsed: an index has one line for each task that there ever was.
-    """
+    """Return the date of one task, None if the index does not name it. The last line of several counts."""
     found = _find_entry(index, task_id)
     return found[1].date if found is not None else None
 
 
-def find_numbers(index: bytes, task_ids: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of those tasks that the index names. The index is gone through once, however many tasks there are."""
-    places = sorted((found[0], task_id) for task_id in task_ids if (found := _find_entry(index, task_id)) is not None)
-    numbers: dict[str, int] = {}
+def find_entries(index: bytes, task_ids: Iterable[str]) -> dict[str, tuple[int, IndexEntry]]:
+    """Return number and entry of those tasks that the index names, in its order. The last line of several counts.
+
+    Only the lines that have the ids are parsed: an index has one line for each task that there ever was.
+    """
+    entries = [found for task_id in task_ids if (found := _find_entry(index, task_id)) is not None]
+    numbered: dict[str, tuple[int, IndexEntry]] = {}
     before, line = 0, 1
-    for place, task_id in places:
+    for place, entry in sorted(entries, key=itemgetter(0)):
         line += index.count(b"\n", before, place)
-        before, numbers[task_id] = place, line
-    return numbers
+        before, numbered[entry.task_id] = place, (line, entry)
+    return numbered
 
 
 def find_numbered(index: bytes, number: int) -> str | None:

@@ -54,10 +54,9 @@ from pegasus.tasks.log.format import (
     PENDING,
     IndexEntry,
     PendingTask,
-    find_date,
+    find_entries,
     find_latest,
     find_numbered,
-    find_numbers,
     index_line,
     last_number,
     pending_content,
@@ -70,13 +69,13 @@ from pegasus.tasks.log.replay import replay
 from pegasus.tasks.log.task_logs import (
     FindNumbered,
     Forget,
-    GetNumbers,
     GetPending,
     ListLogs,
     PersisterMessage,
     ReadLatest,
     ReadLogs,
     RecordEvents,
+    StoredLog,
 )
 
 RETRY_AFTER: Final = 15.0
@@ -137,7 +136,7 @@ class _OpenLog:
     new_date: str = ""
     """Date for the index, "" if the index has the task already."""
     number: int = 0
-    """Number of the task, if its log was looked up in the index."""
+    """Number of the task, 0 if the index does not have it yet."""
     written: frozenset[bytes] = frozenset()
     """Lines that must not be written again."""
 
@@ -152,8 +151,8 @@ class _Store:
         self._journal = journal
         self._clock = clock
         self._is_restart = is_restart
-        self._paths: dict[str, str] = {}
-        """Paths of logs that this run writes to, by task id."""
+        self._logs: dict[str, _OpenLog] = {}
+        """Logs that lines can be appended to without a look at the disk, by task id."""
         self._pending: dict[str, PendingTask] = {}
         """Pending tasks by id, oldest first: the list as it should be on disk."""
         self._listed: frozenset[str] = frozenset()
@@ -197,10 +196,10 @@ class _Store:
         recent = dict.fromkeys([entry.task_id for entry in entries if entry.date in days])
         unfinished: list[PendingTask] = []
         for task_id, log in zip(recent, await self._read_logs(recent), strict=True):
-            if isinstance(log, StorageError):
-                _log.error("the log of a task cannot be read", task=task_id, error=str(log))
+            if isinstance(log.content, StorageError):
+                _log.error("the log of a task cannot be read", task=task_id, error=str(log.content))
                 continue
-            found = replay(log, task_id)
+            found = replay(log.content, task_id)
             is_known = found.is_over and found.last_at < self._clock() - RECENT_MS
             if found.task is not None and not is_known:
                 unfinished.append(PendingTask(task_id, found.task.created_at))
@@ -226,11 +225,11 @@ class _Store:
     def _forget(self, task_ids: Iterable[str]) -> None:
         """Take tasks off the list in memory; the file follows within FORGET_AFTER."""
         for task_id in task_ids:
-            self._paths.pop(task_id, None)
+            self._logs.pop(task_id, None)
             if self._pending.pop(task_id, None) is not None and self.rewrite_at == math.inf:
                 self.rewrite_at = trio.current_time() + FORGET_AFTER
 
-    async def _answer(self, message: GetPending | ReadLogs | ListLogs | GetNumbers | FindNumbered | ReadLatest) -> None:
+    async def _answer(self, message: GetPending | ReadLogs | ListLogs | FindNumbered | ReadLatest) -> None:
         """Answer a request to read."""
         try:
             match message:
@@ -241,8 +240,6 @@ class _Store:
                 case ListLogs(reply, date):
                     entries = await self._index()
                     reply.send(tuple(dict.fromkeys(entry.task_id for entry in entries if entry.date == date)))
-                case GetNumbers(reply, task_ids):
-                    reply.send(find_numbers(await self._journal.ask(ReadFile, INDEX), task_ids))
                 case FindNumbered(reply, number):
                     index = await self._journal.ask(ReadFile, INDEX)
                     reply.send((find_numbered(index, number), last_number(index)))
@@ -276,7 +273,7 @@ class _Store:
     async def _commit(self, events: Sequence[Event]) -> dict[str, int]:
         """Write these events as one durable step: the index first, then each log in order of the events.
 
-        Returns the numbers of the tasks that are new in the index, or that were new when the request was made before.
+        Returns the numbers of their tasks.
 
         Raises StorageError; then none of them was written. A task that becomes pending stays on the list in memory even so: its
         submitter asks again, and a task too many on the list does no harm.
@@ -289,17 +286,15 @@ class _Store:
         index: list[bytes] = []
         lines: dict[str, list[bytes]] = {}
         logs: dict[str, _OpenLog] = {}
-        numbers: dict[str, int] = {}
         for event, line in zip(events, task_lines(*events).splitlines(keepends=True), strict=True):
             task_id = event.task_id or ""
             log = logs.get(task_id)
             if log is None:
-                log = logs[task_id] = await self._open(task_id, event)
+                log = self._logs.get(task_id) or await self._open(task_id, event)
                 if log.new_date:
                     index.append(index_line(task_id, log.new_date))
-                    numbers[task_id] = self._last_number + len(index)
-                elif log.number:
-                    numbers[task_id] = log.number
+                    log = attrs.evolve(log, number=self._last_number + len(index))
+                logs[task_id] = log
             if line not in log.written:
                 lines.setdefault(log.path, []).append(line)
         logged = tuple((path, b"".join(some)) for path, some in lines.items())
@@ -307,26 +302,22 @@ class _Store:
             first = ((INDEX, b"".join(index)),) if index else ()
             await self._journal.ask(partial(Commit, appends=first, together=logged))
         self._last_number += len(index)
-        self._paths |= {task_id: log.path for task_id, log in logs.items()}
-        return numbers
+        self._logs |= {task_id: _OpenLog(log.path, number=log.number) for task_id, log in logs.items()}
+        return {task_id: log.number for task_id, log in logs.items()}
 
     async def _open(self, task_id: str, event: Event) -> _OpenLog:
         """Return the log for this event's line. It is not remembered before the write, so a refused write may be repeated."""
-        if task_id in self._paths:
-            return _OpenLog(self._paths[task_id])
         is_new = event.type is EventType.TASK_CREATED
         if is_new and not self._is_restart:
             date = format_day(event.timestamp)
             return _OpenLog(task_path(task_id, date), date)
-        index = await self._journal.ask(ReadFile, INDEX)
-        known = find_date(index, task_id)
+        number, entry = find_entries(await self._journal.ask(ReadFile, INDEX), (task_id,)).get(task_id, (0, None))
         pending = None if is_new else self._pending.get(task_id)
-        date = known or format_day(int(pending.ts) if pending is not None else event.timestamp)
-        path = task_path(task_id, date)
+        likely_date = format_day(int(pending.ts) if pending is not None else event.timestamp)
+        path = task_path(task_id, likely_date if entry is None else entry.date)
         content = await self._repair(path, await self._journal.ask(ReadFile, path))
         written = frozenset(content.splitlines(keepends=True)) if self._is_restart else frozenset[bytes]()
-        number = find_numbers(index, (task_id,)).get(task_id, 0) if is_new else 0
-        return _OpenLog(path, "" if known else date, number, written)
+        return _OpenLog(path, likely_date if entry is None else "", number, written)
 
     async def _repair(self, path: str, content: bytes, placeholder: bytes = b"") -> bytes:
         """Move a torn end out of the file, and return what is left of the content. placeholder: what takes its place.
@@ -367,35 +358,39 @@ class _Store:
             _log.warning("the index of tasks has bad lines", lines=len(problems), first=problems[0])
         return entries
 
-    async def _read_latest(self, count: int, known: Set[str]) -> dict[str, tuple[int, bytes | StorageError]]:
-        """Return number and log of the newest tasks, without the logs of those that are known."""
+    async def _read_latest(self, count: int, known: Set[str]) -> dict[str, StoredLog]:
+        """Return the logs of the newest tasks, without the contents of those that are known."""
         index = await self._journal.ask(ReadFile, INDEX)
         numbers = find_latest(index, count)
         wanted = [task_id for task_id in numbers if task_id not in known]
         logs = dict(zip(wanted, await self._read_logs(wanted, index), strict=True))
-        return {task_id: (number, logs.get(task_id, b"")) for task_id, number in numbers.items()}
+        return {task_id: logs.get(task_id) or StoredLog(number, b"") for task_id, number in numbers.items()}
 
-    async def _read_logs(self, task_ids: Iterable[str], index: bytes | None = None) -> list[bytes | StorageError]:
-        """Return the log of each task, b"" if there is none, or the reason why it cannot be read. index: None = it is read if needed.
+    async def _read_logs(self, task_ids: Iterable[str], index: bytes | None = None) -> list[StoredLog]:
+        """Return the log of each task. index: None = it is read if needed.
 
         The log of a pending task that the index names, and whose end is whole, need not be read again to be appended to.
         """
         ids = tuple(task_ids)
-        if index is None:
-            index = b"" if self._paths.keys() >= set(ids) else await self._journal.ask(ReadFile, INDEX)
-        named = {task_id: task_path(task_id, date) for task_id in ids if (date := find_date(index, task_id))}
-        paths = [self._paths.get(task_id) or named.get(task_id) or self._likely_path(task_id) for task_id in ids]
-        wanted = [path for path in paths if path is not None]
-        contents: dict[str, bytes | StorageError] = {}
+        logs = {task_id: log for task_id in ids if (log := self._logs.get(task_id)) is not None}
+        named: dict[str, _OpenLog] = {}
+        if unknown := [task_id for task_id in ids if task_id not in logs]:
+            if index is None:
+                index = await self._journal.ask(ReadFile, INDEX)
+            for task_id, (number, entry) in find_entries(index, unknown).items():
+                logs[task_id] = named[task_id] = _OpenLog(task_path(task_id, entry.date), number=number)
+        paths = {task_id: log.path if (log := logs.get(task_id)) else self._likely_path(task_id) for task_id in ids}
+        wanted = [path for path in paths.values() if path is not None]
+        contents: dict[str | None, bytes | StorageError] = {None: b""}
         for begin in range(0, len(wanted), READ_TOGETHER):
             some = tuple(wanted[begin : begin + READ_TOGETHER])
             contents.update(zip(some, await self._journal.ask(ReadFiles, some), strict=True))
         if not self._is_restart:
-            whole = {
-                path for path, content in contents.items() if isinstance(content, bytes) and content.endswith(b"\n")
-            }
-            self._paths |= {id: path for id, path in named.items() if id in self._pending and path in whole}
-        return [contents[path] if path is not None else b"" for path in paths]
+            for task_id, log in named.items():
+                content = contents[log.path]
+                if task_id in self._pending and isinstance(content, bytes) and content.endswith(b"\n"):
+                    self._logs[task_id] = log
+        return [StoredLog(logs[id].number if id in logs else 0, contents[paths[id]]) for id in ids]
 
     def _likely_path(self, task_id: str) -> str | None:
         """Return the path of a log that the index does not name: by the day on which the task became pending, if it is pending."""

@@ -60,6 +60,8 @@ class ReplayedTask:
     """Lines with an event of this task, accepted or not."""
     last_at: int
     """Wall clock of the last line, ms."""
+    number: int = 0
+    """Number of the task; 0 where it is not known, since a log does not name it."""
 
     @property
     def is_over(self) -> bool:
@@ -67,10 +69,11 @@ class ReplayedTask:
         return self.task is not None and self.task.is_over
 
 
-def replay(data: bytes, task_id: str) -> ReplayedTask:
+def replay(data: bytes, task_id: str, number: int = 0) -> ReplayedTask:
     """Return the task of a log as it was when the last good line was written.
 
     data: the whole content of the file; b"" gives a ReplayedTask without a task. Lines of another task are reported and left out.
+    number: the task's, where it is known.
 
     Example: `replay(path.read_bytes(), path.stem).task.context.messages`.
     """
@@ -81,7 +84,7 @@ def replay(data: bytes, task_id: str) -> ReplayedTask:
                 replayer.take(line.value, line.number)
             else:
                 replayer.take_damaged(str(line))
-    return replayer.result()
+    return replayer.result(number)
 
 
 class _Replayer:
@@ -118,8 +121,8 @@ class _Replayer:
         self._damaged = True
         self._report(problem)
 
-    def result(self) -> ReplayedTask:
-        """Return the outcome of the lines so far."""
+    def result(self, number: int) -> ReplayedTask:
+        """Return the outcome of the lines so far, of the task with this number."""
         return ReplayedTask(
             self._task,
             tuple(self._notifications),
@@ -127,6 +130,7 @@ class _Replayer:
             tuple(self._problems),
             self._lines,
             self._last_at,
+            number,
         )
 
     def _report(self, problem: str) -> None:

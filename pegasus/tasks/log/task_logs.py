@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from actors import ActorError, Ref, Reply
+from pegasus.collector import collector_paused
 from pegasus.events import Event
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
@@ -27,8 +28,8 @@ from pegasus.tasks.log.format import (
     INDEX,
     PendingTask,
     find_date,
+    find_entries,
     find_numbered,
-    find_numbers,
     is_date,
     is_task_id,
     last_number,
@@ -91,15 +92,28 @@ class Forget:
     """Ids of the tasks; one that is not on the list is no error."""
 
 
-@attrs.frozen(eq=False, repr=False)
-class ReadLogs:
-    """Return the whole logs of tasks; b"" for a task without one. A log that cannot be read is an error among the others.
+@attrs.frozen
+class StoredLog:
+    """The log of a task as the persister has read it.
 
-    Example: `[content] = await persister.ask(ReadLogs, ("t1",))`.
+    Example: `StoredLog(7, b"")` stands for a task that the index names and whose log is gone.
     """
 
-    reply: Reply[tuple[bytes | StorageError, ...]]
-    """Receives a content or an error for each id, in their order. Fails with StorageError if the index cannot be read."""
+    number: int
+    """Number of the task, which is that of its line in the index; 0 if the index does not name it."""
+    content: bytes | StorageError
+    """The whole log, b"" if there is none, or the reason why it cannot be read."""
+
+
+@attrs.frozen(eq=False, repr=False)
+class ReadLogs:
+    """Return the numbers and the whole logs of tasks. A log that cannot be read is an error among the others.
+
+    Example: `[log] = await persister.ask(ReadLogs, ("t1",))`.
+    """
+
+    reply: Reply[tuple[StoredLog, ...]]
+    """Receives a log for each id, in their order. Fails with StorageError if the index cannot be read."""
     task_ids: tuple[str, ...]
     """Ids of the tasks; an invalid id counts as a task without a log."""
 
@@ -118,19 +132,6 @@ class ListLogs:
 
 
 @attrs.frozen(eq=False, repr=False)
-class GetNumbers:
-    """Return the numbers of tasks: those of their lines in the index.
-
-    Example: `(await persister.ask(GetNumbers, ("t1",))).get("t1", 0)`.
-    """
-
-    reply: Reply[Mapping[str, int]]
-    """Receives the number by task id, without tasks that the index does not name. Fails with StorageError if it cannot be read."""
-    task_ids: tuple[str, ...]
-    """Ids of the tasks."""
-
-
-@attrs.frozen(eq=False, repr=False)
 class FindNumbered:
     """Return the id of the task with a number.
 
@@ -138,7 +139,7 @@ class FindNumbered:
     """
 
     reply: Reply[tuple[str | None, int]]
-    """Receives the id, None if there is none, and the number of the newest task. Fails with StorageError as GetNumbers does."""
+    """Receives the id, None if there is none, and the number of the newest task. Fails with StorageError as ReadLogs does."""
     number: int
     """Number of the task, from 1."""
 
@@ -147,11 +148,11 @@ class FindNumbered:
 class ReadLatest:
     """Return the numbers and the logs of the newest tasks.
 
-    Example: `number, log = (await persister.ask(ReadLatest, 20))["t1"]`.
+    Example: `(await persister.ask(ReadLatest, 20))["t1"].number`.
     """
 
-    reply: Reply[Mapping[str, tuple[int, bytes | StorageError]]]
-    """Receives number and log by task id, oldest first. A log that cannot be read is an error among the others; a task whose line in
+    reply: Reply[Mapping[str, StoredLog]]
+    """Receives the logs by task id, oldest first. A log that cannot be read is an error among the others; a task whose line in
     the index is damaged is left out. Fails with StorageError if the index cannot be read."""
     count: int
     """Number of tasks."""
@@ -159,9 +160,7 @@ class ReadLatest:
     """Tasks whose logs are not wanted: b"" stands for each."""
 
 
-PersisterMessage: TypeAlias = (
-    RecordEvents | GetPending | Forget | ReadLogs | ListLogs | GetNumbers | FindNumbered | ReadLatest
-)
+PersisterMessage: TypeAlias = RecordEvents | GetPending | Forget | ReadLogs | ListLogs | FindNumbered | ReadLatest
 """Everything that the persister accepts."""
 
 
@@ -212,25 +211,22 @@ class TaskLogs:
 
     async def replays(self, task_ids: Sequence[str]) -> list[ReplayedTask | StorageError]:
         """Return the same for several tasks, read together; the error of each log that cannot be read."""
-        contents = await self._persister.ask(ReadLogs, tuple(task_ids))
-        return [
-            content if isinstance(content, StorageError) else _replay(task_id, content)
-            for task_id, content in zip(task_ids, contents, strict=True)
-        ]
+        logs = await self._persister.ask(ReadLogs, tuple(task_ids))
+        with collector_paused():
+            return [_replay(task_id, log) for task_id, log in zip(task_ids, logs, strict=True)]
 
     async def read_events(self, task_id: str) -> tuple[Event, ...]:
         """Return the events in the log of a task, () if there is none; damaged lines are left out. Raises StorageError."""
-        [content] = await self._persister.ask(ReadLogs, (task_id,))
-        if isinstance(content, StorageError):
-            raise content
-        return parse_events(content)
+        [log] = await self._persister.ask(ReadLogs, (task_id,))
+        if isinstance(log.content, StorageError):
+            raise log.content
+        return parse_events(log.content)
 
     async def views(self, date: str) -> tuple[TaskView, ...]:
         """Return the tasks of a day (UTC, YYYY-MM-DD), oldest first; without those whose log cannot be read."""
         found = await self.replays(await self._persister.ask(ListLogs, date))
-        tasks = [each.task for each in found if isinstance(each, ReplayedTask) and each.task is not None]
-        numbers = await self.numbers(task.task_id for task in tasks)
-        return tuple(task_view(task, number=numbers.get(task.task_id, 0)) for task in tasks)
+        replays = (each for each in found if isinstance(each, ReplayedTask))
+        return tuple(task_view(each.task, number=each.number) for each in replays if each.task is not None)
 
     async def latest(self, count: int, known: Set[str]) -> dict[str, TaskView | None]:
         """Return the newest tasks by id, oldest first: None for those that are known, which are not read.
@@ -238,16 +234,14 @@ class TaskLogs:
         Tasks whose log cannot be read are left out.
         """
         found: dict[str, TaskView | None] = {}
-        for task_id, (number, content) in (await self._persister.ask(ReadLatest, count, known)).items():
+        for task_id, log in (await self._persister.ask(ReadLatest, count, known)).items():
             if task_id in known:
                 found[task_id] = None
-            elif not isinstance(content, StorageError) and (task := _replay(task_id, content).task) is not None:
-                found[task_id] = task_view(task, number=number)
+                continue
+            replayed = _replay(task_id, log)
+            if isinstance(replayed, ReplayedTask) and replayed.task is not None:
+                found[task_id] = task_view(replayed.task, number=log.number)
         return found
-
-    async def numbers(self, task_ids: Iterable[str]) -> Mapping[str, int]:
-        """Return the numbers of tasks by id, without those that the index does not name."""
-        return await self._persister.ask(GetNumbers, tuple(task_ids))
 
     async def find_numbered(self, number: int) -> tuple[str | None, int]:
         """Return the id of the task with this number, None if there is none, and the number of the newest task."""
@@ -262,9 +256,11 @@ class TaskLogs:
         await self._persister.tell(Forget(task_ids))
 
 
-def _replay(task_id: str, content: bytes) -> ReplayedTask:
-    """Replay a log, and log what is damaged in it."""
-    found = replay(content, task_id)
+def _replay(task_id: str, log: StoredLog) -> ReplayedTask | StorageError:
+    """Replay a log, and report what is damaged in it. Return the error of one that cannot be read."""
+    if isinstance(log.content, StorageError):
+        return log.content
+    found = replay(log.content, task_id, log.number)
     for problem in found.problems:
         _log.warning("damage in the log of a task", task=task_id, problem=problem)
     return found
@@ -297,8 +293,8 @@ def read_events(data: Path, task_id: str) -> tuple[Event, ...]:
 
 
 def read_numbers(data: Path, task_ids: Iterable[str]) -> Mapping[str, int]:
-    """Return the numbers of tasks by id, as `TaskLogs.numbers` does, from the data folder. Blocking. Raises OSError."""
-    return find_numbers(_read_file(data / INDEX), task_ids)
+    """Return the numbers of tasks by id, without those that the index does not name. Blocking. Raises OSError."""
+    return {task_id: number for task_id, (number, _) in find_entries(_read_file(data / INDEX), task_ids).items()}
 
 
 def read_tasks_of_day(data: Path, date: str) -> tuple[ReplayedTask, ...]:

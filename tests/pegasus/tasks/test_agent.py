@@ -197,8 +197,8 @@ class Slow(MemoryFolder):
         await trio.sleep(1)
         return await super().exists(task_id)
 
-    async def load(self, task_id):
-        found = await super().load(task_id)
+    async def replay(self, task_id):
+        found = await super().replay(task_id)
         await trio.sleep(1)
         return found
 

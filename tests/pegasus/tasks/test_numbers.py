@@ -10,15 +10,24 @@ from pegasus.tasks import Cancel, GetTask, LatestTasks, ListTasks, TaskError, Ta
 from pegasus.tasks.core.views import parse_number
 from pegasus.tasks.log.format import (
     INDEX,
+    IndexEntry,
+    find_entries,
     find_latest,
     find_numbered,
-    find_numbers,
     index_line,
     last_number,
     task_lines,
     task_path,
 )
-from pegasus.tasks.log.task_logs import FindNumbered, GetNumbers, ReadLatest, RecordEvents, read_numbers, read_task
+from pegasus.tasks.log.task_logs import (
+    FindNumbered,
+    ReadLatest,
+    ReadLogs,
+    RecordEvents,
+    StoredLog,
+    read_numbers,
+    read_task,
+)
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
 from tests.pegasus.tasks.test_persister import DATE, created, running, told
@@ -29,7 +38,7 @@ A, B, C = "a" * 16, "b" * 16, "c" * 16
 
 def test_the_number_of_a_task_is_that_of_its_line_whatever_the_lines_around_it_are():
     index = index_line(A, DATE) + b"garbage\n" + b"\n" + index_line(B, DATE) + b'{"taskId":"cc'
-    assert find_numbers(index, (B, A, C)) == {A: 1, B: 4}
+    assert find_entries(index, (B, A, C)) == {A: (1, IndexEntry(A, DATE)), B: (4, IndexEntry(B, DATE))}
     assert [find_numbered(index, n) for n in (1, 2, 3, 4, 5, 0, -1)] == [A, None, None, B, None, None, None]
     assert last_number(index) == 4
 
@@ -68,6 +77,10 @@ async def record(it, *events):
     return await it.persister.ask(RecordEvents, events)
 
 
+async def numbers(it, *task_ids):
+    return [log.number for log in await it.persister.ask(ReadLogs, task_ids)]
+
+
 async def test_numbers_go_on_behind_what_is_on_disk(autojump_clock):
     disk = MemoryDisk()
     disk.put(INDEX, index_line(A, DATE) + index_line(B, DATE))
@@ -75,7 +88,7 @@ async def test_numbers_go_on_behind_what_is_on_disk(autojump_clock):
         assert await record(it, created(), told()) == {created().task_id: 3}
         assert await it.persister.ask(FindNumbered, 2) == (B, 3)
         assert await it.persister.ask(FindNumbered, 9) == (None, 3)
-        assert await it.persister.ask(GetNumbers, (B, C)) == {B: 2}
+        assert await numbers(it, B, C, created().task_id) == [2, 0, 3]
 
 
 async def test_the_number_of_a_torn_line_is_not_given_again(autojump_clock):
@@ -85,7 +98,7 @@ async def test_the_number_of_a_torn_line_is_not_given_again(autojump_clock):
     )  # complete but for its end: somebody may know number 2
     async with running(disk) as it:
         assert await record(it, created()) == {created().task_id: 3}
-        assert await it.persister.ask(GetNumbers, (A,)) == {A: 1}
+        assert await numbers(it, A) == [1]
 
 
 async def test_the_newest_tasks_are_read_together_and_one_whose_log_is_damaged_holds_up_no_other(autojump_clock):
@@ -96,8 +109,8 @@ async def test_the_newest_tasks_are_read_together_and_one_whose_log_is_damaged_h
     async with running(disk) as it:
         reads = fail_to_read(disk, task_path(B, DATE))
         found = await it.persister.ask(ReadLatest, 3, {C})
-        assert isinstance(found.pop(B)[1], StorageError)
-        assert list(found.items()) == [(A, (1, b"a\n")), (C, (3, b""))]
+        assert isinstance(found.pop(B).content, StorageError)
+        assert list(found.items()) == [(A, StoredLog(1, b"a\n")), (C, StoredLog(3, b""))]
         assert reads.count(INDEX) == 1
 
 

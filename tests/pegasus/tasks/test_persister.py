@@ -21,6 +21,7 @@ from pegasus.tasks.log.task_logs import (
     ListLogs,
     ReadLogs,
     RecordEvents,
+    StoredLog,
     TaskLogs,
 )
 from pegasus.testing.memory_disk import MemoryDisk, MemoryFiles
@@ -388,7 +389,8 @@ async def test_a_log_is_found_by_id(autojump_clock):
     async with running(disk) as it:
         await it.record(created())
         asked = ("old", ID, "lost", "nobody", "../x")
-        assert await it.persister.ask(ReadLogs, asked) == (b"old", task_lines(created()), b"", b"", b"")
+        found = [(1, b"old"), (2, task_lines(created())), (0, b""), (0, b""), (0, b"")]
+        assert await it.persister.ask(ReadLogs, asked) == tuple(StoredLog(*log) for log in found)
         assert (await it.logs.load(ID)).context.input_text == "find papers"
         assert await it.logs.load("nobody") is None
         assert [view.task_id for view in await it.logs.views(DATE)] == [ID]

@@ -53,7 +53,7 @@ class MemoryFolder(TaskLogs):
                 if self.refusing is not None:
                     await self.refusing.wait()
                 self.write(message.events)
-                message.reply.send(await self.numbers(event.task_id for event in message.events))
+                message.reply.send({event.task_id: self.number(event.task_id) for event in message.events})
 
     def write(self, events):
         for event in events:
@@ -64,10 +64,10 @@ class MemoryFolder(TaskLogs):
 
     async def replay(self, task_id):
         async with self.lock:  # behind what was requested before
-            return replay(self.logs.get(task_id, b""), task_id)
+            return replay(self.logs.get(task_id, b""), task_id, self.number(task_id))
 
     async def replays(self, task_ids):
-        return [replay(self.logs.get(task_id, b""), task_id) for task_id in task_ids]
+        return [replay(self.logs.get(task_id, b""), task_id, self.number(task_id)) for task_id in task_ids]
 
     async def pending(self):
         return tuple(PendingTask(task_id, 0) for task_id in self.logs if task_id not in self.forgotten)
@@ -81,18 +81,16 @@ class MemoryFolder(TaskLogs):
     async def read_events(self, task_id):
         return parse_events(self.logs.get(task_id, b""))
 
-    async def numbers(self, task_ids):
-        known = {task_id: number for number, task_id in enumerate(self.logs, 1)}
-        return {task_id: known[task_id] for task_id in task_ids if task_id in known}
+    def number(self, task_id):
+        return {task_id: number for number, task_id in enumerate(self.logs, 1)}.get(task_id, 0)
 
     async def find_numbered(self, number):
         return dict(enumerate(self.logs, 1)).get(number), len(self.logs)
 
     async def latest(self, count, known):
         tasks = {task_id: replay(log, task_id).task for task_id, log in list(self.logs.items())[-count:]}
-        numbers = await self.numbers(tasks)
         return {
-            task_id: None if task_id in known else task_view(task, number=numbers[task_id])
+            task_id: None if task_id in known else task_view(task, number=self.number(task_id))
             for task_id, task in tasks.items()
         }
 
