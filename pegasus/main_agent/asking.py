@@ -307,7 +307,7 @@ class ModelAsker:
             if config.when_busy == "interrupt" and len(turn.earlier) < config.steer_cap:
                 nursery.start_soon(self._cancel_on_newer, turn, nursery.cancel_scope)
             try:
-                response = await thought.model.generate(attrs.evolve(request, on_piece=writer))
+                response = await thought.model.generate(attrs.evolve(request, on_pieces=writer))
             except Exception as error:
                 failure = error  # raised below, since the nursery would wrap it in a group
             nursery.cancel_scope.cancel()

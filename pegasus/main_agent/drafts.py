@@ -22,7 +22,7 @@ leave a reply without an entry in the session.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -189,11 +189,11 @@ class DraftRules:
 
 @attrs.define(eq=False, repr=False)
 class DraftWriter:
-    """Listener of one model call (`ModelRequest.on_piece`). It puts drafts of the replies on a board, from the first piece on.
+    """Listener of one model call (`ModelRequest.on_pieces`). It puts drafts of the replies on a board, from the first piece on.
 
     Example:
         writer = DraftWriter(board, DraftRules(channel), known, nursery)
-        await model.generate(ModelRequest(…, on_piece=writer))
+        await model.generate(ModelRequest(…, on_pieces=writer))
         nursery.cancel_scope.cancel()
 
     Reasoning and calls that the model writes as text do not come as TextPiece: `pegasus.models` has taken them out.
@@ -222,16 +222,26 @@ class DraftWriter:
     _replies: dict[int, _StreamedReply] = attrs.field(factory=dict, init=False)
     """Calls of `reply` by their number, as many as may be carried out."""
 
-    def __call__(self, piece: StreamPiece | None) -> None:
-        """Take a piece. None: what has come so far is void, because the model is asked again."""
+    def __call__(self, pieces: Sequence[StreamPiece | None]) -> None:
+        """Take pieces. None: what has come before is void, because the model is asked again."""
+        changes = [self._take(piece) for piece in pieces]
+        if not any(changes):
+            return
+        self._news.set()
+        if not self._is_running:
+            self._is_running = True
+            self._nursery.start_soon(self._run)
+
+    def _take(self, piece: StreamPiece | None) -> bool:
+        """Take a piece. Return whether it may change what is shown."""
         match piece:
             case TextPiece(text):
                 if not self._rules.is_direct:
-                    return
+                    return False
                 self._text.append(text)
             case CallPiece(number, json):
                 if number not in self._replies:
-                    return
+                    return False
                 self._replies[number].add(json)
             case CallBegun(number, name):
                 self._has_calls = True
@@ -239,16 +249,13 @@ class DraftWriter:
                     self._replies[number] = _StreamedReply()
             case ReasoningPiece(text):
                 if not self._rules.shows_reasoning:
-                    return
+                    return False
                 self._reasoning = (self._reasoning + text)[-LONGEST_REASONING:]
             case None:
                 self._text.clear()
                 self._replies.clear()
                 self._reasoning, self._has_calls = "", False
-        self._news.set()
-        if not self._is_running:
-            self._is_running = True
-            self._nursery.start_soon(self._run)
+        return True
 
     async def _run(self) -> None:
         """Show drafts until cancelled. The first one is shown at once, then one every DRAFT_EVERY seconds at most."""

@@ -14,7 +14,7 @@ happens between two answers of the model (results of its tool calls, messages th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import attrs
@@ -161,7 +161,7 @@ NO_LABEL = Label()
 class TextPiece:
     """Piece of the answer's text. The pieces together are `ModelResponse.text`.
 
-    Example: `on_piece(TextPiece("Hel"))`, then `on_piece(TextPiece("lo"))`.
+    Example: `on_pieces([TextPiece("Hel")])`, then `on_pieces([TextPiece("lo")])`.
     """
 
     text: str
@@ -172,7 +172,7 @@ class TextPiece:
 class ReasoningPiece:
     """Piece of the model's reasoning. It is never part of the answer's text.
 
-    Example: `on_piece(ReasoningPiece("The user asks for"))`.
+    Example: `on_pieces([ReasoningPiece("The user asks for")])`.
     """
 
     text: str
@@ -183,7 +183,7 @@ class ReasoningPiece:
 class CallBegun:
     """Beginning of a tool call. Calls may be written at the same time, so pieces of several may alternate.
 
-    Example: `on_piece(CallBegun(0, "current_time"))`, before the pieces of its arguments.
+    Example: `on_pieces([CallBegun(0, "current_time")])`, before the pieces of its arguments.
     """
 
     number: int
@@ -198,7 +198,7 @@ class CallPiece:
 
     The model may write JSON that is broken or cut off, so a call counts only once it is in the response.
 
-    Example: `on_piece(CallPiece(0, '{"zone": "Eur'))`.
+    Example: `on_pieces([CallPiece(0, '{"zone": "Eur')])`.
     """
 
     number: int
@@ -209,8 +209,8 @@ class CallPiece:
 
 StreamPiece: TypeAlias = TextPiece | ReasoningPiece | CallBegun | CallPiece
 """Piece of an answer while it arrives."""
-OnPiece: TypeAlias = Callable[[StreamPiece | None], None]
-"""Listener of a streamed answer: a piece of it, or None when everything streamed so far is void."""
+OnPieces: TypeAlias = Callable[[Sequence[StreamPiece | None]], None]
+"""Listener of a streamed answer: the pieces that have come together. None among them: everything streamed before is void."""
 
 
 # ---------------------------------------------------------------- request and response
@@ -274,7 +274,7 @@ class ModelRequest:
     """Purpose of the call. It decides about routing, budgets and records."""
     options: CallOptions = NO_OPTIONS
     """Effort, times and additions of the settings. The client fills them in; callers leave them alone."""
-    on_piece: OnPiece | None = None
+    on_pieces: OnPieces | None = None
     """Receives the answer while it is streamed. It must not block. If it raises, the error is logged and streaming to it ends; the
     call goes on. What comes after the last None is the answer. A server that does not stream gives whole pieces."""
 

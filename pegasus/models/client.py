@@ -79,7 +79,7 @@ class ModelCall:
     """A call on its way through the middleware.
 
     Example: `ModelCall(target, "default", "conversation", request, AnswerFilter(request,
-    PieceRelay(request.on_piece)))`.
+    PieceRelay(request.on_pieces)))`.
     """
 
     target: ModelTarget
@@ -89,7 +89,7 @@ class ModelCall:
     lane: Lane
     """Priority of the call, by which `CallLimit` gives places."""
     request: ModelRequest
-    """The request as the caller made it. The model streams to `stream`, not to its `on_piece`."""
+    """The request as the caller made it. The model streams to `stream`, not to its `on_pieces`."""
     stream: AnswerFilter
     """Way of the answer's pieces to the listener."""
     options: CallOptions = attrs.field(init=False)
@@ -163,7 +163,7 @@ async def ask_target(call: ModelCall) -> ModelResponse:
     """
     target = call.target
     options = attrs.evolve(call.options, context_window=target.facts.context_window)
-    request = attrs.evolve(call.request, max_tokens=call.max_tokens, options=options, on_piece=call.stream)
+    request = attrs.evolve(call.request, max_tokens=call.max_tokens, options=options, on_pieces=call.stream)
     try:
         answer = call.stream.finish(await target.model.generate(request))
         estimate = target.counter.learn(call.request, answer.usage)
@@ -296,7 +296,7 @@ class PreparedModel:
         On cancellation the connection is closed and what was streamed is retracted. `ModelError.partial` is the longest text of all
         attempts, with fallback models too.
         """
-        relay = PieceRelay(request.on_piece)
+        relay = PieceRelay(request.on_pieces)
         call = ModelCall(self._target, self._role, self._lane, request, AnswerFilter(request, relay))
         try:
             return await self._run(call)

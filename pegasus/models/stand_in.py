@@ -43,7 +43,7 @@ from pegasus.models.base import (
     CallPiece,
     ModelRequest,
     ModelResponse,
-    OnPiece,
+    OnPieces,
     TextPiece,
     ToolCall,
     ToolResult,
@@ -145,12 +145,12 @@ class StandIn:
         if planned and not calls:
             text = "\n\n".join(str(arguments.get("text", "")) for _, arguments in planned) or text
         response = ModelResponse(text, calls, Usage(), "tool_calls" if calls else "end")
-        if request.on_piece is not None:
-            await _write(response, request.on_piece)
+        if request.on_pieces is not None:
+            await _write(response, request.on_pieces)
         return response
 
 
-async def _write(response: ModelResponse, on_piece: OnPiece) -> None:
+async def _write(response: ModelResponse, on_pieces: OnPieces) -> None:
     """Stream a response in small pieces with pauses, so that a newcomer sees what streaming looks like.
 
     Cancelled, the pieces so far are retracted by whoever has made the call.
@@ -163,14 +163,14 @@ async def _write(response: ModelResponse, on_piece: OnPiece) -> None:
     for piece in pieces:
         if isinstance(piece, TextPiece):
             for start in range(0, len(piece.text), size):
-                on_piece(TextPiece(piece.text[start : start + size]))
+                on_pieces([TextPiece(piece.text[start : start + size])])
                 await trio.sleep(_PAUSE)
         elif isinstance(piece, CallPiece):
             for start in range(0, len(piece.json), size):
-                on_piece(CallPiece(piece.number, piece.json[start : start + size]))
+                on_pieces([CallPiece(piece.number, piece.json[start : start + size])])
                 await trio.sleep(_PAUSE)
         else:
-            on_piece(piece)
+            on_pieces([piece])
 
 
 def _checksum(request: ModelRequest) -> str:

@@ -12,7 +12,7 @@ with `provider`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -23,7 +23,7 @@ from pegasus.models import (
     ModelError,
     ModelRequest,
     ModelResponse,
-    OnPiece,
+    OnPieces,
     StreamPiece,
     TextPiece,
     ToolCall,
@@ -127,12 +127,12 @@ class ScriptedModel:
         self.requests.append(request)
         step = self._next(without_request_fences(request))
         try:
-            return await self._perform(step, request.on_piece or _ignore_piece)
+            return await self._perform(step, request.on_pieces or _ignore_pieces)
         except trio.Cancelled:
             self.cancelled += 1
             raise
 
-    async def _perform(self, step: AnyStep, on_piece: OnPiece) -> ModelResponse:
+    async def _perform(self, step: AnyStep, on_pieces: OnPieces) -> ModelResponse:
         """Carry out a step, after the delay. A step within `After` or `Streamed` is what the call ends with."""
         await trio.sleep(self._delay)
         is_streamed = isinstance(step, Streamed)
@@ -142,21 +142,20 @@ class ScriptedModel:
         if isinstance(step, Streamed):
             for piece in step.pieces:
                 await trio.sleep(step.pause)
-                on_piece(TextPiece(piece) if isinstance(piece, str) else piece)
+                on_pieces([TextPiece(piece) if isinstance(piece, str) else piece])
             step = step.step
         if isinstance(step, Hang):
             await trio.sleep_forever()
         if isinstance(step, BaseException):
             raise step
         response = say(step) if isinstance(step, str) else step
-        if not is_streamed:
-            for whole in pieces_of(response):
-                on_piece(whole)
+        if not is_streamed and (whole := list(pieces_of(response))):
+            on_pieces(whole)
         return response
 
 
-def _ignore_piece(piece: StreamPiece | None) -> None:
-    """Drop a piece: the listener where nobody listens."""
+def _ignore_pieces(pieces: Sequence[StreamPiece | None]) -> None:
+    """Drop pieces: the listener where nobody listens."""
 
 
 def _in_order(steps: Iterator[AnyStep]) -> Callable[[ModelRequest], AnyStep]:

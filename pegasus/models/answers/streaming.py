@@ -7,10 +7,10 @@ The filter tells text, reasoning and calls apart (see `text_calls`), in the piec
 beginning of a call, and what stands between thinking tags becomes a `ReasoningPiece`. Held text that turns out to be an ordinary text
 (JSON that calls nothing, say) is passed on when that is known, at the latest with the end of the answer.
 
-    filter = AnswerFilter(request, PieceRelay(request.on_piece))
-    response = filter.finish(await model.generate(attrs.evolve(request, on_piece=filter)))
+    filter = AnswerFilter(request, PieceRelay(request.on_pieces))
+    response = filter.finish(await model.generate(attrs.evolve(request, on_pieces=filter)))
 
-The pieces together are then the text of the response, as `ModelRequest.on_piece` promises.
+The pieces together are then the text of the response, as `ModelRequest.on_pieces` promises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -31,7 +31,7 @@ from pegasus.models.base import (
     ModelError,
     ModelRequest,
     ModelResponse,
-    OnPiece,
+    OnPieces,
     ReasoningPiece,
     StreamPiece,
     TextPiece,
@@ -153,9 +153,9 @@ class _FilterState:
 
 @attrs.define(eq=False, repr=False)
 class AnswerFilter:
-    """Listener of a model (`ModelRequest.on_piece`) that passes on what is text, and holds back what may be a call.
+    """Listener of a model (`ModelRequest.on_pieces`) that passes on what is text, and holds back what may be a call.
 
-    Example: `AnswerFilter(request, PieceRelay(request.on_piece))`.
+    Example: `AnswerFilter(request, PieceRelay(request.on_pieces))`.
     """
 
     _request: ModelRequest
@@ -164,8 +164,21 @@ class AnswerFilter:
     """Gets the pieces."""
     _state: _FilterState = attrs.field(factory=_FilterState, init=False)
     """State of the answer that arrives now."""
+    _passed: list[StreamPiece | None] = attrs.field(factory=list, init=False)
+    """Pieces for the relay, which gets all that come of one call together."""
 
-    def __call__(self, piece: StreamPiece | None) -> None:
+    def __call__(self, pieces: Iterable[StreamPiece | None]) -> None:
+        """Take pieces that have come together."""
+        for piece in pieces:
+            self._take(piece)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Give the relay the pieces that were passed."""
+        passed, self._passed = self._passed, []
+        self.relay(passed)
+
+    def _take(self, piece: StreamPiece | None) -> None:
         """Take a piece."""
         # Only text can hide something. Calls and reasoning that the server has recognised pass at once.
         if not isinstance(piece, TextPiece):
@@ -173,7 +186,7 @@ class AnswerFilter:
                 self._state = _FilterState()
             elif not isinstance(piece, ReasoningPiece):
                 self._state.has_calls = True
-            self.relay(piece)
+            self._passed.append(piece)
             return
         text = piece.text
         # Most text passes here, without a look at anything but its own characters.
@@ -191,29 +204,28 @@ class AnswerFilter:
         answer = read_answer(response, self._request)
         # Reasoning that was never closed.
         if self._state.is_thinking and self._state.held:
-            self.relay(ReasoningPiece(self._state.held))
+            self._passed.append(ReasoningPiece(self._state.held))
         sent = "".join(self._state.sent)
         if answer.text.startswith(sent):
             if rest := answer.text[len(sent) :]:
-                self.relay(TextPiece(rest))
+                self._passed.append(TextPiece(rest))
             answer_rest = attrs.evolve(answer, text="", reasoning="", calls=() if response.calls else answer.calls)
         else:  # what seemed to be text was none
-            self.relay(None)
+            self._passed.append(None)
             answer_rest = answer
-        for piece in pieces_of(answer_rest):
-            self.relay(piece)
+        self._passed += pieces_of(answer_rest)
+        self._pass_on()
         self.relay.finish()
         return answer
 
     def replace(self, answer: ModelResponse) -> None:
         """Pass on a whole answer in place of what came so far."""
-        self(None)
-        for piece in pieces_of(answer):
-            self.relay(piece)
+        self((None,))
+        self.relay(pieces_of(answer))
 
     def fail(self, error: BaseException) -> None:
         """Take back what was passed on, and leave in a ModelError only the partial text that people may see."""
-        self(None)
+        self((None,))
         if isinstance(error, ModelError) and error.partial:
             error.partial = visible_text(error.partial, self._request)
 
@@ -225,7 +237,7 @@ class AnswerFilter:
         if text:
             self._state.sent.append(text)
             self._state.at_line_start = text.endswith("\n") or (self._state.at_line_start and not text.strip())
-            self.relay(TextPiece(text))
+            self._passed.append(TextPiece(text))
 
     def _sort(self) -> None:
         """Pass on what is known of the held text."""
@@ -248,7 +260,7 @@ class AnswerFilter:
         # Without a closing tag the last characters stay, because they may be its beginning.
         stop = closing.start() if closing else max(0, len(self._state.held) - _CLOSING_TAIL)
         if stop:
-            self.relay(ReasoningPiece(self._state.held[:stop]))
+            self._passed.append(ReasoningPiece(self._state.held[:stop]))
         self._state.held = self._state.held[closing.end() if closing else stop :]
         if closing is None:
             return False
@@ -364,7 +376,7 @@ class PieceRelay:
     """Relay of a streamed answer from a provider to the listener of a request. There is one for each call, whatever it takes.
 
     Every attempt of a call, and every model of a fallback chain, sends its pieces here, or None to retract what this attempt has sent.
-    The relay makes of that what `ModelRequest.on_piece` promises:
+    The relay makes of that what `ModelRequest.on_pieces` promises:
 
     * None is only forwarded if there is something to retract.
     * A character outside the basic plane that a provider cut into two surrogates is forwarded as one. Text, reasoning and each call
@@ -378,10 +390,10 @@ class PieceRelay:
     Example::
 
         relay = PieceRelay(print)
-        relay(TextPiece("Hel")); relay(None); relay(TextPiece("Hello")); relay.finish()
+        relay([TextPiece("Hel")]); relay([None, TextPiece("Hello")]); relay.finish()
     """
 
-    _listener: OnPiece | None = None
+    _listener: OnPieces | None = None
     """Gets the pieces; None if nobody listens, or if the listener has failed."""
     _halves: dict[type[_WrittenPiece] | int, _WrittenPiece] = attrs.field(factory=dict, init=False)
     """First surrogates of characters whose second one is still to come, by kind of piece or number of the call."""
@@ -394,20 +406,28 @@ class PieceRelay:
     characters: int = attrs.field(default=0, init=False)
     """Characters of text, reasoning and arguments received so far, over all attempts."""
 
-    def __call__(self, piece: StreamPiece | None) -> None:
-        """Take a piece, or None: what came so far will not be part of the answer."""
-        if piece is None:
-            self._retract()
-        elif isinstance(piece, CallBegun):
-            self._send(piece)
-        else:
-            content = _content(piece)
-            self.characters += len(content)
-            if isinstance(piece, TextPiece):
-                self._texts.append(content)
-            whole = piece if content.isascii() and not self._halves else self._join_halves(piece)
-            if _content(whole):
-                self._send(whole)
+    def __call__(self, pieces: Iterable[StreamPiece | None]) -> None:
+        """Take pieces, and forward what there is of them together. None: what came before will not be part of the answer."""
+        forwarded: list[StreamPiece | None] = []
+        for piece in pieces:
+            if piece is None:
+                self._forget()
+                if self._has_sent:
+                    forwarded.append(None)
+                self._has_sent = False
+            elif (whole := piece if isinstance(piece, CallBegun) else self._read(piece)) is not None:
+                forwarded.append(whole)
+                self._has_sent = True
+        self._forward(forwarded)
+
+    def _read(self, piece: _WrittenPiece) -> _WrittenPiece | None:
+        """Count the characters of a piece. Return it with whole characters; None if it has none."""
+        content = _content(piece)
+        self.characters += len(content)
+        if isinstance(piece, TextPiece):
+            self._texts.append(content)
+        whole = piece if content.isascii() and not self._halves else self._join_halves(piece)
+        return whole if _content(whole) else None
 
     @property
     def longest_text(self) -> str:
@@ -417,17 +437,14 @@ class PieceRelay:
     def finish(self) -> None:
         """Note that the answer is complete. Half a character that is left over is forwarded as U+FFFD."""
         halves, self._halves = self._halves, {}
-        for piece in halves.values():
-            self._send(_with_content(piece, "\N{REPLACEMENT CHARACTER}"))
+        self._has_sent = self._has_sent or bool(halves)
+        self._forward([_with_content(piece, "\N{REPLACEMENT CHARACTER}") for piece in halves.values()])
 
-    def _retract(self) -> None:
+    def _forget(self) -> None:
         """Forget the pieces of this attempt."""
         self._longest_text = self.longest_text
         self._texts.clear()
         self._halves.clear()
-        if self._has_sent:
-            self._has_sent = False
-            self._send_on(None)
 
     def _join_halves(self, piece: _WrittenPiece) -> _WrittenPiece:
         """Return the piece with the half character before it, and without one at its end."""
@@ -439,15 +456,11 @@ class PieceRelay:
             content = content[:-1]
         return _with_content(piece, join_surrogates(content))
 
-    def _send(self, piece: StreamPiece) -> None:
-        self._has_sent = True
-        self._send_on(piece)
-
-    def _send_on(self, piece: StreamPiece | None) -> None:
-        if self._listener is None:
+    def _forward(self, pieces: Sequence[StreamPiece | None]) -> None:
+        if self._listener is None or not pieces:
             return
         try:
-            self._listener(piece)
+            self._listener(pieces)
         except Exception as error:
             # Once and for all: a listener that has failed would fail for each further piece.
             self._listener = None

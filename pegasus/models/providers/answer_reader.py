@@ -290,9 +290,8 @@ class AnswerReader:
         if pieces := assembler.pieces:
             self.pieces += len(pieces)
             self.scope.deadline = trio.current_time() + self._request.options.silence_timeout
-            if (listener := self._request.on_piece) is not None:
-                for piece in pieces:
-                    listener(piece)
+            if (listener := self._request.on_pieces) is not None:
+                listener(pieces)
             pieces.clear()
         return failure
 
@@ -315,8 +314,8 @@ class AnswerReader:
     def retract(self) -> None:
         """Note that the attempt has failed: its pieces are void, and the first limit holds again."""
         self.pieces, self.scope.deadline = 0, self.until
-        if self._request.on_piece is not None:
-            self._request.on_piece(None)
+        if self._request.on_pieces is not None:
+            self._request.on_pieces([None])
 
     def refusal(self, status: int, body: object) -> AttemptFailed:
         """Return the failure for a refusal: a response with an error status, or an error event that stands for one."""

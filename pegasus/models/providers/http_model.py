@@ -16,7 +16,7 @@ wants, as long as no pause in it is longer than `models.silence_timeout` (see `A
 would probably stall again, and the text that has come is in the error (`ModelError.partial`). An answer that breaks off is asked for
 again only while the first limit has not passed.
 
-The answer is streamed to `request.on_piece` while it arrives. When an attempt fails, None is sent before the next one begins.
+The answer is streamed to `request.on_pieces` while it arrives. When an attempt fails, None is sent before the next one begins.
 
 Five attempts with pauses of 0.5, 1, 2 and 4 seconds are enough for a short failure or a short limit of the rate. During longer
 failures the fallback models answer, which are asked when this call has failed.

@@ -102,8 +102,8 @@ class Writing:
 
     async def generate(self, request):
         for piece in self.pieces:
-            if request.on_piece is not None:
-                request.on_piece(None if piece is None else TextPiece(piece))
+            if request.on_pieces is not None:
+                request.on_pieces([None if piece is None else TextPiece(piece)])
             await trio.sleep(0.2)
         text = "".join(piece for piece in self.pieces if piece is not None)
         return ModelResponse(text, self.calls, Usage(), "end")

@@ -237,10 +237,10 @@ async def test_the_first_draft_comes_at_once(autojump_clock):
         name = "scripted/slow"
 
         async def generate(self, request):
-            request.on_piece(CallBegun(0, "reply"))
-            request.on_piece(CallPiece(0, '{"channelId":"main",'))
+            request.on_pieces([CallBegun(0, "reply")])
+            request.on_pieces([CallPiece(0, '{"channelId":"main",')])
             await trio.sleep(2)
-            request.on_piece(CallPiece(0, '"text":"O'))
+            request.on_pieces([CallPiece(0, '"text":"O')])
             times.append(trio.current_time())
             await trio.sleep(1)
             return say("", reply("r", "Oh"))

@@ -149,7 +149,7 @@ class Stage:
         async with trio.open_nursery() as nursery:
             write = DraftWriter(self.board, self.rules, self.known, nursery)
             for piece in pieces:
-                write(piece)
+                write([piece])
                 await trio.sleep(pause)
             await trio.sleep(1)
             nursery.cancel_scope.cancel()

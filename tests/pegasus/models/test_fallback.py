@@ -255,21 +255,21 @@ class Talker:
 
     async def generate(self, request):
         for piece in self.pieces:
-            if request.on_piece is not None:
-                request.on_piece(TextPiece(piece))
-        return await self.inner.generate(attrs.evolve(request, on_piece=None))
+            if request.on_pieces is not None:
+                request.on_pieces([TextPiece(piece)])
+        return await self.inner.generate(attrs.evolve(request, on_pieces=None))
 
 
 async def test_text_of_a_model_that_failed_is_taken_back(autojump_clock) -> None:
     heard: list[StreamPiece | None] = []
     model = chain(Talker(("half a",), forever(down())), Talker(("whole",), forever("whole")))
-    await ask(model, on_piece=heard.append)
+    await ask(model, on_pieces=heard.extend)
     assert heard == [TextPiece("half a"), None, TextPiece("whole")]
 
 
 async def test_text_of_one_model_alone_is_not_taken_back(autojump_clock) -> None:
     heard: list[StreamPiece | None] = []
-    await ask(chain(Talker(("a", "b"), forever("ab")), forever("never")), on_piece=heard.append)
+    await ask(chain(Talker(("a", "b"), forever("ab")), forever("never")), on_pieces=heard.extend)
     assert heard == [TextPiece("a"), TextPiece("b")]
 
 
@@ -280,7 +280,7 @@ async def test_the_text_of_a_slow_probe_takes_the_place_of_the_others(autojump_c
     model = chain(probe, other, after=1)
     await ask(model)
     await trio.sleep(30)
-    await ask(model, on_piece=heard.append)
+    await ask(model, on_pieces=heard.extend)
     assert heard == [TextPiece("other"), None, TextPiece("back")]
 
 

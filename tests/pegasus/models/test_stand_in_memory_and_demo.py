@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -62,12 +63,12 @@ async def test_it_writes_its_answer_bit_by_bit(autojump_clock) -> None:
     pieces: list[object] = []
     times: list[float] = []
 
-    def listen(piece: object) -> None:
-        pieces.append(piece)
+    def listen(heard: Sequence[object]) -> None:
+        pieces.extend(heard)
         times.append(trio.current_time())
 
     tools = (REPLY, ToolSpec("current_time", "", {"type": "object"}))
-    request = ModelRequest("s", (UserTurn(text="[channel: cli | id: main]\nhello"),), tools, on_piece=listen)
+    request = ModelRequest("s", (UserTurn(text="[channel: cli | id: main]\nhello"),), tools, on_pieces=listen)
     response = await StandIn().generate(request)
     written = [piece.json for piece in pieces if isinstance(piece, CallPiece)]
     assert json.loads("".join(written)) == response.calls[0].arguments

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 import trio
@@ -33,8 +34,8 @@ class Listener:
     def __init__(self) -> None:
         self.all: list[StreamPiece | None] = []
 
-    def __call__(self, piece: StreamPiece | None) -> None:
-        self.all.append(piece)
+    def __call__(self, pieces: Sequence[StreamPiece | None]) -> None:
+        self.all.extend(pieces)
 
     @property
     def last(self) -> list[StreamPiece]:
@@ -68,7 +69,7 @@ def listener() -> Listener:
 
 async def test_the_pieces_are_the_text(ask: Ask, server: ProviderServer, listener: Listener) -> None:
     server.script = lambda _: LONG
-    response = await ask(on_piece=listener)
+    response = await ask(on_pieces=listener)
     assert len([piece for piece in listener.all if isinstance(piece, TextPiece)]) > 1
     assert listener.text == response.text == LONG.text
     assert None not in listener.all
@@ -78,7 +79,7 @@ async def test_pieces_are_told_before_the_answer_is_whole(model: LanguageModel, 
     server.script = lambda _: ProviderAnswer("never ending", hang_after=3)
     heard = trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(model.generate, request(on_piece=lambda piece: heard.set()))
+        nursery.start_soon(model.generate, request(on_pieces=lambda pieces: heard.set()))
         await heard.wait()
         nursery.cancel_scope.cancel()
 
@@ -87,7 +88,7 @@ async def test_an_answer_that_broke_off_is_taken_back(
     ask: Ask, server: ProviderServer, listener: Listener, fast_clock: object
 ) -> None:
     server.script = sequence([cut(LONG, 5), failing("overloaded_error"), LONG])
-    await ask(on_piece=listener)
+    await ask(on_pieces=listener)
     assert listener.text == LONG.text
     assert listener.all.count(None) == 2
 
@@ -96,7 +97,7 @@ async def test_an_attempt_that_said_nothing_takes_nothing_back(
     ask: Ask, server: ProviderServer, listener: Listener, fast_clock: object
 ) -> None:
     server.script = sequence([cut(LONG, 0), LONG])
-    await ask(on_piece=listener)
+    await ask(on_pieces=listener)
     assert None not in listener.all
 
 
@@ -104,7 +105,7 @@ async def test_a_call_that_fails_takes_back_what_it_said(ask: Ask, server: Provi
     """So that a fallback model that is asked next begins on a clean page."""
     server.script = lambda _: failing("invalid_request_error")
     with pytest.raises(ModelError):
-        await ask(on_piece=listener)
+        await ask(on_pieces=listener)
     assert listener.all == [TextPiece("Well, "), None]
 
 
@@ -114,19 +115,19 @@ async def test_a_call_that_takes_too_long_takes_back_what_it_said(
     server.script = lambda _: hang(3 if form == "anthropic" else 2)
     async with opened(form, server, silence_timeout=0.3) as model:
         with pytest.raises(ModelError):
-            await model.generate(request(on_piece=listener))
+            await model.generate(request(on_pieces=listener))
     assert listener.all == [TextPiece("never ending"), None]
 
 
 async def test_a_listener_that_fails_harms_nobody(ask: Ask, server: ProviderServer) -> None:
     heard: list[object] = []
 
-    def fail(piece: str | None) -> None:
-        heard.append(piece)
+    def fail(pieces: Sequence[StreamPiece | None]) -> None:
+        heard.append(pieces)
         raise RuntimeError("no ears")
 
     server.script = lambda _: LONG
-    assert (await ask(on_piece=fail)).text == LONG.text
+    assert (await ask(on_pieces=fail)).text == LONG.text
     assert len(heard) == 1
 
 
@@ -138,7 +139,7 @@ async def test_an_answer_in_one_piece_is_told_too(
     else:
         whole = {"choices": [{"message": {"content": "all"}, "finish_reason": "stop"}]}
     server.script = lambda _: ProviderAnswer(body=json.dumps(whole).encode(), content_type="application/json")
-    await ask(on_piece=listener)
+    await ask(on_pieces=listener)
     assert listener.all == [TextPiece("all")]
 
 
@@ -146,13 +147,13 @@ async def test_a_refused_text_is_told_like_any_other(server: ProviderServer, lis
     chunk = {"choices": [{"delta": {"refusal": "I will not."}, "finish_reason": "stop"}]}
     server.script = lambda _: ProviderAnswer(body=b"data: %s\n\n" % json.dumps(chunk).encode())
     async with opened("openai", server) as model:
-        response = await model.generate(request(on_piece=listener))
+        response = await model.generate(request(on_pieces=listener))
     assert (response.stop_reason, listener.all) == ("refusal", [TextPiece("I will not.")])
 
 
 @pytest.mark.parametrize("other", [StandIn(), ScriptedModel(["all"])])
 async def test_models_without_a_network_tell_their_text_too(other: LanguageModel, listener: Listener) -> None:
-    response = await other.generate(request(on_piece=listener))
+    response = await other.generate(request(on_pieces=listener))
     assert "".join(piece.text for piece in listener.all if isinstance(piece, TextPiece)) == response.text
     assert all(isinstance(piece, TextPiece) for piece in listener.all)
     assert response.text
@@ -162,7 +163,7 @@ async def test_a_scripted_model_tells_and_takes_back_as_the_script_says(
     listener: Listener, autojump_clock: object
 ) -> None:
     model = ScriptedModel([Streamed(("a", None, "al", "l"), "all", pause=1.0)])
-    assert (await model.generate(request(on_piece=listener))).text == "all"
+    assert (await model.generate(request(on_pieces=listener))).text == "all"
     assert listener.all == [TextPiece("a"), None, TextPiece("al"), TextPiece("l")]
 
 
@@ -175,7 +176,7 @@ async def test_an_answer_that_cannot_be_read_to_its_end_is_taken_back(
     monkeypatch.setattr(AnswerFilter, "finish", fail)
     model = client(ScriptedModel([Streamed(("al", "l"), "all")]))
     with pytest.raises(ValueError, match="unreadable"):
-        await model.generate(request(on_piece=listener))
+        await model.generate(request(on_pieces=listener))
     assert (listener.text, listener.all[-1]) == ("", None)
 
 
@@ -205,7 +206,7 @@ def message_of(*blocks: tuple[dict[str, object], list[dict[str, object]]]) -> Pr
 async def test_calls_are_streamed_with_their_arguments(ask: Ask, server: ProviderServer, listener: Listener) -> None:
     calls = (Call("reply", {"text": "one 😀"}), Call("reply", {"text": "two"}))
     server.script = lambda _: ProviderAnswer("", calls, pieces=4)
-    await ask(on_piece=listener)
+    await ask(on_pieces=listener)
     assert [(name, json.loads(text)) for name, text in listener.calls] == [(c.name, c.arguments) for c in calls]
     assert len([piece for piece in listener.all if isinstance(piece, CallPiece)]) > 2
 
@@ -213,7 +214,7 @@ async def test_calls_are_streamed_with_their_arguments(ask: Ask, server: Provide
 async def test_a_call_has_the_tools_own_name(ask: Ask, server: ProviderServer, listener: Listener) -> None:
     tool = ToolSpec("weather.of the day", "", {"type": "object", "properties": {}})
     server.script = lambda request: ProviderAnswer("", (Call(request.tools[0], {}),))
-    await ask(on_piece=listener, tools=(tool,))
+    await ask(on_pieces=listener, tools=(tool,))
     assert CallBegun(0, "weather.of the day") in listener.all
 
 
@@ -227,7 +228,7 @@ async def test_a_whole_answer_streams_whole_calls(
         call = {"id": "a", "function": {"name": "reply", "arguments": {"text": "hi"}}}
         whole = {"choices": [{"message": {"content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
     server.script = lambda _: ProviderAnswer(body=json.dumps(whole).encode(), content_type="application/json")
-    await ask(on_piece=listener)
+    await ask(on_pieces=listener)
     assert listener.all == [CallBegun(0, "reply"), CallPiece(0, '{"text":"hi"}')]
 
 
@@ -237,7 +238,7 @@ async def test_reasoning_of_a_compatible_server_is_not_text(
 ) -> None:
     server.script = lambda _: chat_chunks({field: "Let me "}, {field: "see."}, {"content": "It is 4."})
     async with opened("openai", server) as model:
-        response = await model.generate(request(on_piece=listener))
+        response = await model.generate(request(on_pieces=listener))
     assert (listener.reasoning, listener.text, response.text) == ("Let me see.", "It is 4.", "It is 4.")
 
 
@@ -246,7 +247,7 @@ async def test_arguments_wait_for_the_name_of_their_call(server: ProviderServer,
     late = {"tool_calls": [{"index": 0, "function": {"name": "reply", "arguments": ': "hi"}'}}]}
     server.script = lambda _: chat_chunks(early, late)
     async with opened("openai", server) as model:
-        await model.generate(request(on_piece=listener))
+        await model.generate(request(on_pieces=listener))
     assert listener.all == [CallBegun(0, "reply"), CallPiece(0, '{"text"'), CallPiece(0, ': "hi"}')]
 
 
@@ -262,7 +263,7 @@ async def test_thinking_is_streamed_as_reasoning(server: ProviderServer, listene
         ({"type": "text", "text": ""}, [{"type": "text_delta", "text": "It is 4."}]),
     )
     async with opened("anthropic", server) as model:
-        response = await model.generate(request(on_piece=listener))
+        response = await model.generate(request(on_pieces=listener))
     assert (listener.reasoning, listener.text, response.text) == ("Let me see.", "It is 4.", "It is 4.")
 
 
@@ -272,10 +273,15 @@ async def test_thinking_is_streamed_as_reasoning(server: ProviderServer, listene
 def relayed(*pieces: StreamPiece | None) -> list[StreamPiece | None]:
     """What a listener hears of these pieces."""
     heard: list[StreamPiece | None] = []
-    relay = PieceRelay(heard.append)
+    relay = PieceRelay(heard.extend)
     for piece in pieces:
-        relay(piece)
+        relay([piece])
     relay.finish()
+    together: list[StreamPiece | None] = []
+    relay = PieceRelay(together.extend)
+    relay(pieces)
+    relay.finish()
+    assert together == heard
     return heard
 
 
@@ -319,12 +325,12 @@ def test_empty_pieces_are_not_forwarded() -> None:
 def test_the_relay_counts_everything_that_has_to_be_paid() -> None:
     relay = PieceRelay()
     for piece in (ReasoningPiece("12"), None, CallBegun(0, "reply"), CallPiece(0, "345"), TextPiece("6789")):
-        relay(piece)
+        relay([piece])
     assert relay.characters == 9
 
 
 def test_the_longest_text_is_that_of_one_attempt() -> None:
     relay = PieceRelay()
     for piece in (TextPiece("long"), TextPiece("er"), ReasoningPiece("a very long thought"), None, TextPiece("last")):
-        relay(piece)
+        relay([piece])
     assert relay.longest_text == "longer"

@@ -286,10 +286,14 @@ def request(text="hello", system="You are a test.", tools=TOOLS, **fields):
 def streamed(text, size, tools=TOOLS):
     """Text that was shown before the end of the answer, all text and reasoning that was passed on, and the answer."""
     pieces = []
-    relay = PieceRelay(lambda piece: pieces.clear() if piece is None else pieces.append(piece))
-    listener = AnswerFilter(request(tools=tools), relay)
+
+    def hear(heard):
+        for piece in heard:
+            pieces.clear() if piece is None else pieces.append(piece)
+
+    listener = AnswerFilter(request(tools=tools), PieceRelay(hear))
     for start in range(0, len(text), size):
-        listener(TextPiece(text[start : start + size]))
+        listener([TextPiece(text[start : start + size])])
     early = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
     answer = listener.finish(response(text))
     shown = "".join(piece.text for piece in pieces if isinstance(piece, TextPiece))
@@ -347,10 +351,10 @@ def test_long_answers_are_filtered_in_time(text):
 
 def test_a_void_answer_begins_anew():
     pieces = []
-    listener = AnswerFilter(request(), PieceRelay(pieces.append))
-    listener(TextPiece("<think>Hm"))
-    listener(None)
-    listener(TextPiece("Hello"))
+    listener = AnswerFilter(request(), PieceRelay(pieces.extend))
+    listener([TextPiece("<think>Hm")])
+    listener([None])
+    listener([TextPiece("Hello")])
     assert listener.finish(response("Hello")).text == "Hello"
     assert pieces[-1] == TextPiece("Hello")
 

@@ -75,7 +75,7 @@ def read(text: str, size: int = 500) -> float:
     """Return the processor seconds for reading a text that comes in pieces of a size."""
     answer_filter, start = AnswerFilter(REQUEST, PieceRelay()), time.process_time()
     for at in range(0, len(text), size):
-        answer_filter(TextPiece(text[at : at + size]))
+        answer_filter([TextPiece(text[at : at + size])])
     answer_filter.finish(ModelResponse(text, (), Usage(), "end"))
     return time.process_time() - start
 

@@ -129,7 +129,7 @@ async def test_reasoning_is_told_apart_and_goes_back() -> None:
     pieces: list[StreamPiece | None] = []
     answer = ProviderAnswer("", (Call("reply", {"text": "noon"}),), thinking=(block,), pieces=2)
     async with open_provider(lambda _: answer) as server, opened("anthropic", server) as model:
-        response = await model.generate(ModelRequest("", (ASK,), (REPLY,), on_piece=pieces.append))
+        response = await model.generate(ModelRequest("", (ASK,), (REPLY,), on_pieces=pieces.extend))
         assert response.reasoning == "I need the clock."
         assert response.thinking == (block,)
         assert "".join(p.text for p in pieces if isinstance(p, ReasoningPiece)) == "I need the clock."

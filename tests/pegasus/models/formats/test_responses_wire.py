@@ -277,7 +277,7 @@ async def test_a_conversation_with_reasoning_and_calls() -> None:
         open_provider(sequence([THOUGHTFUL, ProviderAnswer("Done.", reasoning="Good.")])) as server,
         served(server) as model,
     ):
-        first = await model.generate(ModelRequest("sys", (ASK,), (REPLY,), on_piece=pieces.append))
+        first = await model.generate(ModelRequest("sys", (ASK,), (REPLY,), on_pieces=pieces.extend))
         assert first.reasoning == "I need the clock."
         assert first.calls[0].arguments == {"text": "It is noon."}
         spoken = "".join(piece.json for piece in pieces if isinstance(piece, CallPiece))

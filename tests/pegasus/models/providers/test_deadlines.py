@@ -9,7 +9,7 @@ import socket
 import stat
 import struct
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
@@ -201,14 +201,14 @@ async def test_silence_after_text_keeps_the_text_and_is_not_tried_again(
     heard: list[StreamPiece | None] = []
     last_text = 0.0
 
-    def hear(piece: StreamPiece | None) -> None:
+    def hear(pieces: Sequence[StreamPiece | None]) -> None:
         nonlocal last_text
-        heard.append(piece)
-        if piece is not None:
+        heard.extend(pieces)
+        if None not in pieces:
             last_text = trio.current_time()
 
     async with opened(form, server, virtual_clock) as model:
-        error = await failure(model, on_piece=hear)
+        error = await failure(model, on_pieces=hear)
     assert error.kind == "timeout"
     assert "nothing more came for 60 s (models.silence_timeout)" in str(error)
     assert error.partial == TEXT[:14]
@@ -283,7 +283,7 @@ async def test_ten_thousand_tokens_of_noise_are_an_answer(
     server.script = lambda _: ProviderAnswer(noise, pieces=10_000)
     heard: list[StreamPiece | None] = []
     async with opened(form, server, virtual_clock) as model:
-        response = await model.generate(request(max_tokens=10_000, on_piece=heard.append))
+        response = await model.generate(request(max_tokens=10_000, on_pieces=heard.extend))
     assert response.text == noise
     assert "".join(piece.text for piece in heard if isinstance(piece, TextPiece)) == noise
     assert len(heard) > 1000
@@ -328,7 +328,7 @@ async def test_cancelling_in_the_middle_retracts_and_hangs_up(
     heard: list[StreamPiece | None] = []
     async with opened(form, server, virtual_clock) as model:
         with trio.move_on_after(30):
-            await model.generate(request(on_piece=heard.append))
+            await model.generate(request(on_pieces=heard.extend))
     assert heard == [TextPiece("never ending"), None]
     await server.until(lambda it: it.hung_up == 1)
 
@@ -336,11 +336,11 @@ async def test_cancelling_in_the_middle_retracts_and_hangs_up(
 async def test_a_listener_that_raises_does_not_move_the_limits(
     form: str, server: ProviderServer, virtual_clock: MockClock
 ) -> None:
-    def fail(piece: StreamPiece | None) -> None:
+    def fail(pieces: Sequence[StreamPiece | None]) -> None:
         raise RuntimeError("no ears")
 
     place = first_text(form) + 1
     server.script = lambda _: stream_of(form, ProviderAnswer(TEXT, pieces=4), (place, 50.0), (place, 50.0))
     async with opened(form, server, virtual_clock) as model:
-        error = await failure(model, on_piece=fail)
+        error = await failure(model, on_pieces=fail)
     assert error.partial == TEXT[:7]

@@ -55,7 +55,7 @@ async def test_a_turn_with_a_tool_and_its_result() -> None:
     answers = ProviderAnswer("Well", (Call("reply", {"text": "hé"}),), pieces=2), ProviderAnswer("Done")
     async with opened(OllamaHost(), *answers) as (server, service):
         model, pieces = service.client(), list[StreamPiece | None]()
-        asked = request(text="hi", on_piece=pieces.append)
+        asked = request(text="hi", on_pieces=pieces.extend)
         first = await model.generate(asked)
         assert (first.text, first.calls[0].arguments, first.stop_reason) == ("Well", {"text": "hé"}, "tool_calls")
         assert pieces[:2] == [TextPiece("We"), TextPiece("ll")]

@@ -85,13 +85,13 @@ async def test_a_turn_with_a_tool_call_and_reasoning(name: str, tmp_path: Path) 
         pieces: list[StreamPiece | None] = []
         turns: list[UserTurn | AssistantTurn] = [UserTurn(text="What time is it?")]
         for question in ("", "And now?"):
-            first = await model.generate(ModelRequest("sys", tuple(turns), (CLOCK,), on_piece=pieces.append))
+            first = await model.generate(ModelRequest("sys", tuple(turns), (CLOCK,), on_pieces=pieces.extend))
             assert [call.arguments for call in first.calls] == [{"zone": "Zürich"}]
             assert first.reasoning == ("" if name in HIDDEN else "I need the clock.")
             assert (first.text, first.stop_reason) == ("", "tool_calls")
             turns.append(AssistantTurn(first.text, first.calls, first.thinking, first.thinking_of))
             turns.append(UserTurn((ToolResult(first.calls[0].id, "current_time", "12:00"),)))
-            last = await model.generate(ModelRequest("sys", tuple(turns), (CLOCK,), on_piece=pieces.append))
+            last = await model.generate(ModelRequest("sys", tuple(turns), (CLOCK,), on_pieces=pieces.extend))
             assert (last.text, last.stop_reason) == ("It is 12:00.", "end")
             assert last.usage.prompt_tokens > 0
             turns.append(AssistantTurn(last.text, last.calls, last.thinking, last.thinking_of))

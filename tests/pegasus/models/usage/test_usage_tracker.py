@@ -132,7 +132,7 @@ class Talker:
     name = "lab/priced"
 
     async def generate(self, request):
-        request.on_piece(TextPiece("half an answer " * 100))
+        request.on_pieces([TextPiece("half an answer " * 100)])
         await trio.sleep_forever()
 
 
@@ -140,7 +140,7 @@ async def test_what_was_said_before_a_stop_is_counted(autojump_clock) -> None:
     kept = tracker()
     heard = []
     with trio.move_on_after(1):
-        await client(Talker(), kept).generate(request(on_piece=heard.append))
+        await client(Talker(), kept).generate(request(on_pieces=heard.extend))
     [record] = kept.unsaved
     assert (record.failed, record.estimated) == ("cancelled", True)
     assert record.usage.completion_tokens > 300
