@@ -161,15 +161,16 @@ async def ask_target(call: ModelCall) -> ModelResponse:
 
     Calls and reasoning that the model wrote as text become such. On failure and on cancellation what was streamed is retracted.
     """
-    target = call.target
+    target, notice = call.target, ""
     options = attrs.evolve(call.options, context_window=target.facts.context_window)
     request = attrs.evolve(call.request, max_tokens=call.max_tokens, options=options, on_pieces=call.stream)
     try:
         answer = call.stream.finish(await target.model.generate(request))
-        estimate = target.counter.learn(call.request, answer.usage)
+        read, estimate = answer.usage.prompt_tokens, target.counter.learn(call.request, answer.usage)
         if not target.facts.has_answered:
             target.facts.note_answer()
-        notice = target.facts.check_prompt(call.request, answer.usage.prompt_tokens, estimate, target.counter)
+        if 0 < read < estimate.tokens:  # usually by an error of the estimate; the server may also have cut the prompt
+            notice = target.facts.check_prompt(call.request, read, estimate, target.counter)
     except BaseException as error:
         call.stream.fail(error)
         if isinstance(error, ModelError):
