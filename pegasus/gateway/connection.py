@@ -382,7 +382,7 @@ class Connection:
             return "no token, neither in hello nor as Authorization: Bearer"
         return (
             "wrong token; the owner's is in the file `token` of the agent's home directory, and "
-            "`pegasus token add` makes one for another client"
+            "the command `token add NAME` makes one for another client"
         )
 
     async def _refusal_of(self, grant: TokenGrant, hello: HelloFrame) -> str:

@@ -14,8 +14,8 @@ process, and keeps both after each answer with a token. It does so in private me
     KeyAuth        the same with a private key
 
 A refresh that is refused leaves the file as it is: the SDK forgets the tokens in memory only. The request then goes out without a
-token, the server answers 401, and the daemon reports SIGN_IN. Each connection begins with the file, so a sign-in that is made later
-is found without a restart of the daemon.
+token, the server answers 401, and the daemon reports that a person must sign in. Each connection begins with the file, so a sign-in
+that is made later is found without a restart of the daemon.
 
 A person signs in with `pegasus mcp login` (`sign_in`). The daemon never asks: where a person is needed, it says so.
 
@@ -52,6 +52,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, ValidationError
 
+from pegasus.host import command_name
 from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.tokens import TokenFile
 from pegasus.settings import McpServerSettings
@@ -64,8 +65,6 @@ BASIC: Final = "client_secret_basic"
 """Way of a secret to the service that every service takes, unless it says otherwise."""
 _CURVES: Final = {SECP256R1: "ES256", SECP384R1: "ES384", SECP521R1: "ES512"}
 """Algorithm of a signature by the curve of its key (RFC 7518, section 3.4)."""
-SIGN_IN: Final = "a person must sign in first: pegasus mcp login"
-"""Reason of a server that the daemon cannot use yet."""
 
 
 class StoredTokens:
@@ -158,14 +157,19 @@ def _parse(model: type[Model], value: object) -> Model | None:
         return None
 
 
+def _sign_in_first() -> ServerDown:
+    """Return the error of a server that the daemon cannot use yet. Its reason is shown to owners, who can type the command."""
+    return ServerDown(f"a person must sign in first: {command_name()} mcp login")
+
+
 async def _refuse_redirect(url: str) -> None:
     """Say that a person is needed; the daemon opens no browser."""
-    raise ServerDown(SIGN_IN)
+    raise _sign_in_first()
 
 
 async def _refuse_callback() -> AuthorizationCodeResult:
     """Say the same. The SDK calls it behind the redirect only, so it is a second wall."""
-    raise ServerDown(SIGN_IN)
+    raise _sign_in_first()
 
 
 class _KeptTokens(OAuthClientProvider):
@@ -185,7 +189,7 @@ class _KeptTokens(OAuthClientProvider):
 class PersonAuth(_KeptTokens):
     """Tokens for a person who has signed in.
 
-    Without handlers a request that needs a person raises ServerDown with SIGN_IN.
+    Without handlers a request that needs a person raises ServerDown.
 
     Example::
 

@@ -18,6 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from pegasus.formatting import format_duration
+from pegasus.host import command_name
 from pegasus.messages import ApprovalNotice, Json, OwnerQuestion
 from pegasus.policy.approvals import PROMPT_FILE
 from pegasus.policy.forms import describe_form
@@ -58,7 +59,7 @@ def question_text(notice: ApprovalNotice, subject: str, task: str, now: int) -> 
     """
     missing = len(subject) - SHOWN_ARGUMENTS
     if missing > 0:
-        subject = f"{subject[:SHOWN_ARGUMENTS]}\n… {missing:,} characters more: pegasus approvals list"
+        subject = f"{subject[:SHOWN_ARGUMENTS]}\n… {missing:,} characters more: {command_name()} approvals list"
     # Grown until it is in none of the lines, so that the arguments cannot end the block and go on as text of the question.
     fence = "```"
     while fence in subject:

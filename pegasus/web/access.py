@@ -137,7 +137,7 @@ class AccessRules:
         if scheme.lower() == "bearer":
             grant = self.gateway.now.grant_of(credentials.strip())
             if grant is None:
-                raise ApiError(401, "unauthorized", "the token does not count; `pegasus token add NAME` makes one")
+                raise ApiError(401, "unauthorized", "the token does not count; the command `token add NAME` makes one")
             return Visitor(grant)
         session = _cookie(fields, self.cookie)
         if not session:

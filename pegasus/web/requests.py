@@ -134,6 +134,15 @@ class ApiRequest:
         return list(self.http.headers.raw)
 
     @property
+    def is_local(self) -> bool:
+        """True for a request from this machine to a name that only this machine uses.
+
+        The address of the client alone would not do: a proxy on this machine connects over loopback for anybody.
+        """
+        client = self.http.client
+        return client is not None and self.rules.is_local(self.fields, client.host)
+
+    @property
     def grant(self) -> TokenGrant:
         """Rights of the sender; of an operation that is open to everybody it has none, and must not ask."""
         if self.visitor.grant is None:

@@ -68,7 +68,8 @@ async def test_signing_in_with_a_browser(tmp_path):
     hello = [Thought(calls=(Call("web__hello", {}),)), lambda view: say(view.results[0])]
     book = Book({"one": hello, "two": hello})
     async with token_server(tmp_path, port) as grants, serving(tmp_path, book, settings(port)) as daemon:
-        assert (await reached(daemon, "web", "down"))["reason"] == "a person must sign in first: pegasus mcp login"
+        reason = (await reached(daemon, "web", "down"))["reason"]
+        assert reason == f"a person must sign in first: pegasus --home {daemon.home} mcp login"
         assert grants() == []
         code, text = await log_in(daemon)
         assert (code, "web  signed in, 1 tool" in text) == (0, True)

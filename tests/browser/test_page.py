@@ -233,6 +233,7 @@ def test_a_link_that_was_used_says_so_and_names_of_settings_are_whole(site):
     page.goto(f"{site.daemon.at.http}/login?code=used")
     expect(page.get_by_role("alert")).to_have_text("This link was used already or is older than 5 minutes.")
     assert page.url == f"{site.daemon.at.http}/"
+    expect(page.locator("pre code")).to_have_text(f"pegasus --home {site.daemon.home} open")
     page.get_by_label("Token").fill(site.daemon.token)
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("heading", name="Chat").wait_for(state="attached")

@@ -120,12 +120,9 @@ class MetricsRoutes:
         # Imported at the first scrape; most agents are never asked for metrics.
         from pegasus.web.routes.prometheus import format_metrics
 
-        # The address of the client alone would not do: a proxy on this machine connects over loopback for
-        # anybody. So the name in the Host header has to be a loopback name, too.
-        rules, client = request.rules, request.http.client
-        if not (client is not None and rules.is_local(request.fields, client.host)):
-            visitor = rules.identify(request.fields, "GET")
-            ApiRequest(request.http, request.services, rules, visitor).require(READ)
+        if not request.is_local:
+            visitor = request.rules.identify(request.fields, "GET")
+            ApiRequest(request.http, request.services, request.rules, visitor).require(READ)
         answers: list[Mapping[str, Json]] = []
         with failures_as_errors():
             for name in ("status", "usage", "tree"):

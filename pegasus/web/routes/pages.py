@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 from starlette.responses import Response
 
+from pegasus.host import command_name
 from pegasus.messages import Json
 from pegasus.policy import OWNER_GRANT, SCOPES
 from pegasus.web.access import ApiError
@@ -131,6 +132,15 @@ async def show_ready(request: ApiRequest) -> Response:
 # ------------------------------------------------------------------ signing in
 
 
+async def show_sign_in(request: ApiRequest) -> Response:
+    """Return the command that signs a browser in without a token, as it can be typed.
+
+    With the options that lead to this home for a request from this machine only: a path is nothing for strangers.
+    """
+    command = command_name() if request.is_local else "pegasus"
+    return json_response({"command": f"{command} open"})
+
+
 async def sign_in(request: ApiRequest) -> Response:
     """Set the cookie for somebody who shows a token.
 
@@ -165,7 +175,7 @@ async def sign_in_by_link(request: ApiRequest) -> Response:
     if not request.services.sessions.redeem(request.http.query_params.get("code", "")):
         if "text/html" in request.http.headers.get("accept", ""):
             return Response(status_code=303, headers={"location": "/?link=used", "cache-control": "no-store"})
-        message = "this link was used already or is older than 5 minutes; `pegasus open` makes another one"
+        message = "this link was used already or is older than 5 minutes; the command `open` makes another one"
         raise ApiError(401, "unauthorized", message)
     with failures_as_errors():
         session = await request.services.sessions.open(OWNER_GRANT)
@@ -209,6 +219,7 @@ def page_operations(files: dict[str, StaticFile]) -> tuple[Operation, ...]:
         Operation("GET", "/healthz", show_alive, "Whether the process answers", None, allows_head=True),
         Operation("GET", "/readyz", show_ready, "Whether all permanent parts run", None, allows_head=True),
         Operation("GET", "/ws", refuse_plain_request, "WebSocket of the protocol pegasus.v1", None),
+        Operation("GET", "/api/login", show_sign_in, "The command that signs a browser in", None),
         Operation("POST", "/api/login", sign_in, "Sign a browser in with a token", None, fields=("token",)),
         Operation(
             "GET", "/login", sign_in_by_link, "Sign a browser in with a link of `pegasus open`", None, query=("code",)

@@ -147,6 +147,15 @@ async def test_a_browser_with_a_used_link_is_led_to_the_page():
         assert (await client.get("/api/status")).status_code == 401
 
 
+async def test_the_page_names_the_command_that_signs_in_as_it_can_be_typed_on_this_machine(monkeypatch):
+    monkeypatch.setenv("PEGASUS_COMMAND", "./scripts/run --home /home/ann/work")
+    async with world(allowed_hosts=["pegasus.example"]) as there, there.client() as client:
+        assert (await client.get("/api/login")).json() == {"command": "./scripts/run --home /home/ann/work open"}
+        # Through a proxy anybody may read it, and a path of this machine is nothing for them.
+        answer = await client.get("/api/login", headers={"host": "pegasus.example"})
+        assert answer.json() == {"command": "pegasus open"}
+
+
 async def test_signing_out_ends_the_session():
     async with world() as there, there.client(origin=there.origin) as client:
         await sign_in(there, client)

@@ -260,7 +260,7 @@ export const T = {
     tools: (n) => plural(n, "tool", "tools"),
   },
   settings: {
-    intro: "The settings as they are in force, secrets masked. Change them with “pegasus config set” or in pegasus.toml.",
+    intro: "The settings as they are in force, secrets masked. Change them with the command “config set” or in pegasus.toml.",
     filter: "Filter settings",
     changed: "Only what differs from the defaults",
     reload: "Reload the file",

@@ -31,10 +31,13 @@ export function open(done, refusal) {
     button.disabled = false;
     field.select();
   });
+  const command = h("code", {}, T.signIn.command);
+  // The program may have another name here, such as ./scripts/run.
+  fetch("/api/login").then((answer) => answer.json()).then((found) => (command.textContent = found.command)).catch(() => {});
   const element = h(
     "main",
     { class: "sign-in" },
-    h("div", { class: "sign-in-card" }, wing(), h("h1", {}, T.signIn.title), form, h("p", { class: "hint" }, T.signIn.intro), h("pre", {}, h("code", {}, T.signIn.command))),
+    h("div", { class: "sign-in-card" }, wing(), h("h1", {}, T.signIn.title), form, h("p", { class: "hint" }, T.signIn.intro), h("pre", {}, command)),
   );
   return { element, focus: field };
 }
