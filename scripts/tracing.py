@@ -41,7 +41,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
@@ -54,6 +54,8 @@ LATENCY = 0.3
 """Seconds that the provider thinks: what is still done for the call before is then over when the next walk begins."""
 SETTLE = 1.0
 """Seconds between two walks."""
+REFLECTED: Final = 7.0
+"""Seconds after the result of a task at which its reflection is over. That of the first task is no part of the walks."""
 
 
 # ------------------------------------------------------------------ inside the daemon
@@ -361,6 +363,7 @@ def record_walks(folder: Path) -> list[Walk]:
         send: Callable[[str], tuple[float, float]] = lambda text: trio.run(send_message, daemon.url, text)  # noqa: E731
         send("hello")
         send("work, please")
+        time.sleep(REFLECTED)
         daemon.start_recording()
         before = len(provider.asked)
         sent, replied = send("hello again")

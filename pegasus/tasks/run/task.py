@@ -18,7 +18,8 @@ and before a cancel or a stop of the process is answered. A suspended task has n
 A crash between 3 and 4 loses nothing: the agent replays the log of a task whose actor has crashed.
 
 The time limit covers the stages of a task together and not each alone, because a person who waits for the result cares about the sum.
-Reflections have no time limit of their own here; nobody waits for them, and the number of their model calls is bounded.
+Reflections have no time limit of their own here; nobody waits for them, and the number of their model calls is bounded. They begin
+REFLECT_AFTER the result. A process that stops before that makes none.
 
 An error in a stage fails this task only. A defect in a tool or in a provider's client is thus reported to the submitter as the
 error of the task, and does not restart the agent with all other tasks.
@@ -75,6 +76,9 @@ _ENDS: Final = (TaskCompleted, TaskFailed)
 _ENDS_OF_COMMANDS: Final = (*_ENDS, TaskSuspended, NeedMoreInfo)
 """Events with which the background commands of a task end: nobody could use them any more, or not for a long time."""
 
+REFLECT_AFTER: Final = 5.0
+"""Seconds between the result of a task and the reflection on it. The Main Agent tells a person of the result first: with a server that
+makes one call after the other, as local ones do, it would wait behind the reflection."""
 TRIVIAL: Final = 200
 """Characters: one step or none with a shorter result teaches nothing."""
 
@@ -209,8 +213,8 @@ class _TaskRun:
     """Time that the stages may still take, since the start or the last resume."""
     _activity: str = ""
     """Activity of the running stage, "" if none runs."""
-    _is_reflected: bool = False
-    """True if the reflection was begun, skipped or ended; each completion has at most one."""
+    _reflect_at: float = math.inf
+    """Trio time at which the reflection on the result begins; inf: there is none, or it was begun. Each completion has at most one."""
     _scope: trio.CancelScope | None = None
     """Scope of the stage that runs; None while none does."""
     _recording: Sequence[TaskEventData] = ()
@@ -265,8 +269,8 @@ class _TaskRun:
             stage = self._next_stage() if may_begin else None
             self._activity = stage.activity if stage is not None else ""
             view = self._view()
-            if may_begin and view.is_over:
-                self._is_reflected = True  # the reflection is this stage, or it is skipped
+            if stage is not None and view.is_over:
+                self._reflect_at = math.inf  # this stage is the reflection
             await self._agent.tell(TaskUpdate(view, notifications))
             notifications = ()
             if requested:
@@ -304,7 +308,7 @@ class _TaskRun:
         """Return what a request asks to be recorded, [] if there is none or it comes too late."""
         requests, state = self._requests, self._fsm.state
         if requests.cancel_error is not None:
-            self._is_reflected = True  # a reflection that was cancelled does not start again
+            self._reflect_at = math.inf  # a reflection that was cancelled does not start again
             if not self._fsm.is_over:
                 return [TaskFailed(requests.cancel_error)]
         if (resume := requests.resume) is not None:
@@ -323,7 +327,7 @@ class _TaskRun:
         if resume is not None and self._cause.type is EventType.TASK_RESUMED:
             resume.reply.send(None)
             self._requests.resume = self._requests.suspend_reason = self._requests.cancel_error = None
-            self._is_reflected = False
+            self._reflect_at = math.inf
             self._seconds_left = self._deps.limits.now.timeout
 
     def _answer_finish(self) -> None:
@@ -333,11 +337,15 @@ class _TaskRun:
         self._finish_replies.clear()
 
     async def _wait_for_request(self) -> None:
-        """Wait for a request, for a task that has nothing to do: it is finishing, or its log has a plan without open steps."""
+        """Wait for a request, for a task that has nothing to do: it is finishing, or its log has a plan without open steps.
+
+        A task that is over waits for its reflection.
+        """
         if self._requests.is_finishing:
             await self._commands.end_all()
         self._answer_finish()
-        await self._requests.arrived.wait()
+        with trio.move_on_at(self._reflect_at):
+            await self._requests.arrived.wait()
         self._requests.arrived = trio.Event()
 
     @property
@@ -354,7 +362,7 @@ class _TaskRun:
     def _is_at_end(self) -> bool:
         """Nothing will happen without an event that starts the task anew."""
         if self._fsm.state is TaskState.COMPLETED:
-            return self._fsm.is_over and (self._is_reflected or not self._requests.is_finishing)
+            return self._fsm.is_over and (self._reflect_at == math.inf or self._requests.is_finishing)
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
     def _next_stage(self) -> _Stage | None:
@@ -369,9 +377,8 @@ class _TaskRun:
                 return _Stage("", stages.answer)
             case TaskState.COMPLETED if context.final_result is None:
                 return _Stage("", stages.complete)
-            case TaskState.COMPLETED if not self._is_reflected:
-                if self._deps.memory is not None and should_reflect(context):
-                    return _Stage("reflecting", stages.reflect)
+            case TaskState.COMPLETED if trio.current_time() >= self._reflect_at:
+                return _Stage("reflecting", stages.reflect)
         return None
 
     # ------------------------------------------------------------------ stages
@@ -429,6 +436,8 @@ class _TaskRun:
         self._recording = ()
         published, notifications = apply_recorded(self._deps, self._fsm, events)
         self._cause = events[-1]
+        if isinstance(happened[-1], TaskCompleted) and self._deps.memory is not None:
+            self._reflect_at = trio.current_time() + REFLECT_AFTER if should_reflect(self._fsm.context) else math.inf
         if published:
             await self._deps.bus.tell(Emit(published))
         return notifications

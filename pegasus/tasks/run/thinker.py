@@ -12,9 +12,9 @@ without knowing the answer, and makes them again afterwards if they are still wa
 
 Ids of calls are made unique within the task, since a provider may use the same ids in several responses.
 
-A reflection decides what of a completed task is worth remembering, with the tools of memory only. It runs after the result was
-recorded and notified, so it can neither delay nor change it. Trivial tasks are skipped, since most of them teach nothing and
-a reflection costs model calls. It is not repeated after a crash: its memory tools may have written some of what it found, and a
+A reflection decides what of a completed task is worth remembering, with the tools of memory only. It runs some seconds after the
+result was recorded and notified, so it can neither delay nor change it. Trivial tasks are skipped, since most of them teach nothing
+and a reflection costs model calls. It is not repeated after a crash: its memory tools may have written some of what it found, and a
 second one would write the same facts twice; a missing one costs nothing that the user was promised.
 """
 

@@ -27,6 +27,7 @@ from pegasus.tasks.agent.registry import REMEMBERED
 from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.deps import TaskLimits
+from pegasus.tasks.run.task import REFLECT_AFTER
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk
 
@@ -476,7 +477,8 @@ async def test_a_resume_is_answered_when_it_is_on_disk(autojump_clock):
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["before the answer", "behind it"])
-async def test_a_task_that_is_resumed_while_it_reflects_goes_on(recorded, autojump_clock):
+@pytest.mark.parametrize("after", [1, REFLECT_AFTER + 1], ids=["before the reflection", "while it reflects"])
+async def test_a_task_that_is_resumed_while_it_reflects_goes_on(recorded, after, autojump_clock):
     """The reflection is ended; the resume is answered when it is on disk."""
 
     async def nothing():
@@ -485,7 +487,7 @@ async def test_a_task_that_is_resumed_while_it_reflects_goes_on(recorded, autoju
     model = ScriptedModel(lambda request: Hang() if "Look back" in request.system else "long " * 50)
     async with open_desk(model, memory=StubMemory(nothing, nothing)) as desk:
         task = await desk.run("the job")
-        await trio.sleep(1)
+        await trio.sleep(after)
         await desk.agent.ask(Resume, task.task_id, "and now?")
         assert "TASK_RESUMED" in desk.shelf.events(task.task_id)
         if recorded:

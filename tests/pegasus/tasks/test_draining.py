@@ -7,6 +7,7 @@ from pegasus.events import EventType
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Suspend, TaskState
 from pegasus.tasks.agent.scheduler import DRAIN
 from pegasus.tasks.run.deps import TaskLimits
+from pegasus.tasks.run.task import REFLECT_AFTER
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk
 
@@ -102,8 +103,22 @@ async def test_a_reflection_may_finish_too(autojump_clock):
     shelf = MemoryFolder()
     async with open_desk(model, shelf=shelf, memory=StubMemory(nothing, nothing)) as desk:
         task = await desk.run("the job")
-        await trio.sleep(1)
+        await trio.sleep(REFLECT_AFTER + 1)
     assert shelf.events(task.task_id)[-1] == "REFLECTION_COMPLETE"
+
+
+async def test_a_stop_does_not_wait_for_a_reflection_that_has_not_begun(autojump_clock):
+
+    async def nothing():
+        return ""
+
+    model = ScriptedModel(["long " * 50])
+    async with open_desk(model, memory=StubMemory(nothing, nothing)) as desk:
+        await desk.run("the job")
+        await trio.sleep(1)
+        stopped = trio.current_time()
+    assert trio.current_time() - stopped < 1
+    assert len(model.requests) == 1
 
 
 async def test_start_and_stop_are_events(autojump_clock):

@@ -3,6 +3,7 @@
 import trio
 
 from pegasus.tasks import GetContext, Resume, TaskLimits, TaskState
+from pegasus.tasks.run.task import REFLECT_AFTER
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk
 
@@ -49,7 +50,7 @@ async def test_memory_that_cannot_be_read_costs_nobody_a_task(autojump_clock):
     model = ScriptedModel([say("", call("echo", "a")), "done", "nothing to keep"])
     async with open_desk(model, memory=StubMemory(away, away)) as desk:
         assert (await desk.run("the job")).result == "done"
-        await trio.sleep(1)
+        await trio.sleep(REFLECT_AFTER + 1)
         assert desk.shelf.logs
     assert len(model.requests) == 3
 
@@ -74,7 +75,7 @@ async def test_a_task_that_is_taken_up_again_is_not_told_again_what_memory_holds
     model = ScriptedModel([say("", call("echo", "a")), "first answer", "nothing to keep", "second answer"])
     async with open_desk(model, memory=StubMemory(likes_tea, nothing)) as desk:
         first = await desk.run("question one")
-        await trio.sleep(1)  # it looks back
+        await trio.sleep(REFLECT_AFTER + 1)  # it looks back
         await desk.agent.ask(Resume, first.task_id, "question two")
         assert (await desk.outcome(first.task_id)).result == "second answer"
     assert "".join(texts(model.requests[-1])).count("likes tea") == 1

@@ -9,6 +9,7 @@ from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
 from pegasus.tasks.agent.agent import OUTSIDE_EVENTS
+from pegasus.tasks.run.task import REFLECT_AFTER
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
@@ -81,6 +82,8 @@ async def test_a_finished_task_is_told_of_first_and_looked_back_on_then(autojump
         task = await desk.run("job")
         assert (await desk.listener.next(1)).text == LONG
         assert trio.current_time() < 1
+        assert (await desk.agent.ask(GetTask, task.task_id)).doing == ""
+        await trio.sleep(REFLECT_AFTER + 0.1)
         assert (await desk.agent.ask(GetTask, task.task_id)).doing == "reflecting"
         await trio.sleep(200)
         assert (await desk.agent.ask(GetTask, task.task_id)).doing == ""
@@ -94,6 +97,27 @@ async def test_a_finished_task_is_told_of_first_and_looked_back_on_then(autojump
     assert "FACTS IN FULL" in request.turns[0].text
     assert len(desk.listener.heard) == 1
     assert EventType.REFLECTION_COMPLETE not in OUTSIDE_EVENTS
+
+
+async def test_the_call_that_answers_a_result_does_not_wait_behind_a_reflection(autojump_clock):
+    """A server on the own machine makes one call after the other."""
+    memory, server = Shelves(), trio.Lock()
+
+    class OneAtATime(ScriptedModel):
+        async def generate(self, request):
+            async with server:
+                return await super().generate(request)
+
+    model = OneAtATime(lambda request: After(30, "Kept it." if looks_back(request) else LONG))
+    async with open_desk(model, memory=memory.port, tools=memory.tools) as desk:
+        task = await desk.run("job")
+        await desk.listener.next(1)
+        await trio.sleep(1)  # the Main Agent takes the notification, and asks its model
+        before = trio.current_time()
+        async with server:
+            assert trio.current_time() == before
+        await trio.sleep(100)
+        assert desk.shelf.events(task.task_id)[-1] == "REFLECTION_COMPLETE"
 
 
 async def test_a_reflection_that_fails_changes_nothing(autojump_clock):
