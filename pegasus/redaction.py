@@ -23,15 +23,18 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Final, Protocol
+from pathlib import Path
+from typing import Any, Final
 from urllib.parse import quote
 
 import attrs
 
 from pegasus.formatting import MASK
+from pegasus.wire import decode_object
 
 # ------------------------------------------------------------------ known secrets
 
@@ -75,37 +78,27 @@ class Redactor:
         return redact_formats(text, self._mask)
 
 
-class SecretStore(Protocol):
-    """Secrets that are kept in files, as those of MCP servers are (`pegasus.mcp.StoredSecrets`).
-
-    Example: `KnownSecrets([token], store)` asks the store each time, so a secret that was saved a moment ago is removed too.
-    """
-
-    def read(self) -> tuple[str, ...]:
-        """Return the secrets that are there now."""
-
-
 class KnownSecrets:
     """The secrets of an installation as they are known at the moment. All who remove secrets from texts share one such object.
 
     Example::
 
-        secrets = KnownSecrets([token], StoredSecrets(home.path / "mcp"))
+        secrets = KnownSecrets([token], SecretFolder(home.path / "mcp"))
         secrets.add(secrets_of(settings))
         secrets.redact(text)  # the text without any of them
     """
 
-    def __init__(self, secrets: Iterable[str] = (), store: SecretStore | None = None) -> None:
-        """Prepare. store: has further ones, which may change at any time."""
+    def __init__(self, secrets: Iterable[str] = (), folder: SecretFolder | None = None) -> None:
+        """Prepare. folder: has further ones, which may change at any time."""
         self._own = tuple(secrets)
-        self._store = store
+        self._folder = folder
         self._known = self._own
         """The secrets that `_redactor` knows."""
         self._redactor = Redactor(self._known)
 
     def all(self) -> tuple[str, ...]:
         """Return the secrets that are known now."""
-        return self._own if self._store is None else (*self._own, *self._store.read())
+        return self._own if self._folder is None else (*self._own, *self._folder.read())
 
     def add(self, secrets: Iterable[str]) -> None:
         """Take in further secrets. Those from before stay, since they may still be valid."""
@@ -131,6 +124,68 @@ def _forms_of(secret: str) -> set[str]:
         quote(encoded, safe=""),
         base64.b64encode(encoded).decode().rstrip("="),
     }
+
+
+# ------------------------------------------------------------------ secrets in files
+
+_SECRET_KEY: Final = re.compile("token|secret|verifier", re.IGNORECASE)
+"""Part of the keys of a JSON file under which secrets stand."""
+_SHORTEST_SECRET: Final = 8
+"""Characters of a text in such a file that can be a secret. `token_type` has fewer."""
+
+
+class SecretFolder:
+    """The secrets in the JSON files of a folder, such as the tokens of MCP servers: every text under a key that names a secret.
+
+    Example: `SecretFolder(home.path / "mcp").read()` returns ("eyJ0eXAi…",). A file is read again when it has changed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._known: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {}
+        """Content of each file, and its state at that time, by its name."""
+
+    def read(self) -> tuple[str, ...]:
+        """Return the secrets. Looks at the folder each time, which takes some microseconds; files are small.
+
+        A file that is just being replaced is read as it was or as it will be, since the replacement is a rename.
+        """
+        try:
+            with os.scandir(self._folder) as entries:
+                files = [
+                    entry for entry in entries if entry.name.endswith(".json") and entry.is_file(follow_symlinks=False)
+                ]
+            found = {entry.name: entry.stat(follow_symlinks=False) for entry in files}
+        except OSError:
+            found = {}
+        self._known = {name: self._read_file(name, status) for name, status in found.items()}
+        return tuple(secret for _, secrets in self._known.values() for secret in secrets)
+
+    def _read_file(self, name: str, status: os.stat_result) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Return the state of a file and its secrets."""
+        # The inode differs after each replacement, even where size and time are the same.
+        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        known = self._known.get(name)
+        if known is not None and known[0] == state:
+            return known
+        try:
+            facts = decode_object((self._folder / name).read_bytes())
+        except (OSError, ValueError):
+            return state, ()
+        return state, tuple(sorted(_secrets_in(facts)))
+
+
+def _secrets_in(facts: Mapping[str, Any]) -> set[str]:
+    """Return every text under a key that names a secret. Addresses, such as that of the token endpoint, are none."""
+    found: set[str] = set()
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            found |= _secrets_in(value)
+        elif (
+            isinstance(value, str) and len(value) >= _SHORTEST_SECRET and "://" not in value and _SECRET_KEY.search(key)
+        ):
+            found.add(value)
+    return found
 
 
 # ------------------------------------------------------------------ formats

@@ -23,11 +23,11 @@ from actors import Ref
 from pegasus.gateway import BadParams, Caller, Params
 from pegasus.host import Home
 from pegasus.identity import PersonaError
-from pegasus.mcp import TOKENS_FOLDER, StoredSecrets
+from pegasus.mcp import TOKENS_FOLDER
 from pegasus.messages import Json
 from pegasus.models import ModelConfigError, ModelService, PriceList, problems
 from pegasus.observe import configure_logging, forward_logging, get_logger
-from pegasus.redaction import KnownSecrets, secrets_in_environment
+from pegasus.redaction import KnownSecrets, SecretFolder, secrets_in_environment
 from pegasus.sandbox import SandboxError
 from pegasus.settings import Settings, SettingsError, SettingsInForce, TakenUp, load_settings, located, secrets_of
 from pegasus.storage import JournalMessage, ReplaceFile, StorageError
@@ -82,7 +82,7 @@ class Reloader:
         self._home = home
         self.secrets = KnownSecrets(
             (token, *secrets_in_environment(os.environ), *secrets_of(in_force.now)),
-            StoredSecrets(home.path / TOKENS_FOLDER),
+            SecretFolder(home.path / TOKENS_FOLDER),
         )
         """The texts that no log and no result may show: token, keys of settings and environment, tokens of MCP servers.
 

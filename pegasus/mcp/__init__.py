@@ -13,7 +13,7 @@ from pegasus.mcp.faults import ServerDown
 from pegasus.mcp.server import ServerState
 from pegasus.mcp.servers import CheckResult, McpServers, check_servers, files_context, servers_json
 from pegasus.mcp.tokens import FOLDER as TOKENS_FOLDER
-from pegasus.mcp.tokens import StoredSecrets, TokenFile
+from pegasus.mcp.tokens import TokenFile
 
 __all__ = [
     "TOKENS_FOLDER",
@@ -21,7 +21,6 @@ __all__ = [
     "McpServers",
     "ServerDown",
     "ServerState",
-    "StoredSecrets",
     "TokenFile",
     "check_servers",
     "files_context",

@@ -1,8 +1,10 @@
 """Tokens of MCP servers are known as secrets, as long as they are in the home."""
 
 import os
+from pathlib import Path
 
-from pegasus.mcp import StoredSecrets, TokenFile
+from pegasus.mcp import TokenFile
+from pegasus.redaction import SecretFolder
 
 TOKENS = {
     "access_token": "first-access-token",
@@ -13,7 +15,7 @@ TOKENS = {
 
 
 def test_secrets_are_found_wherever_they_stand(tmp_path):
-    secrets = StoredSecrets(tmp_path / "mcp")
+    secrets = SecretFolder(tmp_path / "mcp")
     assert secrets.read() == ()
     client = {
         "client_id": "an-id-of-a-client",
@@ -25,7 +27,7 @@ def test_secrets_are_found_wherever_they_stand(tmp_path):
 
 
 def test_a_token_that_was_renewed_is_known_and_one_that_was_removed_is_not(tmp_path):
-    secrets, file = StoredSecrets(tmp_path), TokenFile(tmp_path / "a.json")
+    secrets, file = SecretFolder(tmp_path), TokenFile(tmp_path / "a.json")
     file.write({"tokens": TOKENS})
     assert "first-access-token" in secrets.read()
     file.write({"tokens": {**TOKENS, "access_token": "other-access-token"}})
@@ -35,10 +37,10 @@ def test_a_token_that_was_renewed_is_known_and_one_that_was_removed_is_not(tmp_p
 
 
 def test_a_file_that_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
-    secrets = StoredSecrets(tmp_path)
+    secrets = SecretFolder(tmp_path)
     TokenFile(tmp_path / "a.json").write({"tokens": TOKENS})
     before = secrets.read()
-    monkeypatch.setattr(TokenFile, "read", lambda self: 1 / 0)
+    monkeypatch.setattr(Path, "read_bytes", lambda self: 1 / 0)
     assert secrets.read() == before
 
 
@@ -47,4 +49,4 @@ def test_damaged_files_and_other_things_are_passed_over(tmp_path):
     (tmp_path / "b.json").mkdir()
     os.mkfifo(tmp_path / "c.json")
     (tmp_path / "d.txt").write_text('{"access_token": "not-one-of-ours"}')
-    assert StoredSecrets(tmp_path).read() == ()
+    assert SecretFolder(tmp_path).read() == ()
