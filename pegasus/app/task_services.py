@@ -21,7 +21,7 @@ import trio
 from actors import ActorError, Ref
 from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
-from pegasus.events import BusMessage, EventMaker
+from pegasus.events import BusMessage
 from pegasus.main_agent import TaskProgressSender
 from pegasus.policy import ApprovalMessage, ListApprovals
 from pegasus.settings import SANDBOX_KEYS, Settings
@@ -72,7 +72,7 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
     bus: Ref[BusMessage] = find(BUS)
     return TaskDeps(
         bus=bus,
-        events=EventMaker(environment.clock, environment.random),
+        new_task_id=lambda: f"{environment.random.getrandbits(64):016x}",
         clock=environment.clock,
         types=shared.types,
         thinker=Thinker(environment.persona, environment.clock, environment.files),

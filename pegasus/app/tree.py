@@ -198,7 +198,7 @@ def _agent_children(root: Supervisor, services: Services) -> list[Child[Any]]:
     run = partial(
         chat_agents if scope == "chat" else main_agent,
         announce=root.ref(SWITCHBOARD),
-        publish=message_publisher(root.ref(BUS), environment.clock, environment.random),
+        publish=message_publisher(root.ref(BUS), environment.clock),
         answers=ChatCommands(services).answers(),
     )
     return [

@@ -3,13 +3,13 @@
 The bus lets one part of the program see what another does, without either importing the other. Observers subscribe to it
 (docs/events.md). The composition root starts `event_bus` as an actor and gives its address to all emitters.
 
-    event     the event, its types, and the maker of events
+    event     the event and its types
     bus       the actor and its messages: subscriptions, order, backlogs
     recent    the last events with numbers, for programs that follow them
 
 Example:
     await bus.ask(Subscribe, inbox.ref, frozenset({EventType.TASK_COMPLETED}))
-    await bus.tell(Emit((events.create(EventType.HEARTBEAT, "cron"),)))
+    await bus.tell(Emit((Event(EventType.HEARTBEAT, clock(), "cron"),)))
     delivered = await inbox.receive()  # Deliver((event,))
 """
 
@@ -23,7 +23,7 @@ from pegasus.events.bus import (
     Unsubscribe,
     event_bus,
 )
-from pegasus.events.event import Event, EventMaker, EventType
+from pegasus.events.event import Event, EventType
 from pegasus.events.recent import NumberedEvent, RecentEvents, event_json, keep_events
 
 __all__ = [
@@ -32,7 +32,6 @@ __all__ = [
     "Deliver",
     "Emit",
     "Event",
-    "EventMaker",
     "EventType",
     "GetBusStatus",
     "NumberedEvent",

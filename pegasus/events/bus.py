@@ -55,7 +55,7 @@ class Emit:
     Events of a task must be on disk when they are emitted. Events that the bus has taken and not delivered are
     lost for its observers if it crashes.
 
-    Example: `await bus.tell(Emit((events.create(EventType.SYSTEM_STARTED, "agent"),)))`.
+    Example: `await bus.tell(Emit((Event(EventType.SYSTEM_STARTED, clock(), "agent"),)))`.
     """
 
     events: tuple[Event, ...]

@@ -13,9 +13,10 @@ contract with observers (docs/events.md); a log of a task has the names instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
-from random import Random
+from functools import partial
+from secrets import token_hex
 
 import attrs
 
@@ -54,11 +55,9 @@ class EventType(IntEnum):
 class Event:
     """Something that happened. Events are compared by identity, not by content.
 
-    Example: `Event("00000000000000a1", EventType.HEARTBEAT, 1_772_020_800_000, "cron")`.
+    Example: `Event(EventType.TASK_CREATED, clock(), "agent", "t1", parent_id=received.id)`.
     """
 
-    id: str
-    """16 hexadecimal characters; of an event that was read from a log, the number of its line."""
     type: EventType
     """Kind of event, by which subscribers choose."""
     timestamp: int
@@ -68,52 +67,12 @@ class Event:
     task_id: str | None = None
     """Task that the event is about."""
     payload: Mapping[str, Json] = attrs.field(factory=dict)
-    """Details; those of task events are in `pegasus.tasks.core.task_events`. Never changed."""
+    """Details, as JSON; those of task events are in `pegasus.tasks.core.task_events`. Never changed, so that it need not be copied."""
     priority: int | None = None
     """Priority on the bus instead of the number of the type; smaller goes first."""
     parent_id: str | None = None
     """Id of the event that caused this one."""
     data: object = None
     """The value that the payload was made of, for the part that made it; None if there is none."""
-
-
-class EventMaker:
-    """Maker of events. It owns the clock and the source of ids, so that a simulation can repeat a run exactly.
-
-    Example:
-        events = EventMaker(clock, Random())
-        received = events.create(EventType.MESSAGE_RECEIVED, "cli:main", {"text": "hello"})
-        created = events.create(EventType.TASK_CREATED, "agent", task_id="t1", cause=received)
-        created.parent_id == received.id
-    """
-
-    def __init__(self, clock: Callable[[], int], random: Random) -> None:
-        """Prepare. clock: wall clock, ms. random: source of the ids."""
-        self._clock = clock
-        self._random = random
-
-    def new_id(self) -> str:
-        """Return 16 random hexadecimal characters."""
-        return f"{self._random.getrandbits(64):016x}"
-
-    def create(
-        self,
-        type: EventType,
-        source: str,
-        payload: Mapping[str, Json] | None = None,
-        *,
-        task_id: str | None = None,
-        priority: int | None = None,
-        cause: Event | None = None,
-        at: int | None = None,
-        data: object = None,
-    ) -> Event:
-        """Return an event with a new id.
-
-        payload: a JSON object; it is not copied, so the caller must not change it afterwards. priority: None = the number of
-        the type. cause: the event that has led to this one, if there is one; source and task are not taken over from it.
-        at: when it happened, wall clock, ms; None = now. data: the value that the payload was made of.
-        """
-        parent_id = cause.id if cause is not None else None
-        at = self._clock() if at is None else at
-        return Event(self.new_id(), type, at, source, task_id, payload or {}, priority, parent_id, data)
+    id: str = attrs.field(factory=partial(token_hex, 8), kw_only=True)
+    """16 random hexadecimal characters; of an event that was read from a log, the number of its line."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from typing import Final, TypeAlias
 
 import attrs
 
 from actors import ActorError, Ref
 from pegasus.conversation import Entry, new_fence, to_json
-from pegasus.events import BusMessage, Emit, Event, EventMaker, EventType
+from pegasus.events import BusMessage, Emit, Event, EventType
 from pegasus.formatting import CHARACTERS_PER_TOKEN
 from pegasus.main_agent.chat_prompt import ChatPrompts
 from pegasus.main_agent.compaction import Compactor
@@ -123,7 +122,7 @@ class AgentServices:
         return self if self._services_of_chat is None else self._services_of_chat(chat)
 
 
-def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Random) -> PublishMessage:
+def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int]) -> PublishMessage:
     """Return a function that emits MESSAGE_RECEIVED for a message, and events for the tool calls that were made for it.
 
     It does nothing while the bus does not run or has no room.
@@ -134,9 +133,8 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Ra
     `Done` of the message, so an observer may see them twice after a crash at that moment, or not at all: the bus is for observation,
     and the journal alone holds the truth about messages.
 
-    clock: returns the wall clock, ms. random: source of the ids of events.
+    clock: returns the wall clock, ms.
     """
-    events = EventMaker(clock, random)
 
     def publish(message: InboundMessage, entries: Iterable[Entry]) -> None:
         """Emit the events of a message and its calls. It does nothing while the bus does not run."""
@@ -145,12 +143,9 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Ra
         received = None
         if not message.is_internal:
             channel = message.channel
-            received = events.create(
-                EventType.MESSAGE_RECEIVED,
-                str(channel.address),
-                {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"},
-            )
-        emitted = (*((received,) if received else ()), *_call_events(events, entries, received))
+            payload: dict[str, Json] = {"text": message.text, "channel": to_wire(channel), "handledBy": "main-agent"}
+            received = Event(EventType.MESSAGE_RECEIVED, clock(), str(channel.address), payload=payload)
+        emitted = (*((received,) if received else ()), *_call_events(entries, received))
         if emitted:
             with suppress(ActorError):
                 bus.tell_nowait(Emit(emitted))
@@ -158,17 +153,18 @@ def message_publisher(bus: Ref[BusMessage], clock: Callable[[], int], random: Ra
     return publish
 
 
-def _call_events(events: EventMaker, entries: Iterable[Entry], cause: Event | None) -> Iterator[Event]:
+def _call_events(entries: Iterable[Entry], cause: Event | None) -> Iterator[Event]:
     """Make the events of tool calls and their results, in the form that those of tasks have. cause: event of the message."""
     requested: dict[str, tuple[str, Event]] = {}
     for entry in entries:
         for call in entry.calls:
             payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
-            event = events.create(EventType.TOOL_CALL_REQUESTED, "main-agent", payload, cause=cause, at=entry.ts)
+            parent_id = cause.id if cause is not None else None
+            event = Event(EventType.TOOL_CALL_REQUESTED, entry.ts, "main-agent", payload=payload, parent_id=parent_id)
             requested[call.id] = call.name, event
             yield event
         if entry.call_id in requested:
             name, request = requested[entry.call_id]
             type = EventType.TOOL_CALL_FAILED if entry.failed else EventType.TOOL_CALL_COMPLETED
             result: dict[str, Json] = {"toolName": name, "newMessages": [to_json(entry)]}
-            yield events.create(type, "main-agent", result, cause=request, at=entry.ts)
+            yield Event(type, entry.ts, "main-agent", payload=result, parent_id=request.id)

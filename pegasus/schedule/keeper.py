@@ -40,7 +40,7 @@ import attrs
 import trio
 
 from actors import ActorError, Inbox, Ref
-from pegasus.events import BusMessage, Emit, EventMaker, EventType
+from pegasus.events import BusMessage, Emit, Event, EventType
 from pegasus.formatting import quote, typed_id
 from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, Json
@@ -147,7 +147,6 @@ class _JobKeeper:
 
     def __init__(self, services: ScheduleServices) -> None:
         self._services = services
-        self._events = EventMaker(services.clock, services.random)
         self._jobs: dict[str, Job] = {}
         """By id, oldest first."""
         self._lines: dict[str, str] = {}
@@ -410,7 +409,7 @@ class _JobKeeper:
     def _publish(self, type: EventType, payload: dict[str, Json]) -> None:
         """Emit an event. Observers may miss it."""
         with suppress(ActorError):
-            self._services.bus.tell_nowait(Emit((self._events.create(type, "schedule", payload),)))
+            self._services.bus.tell_nowait(Emit((Event(type, self._services.clock(), "schedule", payload=payload),)))
 
     async def _accept(self, job: Job, due: int) -> str:
         """Put a run into the inbox, unless the one before still waits there. Return "", or why the run is left out.

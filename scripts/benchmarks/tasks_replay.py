@@ -7,12 +7,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 
 from benchmarks.report import Result, compared
 from benchmarks.workplace import Workplace
 from pegasus.conversation import Entry
-from pegasus.events import EventMaker
 from pegasus.messages import Json
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.task_events import (
@@ -31,7 +29,6 @@ LINES = 10_000
 LIMIT = 4.0
 _ID = "00112233aabbccdd"
 _BEGAN = 1_767_225_600_000
-_EVENTS = EventMaker(lambda: _BEGAN, Random(0))
 _RESULT = json.dumps({"path": "notes/harbour.md", "content": "the lamp was lit again this morning " * 8, "size": 296})
 
 
@@ -68,7 +65,7 @@ def _looked(task_id: str, n: int) -> bytes:
 
 
 def _line(task_id: str, data: TaskEventData, n: int) -> bytes:
-    return task_lines(create_task_event(_EVENTS, data, task_id, "bench", at=_BEGAN + n))
+    return task_lines(create_task_event(data, task_id, "bench", _BEGAN + n))
 
 
 def _parse(path: Path) -> None:

@@ -90,13 +90,13 @@ async def task_agent(inbox: Inbox[TaskAgentInput], deps: TaskDeps, logs: TaskLog
         kept = _messages_of_last_run(inbox)
         nursery.start_soon(state.notifier.run)
         await recover_tasks(state, scheduler, nursery)
-        await deps.bus.tell(Emit((deps.events.create(EventType.SYSTEM_STARTED, "agent"),)))
+        await deps.bus.tell(Emit((Event(EventType.SYSTEM_STARTED, deps.clock(), "agent"),)))
         inbox.started()
         for message in kept:
             await agent.handle(message)
         async for message in inbox:
             await agent.handle(message)
-        await deps.bus.tell(Emit((deps.events.create(EventType.SYSTEM_SHUTTING_DOWN, "agent"),)))
+        await deps.bus.tell(Emit((Event(EventType.SYSTEM_SHUTTING_DOWN, deps.clock(), "agent"),)))
         await scheduler.drain()
         nursery.cancel_scope.cancel()
 
@@ -253,13 +253,13 @@ class _Agent:
             raise TaskError("input is empty: say what is to be done")
         self._check_type(request)
         metadata = json_object(with_overrides(request.metadata, request.model, request.tools))
-        task_id = task_id_of(request.key) if request.key else self._state.deps.events.new_id()
+        task_id = task_id_of(request.key) if request.key else self._state.deps.new_task_id()
         if await self._is_only_on_disk(request, task_id):
             return task_id
         if request.reply.abandoned:  # e.g. by /stop, which would not find a task that is created behind it
             raise TaskError("the request was abandoned before the task was created")
         payload = {"text": request.text, "handledBy": "agent"}
-        received = self._state.deps.events.create(EventType.MESSAGE_RECEIVED, request.source, payload)
+        received = Event(EventType.MESSAGE_RECEIVED, self._state.deps.clock(), request.source, payload=payload)
         data = TaskCreated(request.description, request.text, request.source, metadata, request.task_type)
         entry = self._state.registry.tasks.get(task_id)  # another request with this key may have come meanwhile
         if entry is None:
@@ -318,7 +318,8 @@ class _Agent:
         is in memory before anything is awaited, so a /stop finds it. One that was stopped meanwhile gets no slot.
         """
         registry = self._state.registry
-        created = create_task_event(self._state.deps.events, data, task_id, "agent", cause=cause, priority=priority)
+        now = self._state.deps.clock()
+        created = create_task_event(data, task_id, "agent", now, cause=cause, priority=priority)
         fsm = TaskFSM.from_event(created)
         entry = TaskEntry(task_view(fsm), fsm)
         self._check_room(entry)
@@ -342,7 +343,7 @@ class _Agent:
                 await self._scheduler.resume(event.task_id, text if isinstance(text, str) else "", cause=event)
             elif isinstance(text, str) and text.strip():
                 data = self._data_of(event, text)
-                await self._create(event, data, self._state.deps.events.new_id(), None)
+                await self._create(event, data, self._state.deps.new_task_id(), None)
             else:
                 _log.warning("dropped an event without a text", type=event.type.name, source=event.source)
         except (TaskError, StorageError, ActorError) as error:

@@ -214,7 +214,7 @@ async def _carry_out(
     going_on = [task.entry for task in tasks if task.goes_on]
     if going_on:
         await state.deps.before_resuming()
-    start = state.deps.events.create(EventType.SYSTEM_STARTED, "agent")
+    start = Event(EventType.SYSTEM_STARTED, state.deps.clock(), "agent")
     for entry in going_on:
         if not entry.is_ending:  # cancelled meanwhile
             state.registry.enqueue(entry, start)

@@ -78,7 +78,7 @@ class TaskAgentState:
 
     def make_event(self, entry: TaskEntry, data: TaskEventData, cause: Event | None = None) -> Event:
         """Return an event of a task with the agent as its source. It is neither recorded nor applied."""
-        return create_task_event(self.deps.events, data, entry.task_id, "agent", cause=cause)
+        return create_task_event(data, entry.task_id, "agent", self.deps.clock(), cause=cause)
 
     async def record(self, entry: TaskEntry, event: Event) -> None:
         """Record an event of a task that has no actor, then apply it. The caller holds the lock of the entry.
@@ -94,7 +94,7 @@ class TaskAgentState:
 
     async def apply(self, recorded: Sequence[tuple[TaskEntry, TaskFSM, Sequence[Event]]]) -> None:
         """Apply events that are on disk to tasks that have no actor. They are published together."""
-        applied = [(entry, fsm, *apply_recorded(self.deps, fsm, events)) for entry, fsm, events in recorded]
+        applied = [(entry, fsm, *apply_recorded(fsm, events)) for entry, fsm, events in recorded]
         if published := tuple(event for _, _, events, _ in applied for event in events):
             await self.deps.bus.tell(Emit(published))
         for entry, fsm, _, notifications in applied:

@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventMaker, EventType
+from pegasus.events import Event, EventType
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
@@ -141,7 +141,7 @@ class PayloadError(ValueError):
 class TaskEventData:
     """Data of an event that changes a task; each type of event has a class of its own below.
 
-    Example: `create_task_event(events, TaskNotified("half done"), "t1", "task")` makes the event of one.
+    Example: `create_task_event(TaskNotified("half done"), "t1", "task", clock())` makes the event of one.
     """
 
 
@@ -349,45 +349,30 @@ _DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
 
 
 def create_task_event(
-    events: EventMaker,
-    data: TaskEventData,
-    task_id: str,
-    source: str,
-    *,
-    cause: Event | None = None,
-    priority: int | None = None,
-    at: int | None = None,
+    data: TaskEventData, task_id: str, source: str, at: int, *, cause: Event | None = None, priority: int | None = None
 ) -> Event:
-    """Return the event that says this about a task. cause, priority, at: as for `EventMaker.create`.
+    """Return the event that says this about a task. at: wall clock, ms. cause: the event that has led to this one, if there is one.
 
-    Example: `create_task_event(events, TaskFailed("stopped by the owner"), "t1", "agent")`.
+    Example: `create_task_event(TaskFailed("stopped by the owner"), "t1", "agent", clock())`.
     """
-    return events.create(
-        _TYPES[type(data)],
-        source,
-        *to_payloads((data,)),
-        data=data,
-        task_id=task_id,
-        cause=cause,
-        priority=priority,
-        at=at,
-    )
+    [payload] = to_payloads((data,))
+    parent_id = cause.id if cause is not None else None
+    return Event(_TYPES[type(data)], at, source, task_id, payload, priority, parent_id, data)
 
 
 def create_task_events(
-    events: EventMaker, happened: Sequence[TaskEventData], task_id: str, source: str, *, cause: Event, at: int
+    happened: Sequence[TaskEventData], task_id: str, source: str, at: int, cause: Event
 ) -> list[Event]:
     """Return the events of one moment that say this about a task, each with the event that caused it.
 
-    cause: the last event of the task. It is the cause of the first of these, and of those of calls: the thought has made the calls,
-    in whatever order they ended. Any other is caused by the one before it.
+    at: wall clock, ms. cause: the last event of the task. It is the cause of the first of these, and of those of calls: the thought
+    has made the calls, in whatever order they ended. Any other is caused by the one before it.
     """
     payloads = to_payloads(happened)
     created: list[Event] = []
     for data, payload in zip(happened, payloads, strict=True):
         parent = created[-1] if created and not isinstance(data, _OF_CALLS) else cause
-        type_ = _TYPES[type(data)]
-        created.append(events.create(type_, source, payload, data=data, task_id=task_id, cause=parent, at=at))
+        created.append(Event(_TYPES[type(data)], at, source, task_id, payload, parent_id=parent.id, data=data))
     return created
 
 

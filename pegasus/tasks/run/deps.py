@@ -14,7 +14,7 @@ import trio
 
 from actors import Ref
 from pegasus.conversation import new_fence
-from pegasus.events import BusMessage, EventMaker
+from pegasus.events import BusMessage
 from pegasus.memory import Memory
 from pegasus.models import LanguageModel, TraitStore
 from pegasus.settings import InForce
@@ -61,8 +61,8 @@ class TaskDeps:
 
     bus: Ref[BusMessage]
     """Event bus; recorded events are published there after they are on disk."""
-    events: EventMaker
-    """Maker of event ids and times."""
+    new_task_id: Callable[[], str]
+    """Makes the id of a task that has no key: 16 hexadecimal characters."""
     clock: Callable[[], int]
     """Wall clock, ms."""
     types: TaskTypes

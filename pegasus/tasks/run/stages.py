@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from pegasus.conversation import NOT_REPEATED, Entry, Pictures, RepetitionGuard, fence_of, keep_media
-from pegasus.events import Emit, EventType
+from pegasus.events import Emit, Event, EventType
 from pegasus.identity import SMALL_WINDOW
 from pegasus.memory import read_or_nothing
 from pegasus.messages import Json, Media
@@ -332,8 +332,7 @@ class Stages:
     async def _announce(self, call: ToolCall) -> None:
         """Publish TOOL_CALL_REQUESTED. It is not recorded: a call without a result says the same in the log."""
         payload: dict[str, Json] = {"toolName": call.name, "params": call.arguments}
-        task_id = self._fsm.task_id
-        event = self._deps.events.create(EventType.TOOL_CALL_REQUESTED, "task", payload, task_id=task_id)
+        event = Event(EventType.TOOL_CALL_REQUESTED, self._deps.clock(), "task", self._fsm.task_id, payload)
         await self._deps.bus.tell(Emit((event,)))
 
     def _has_read(self, name: str) -> tuple[Outside, ...]:

@@ -113,9 +113,7 @@ async def task_actor(
         nursery.cancel_scope.cancel()
 
 
-def apply_recorded(
-    deps: TaskDeps, fsm: TaskFSM, events: Sequence[Event]
-) -> tuple[tuple[Event, ...], tuple[Notification, ...]]:
+def apply_recorded(fsm: TaskFSM, events: Sequence[Event]) -> tuple[tuple[Event, ...], tuple[Notification, ...]]:
     """Apply events that are on disk to their task. Returns the events to publish, and the notifications that they make.
 
     Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
@@ -139,7 +137,7 @@ def apply_recorded(
         if after is not before:
             change: dict[str, Json] = {"fromState": before.value, "toState": after.value}
             kind, at = EventType.TASK_STATE_CHANGED, event.timestamp
-            published.append(deps.events.create(kind, "task", change, task_id=event.task_id, cause=event, at=at))
+            published.append(Event(kind, at, "task", event.task_id, change, parent_id=event.id))
     return tuple(published), tuple(notifications)
 
 
@@ -259,7 +257,7 @@ class _TaskRun:
         """Run the task. At its end, cancel the scope of the actor: nothing is left to listen for."""
         notifications: tuple[Notification, ...] = ()
         if self._fsm.state is TaskState.IDLE:
-            (_, *changes), _ = apply_recorded(self._deps, self._fsm, (self._cause,))
+            (_, *changes), _ = apply_recorded(self._fsm, (self._cause,))
             await self._deps.bus.tell(
                 Emit(tuple(changes))
             )  # without TASK_CREATED, which was published when it was recorded
@@ -361,8 +359,8 @@ class _TaskRun:
     @property
     def _is_at_end(self) -> bool:
         """Nothing will happen without an event that starts the task anew."""
-        if self._fsm.state is TaskState.COMPLETED:
-            return self._fsm.is_over and (self._reflect_at == math.inf or self._requests.is_finishing)
+        if self._fsm.state is TaskState.COMPLETED and self._fsm.context.final_result is not None:
+            return self._reflect_at == math.inf or self._requests.is_finishing
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
     def _next_stage(self) -> _Stage | None:
@@ -430,11 +428,10 @@ class _TaskRun:
         self._recording = happened
         if self._commands.names and any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
-        maker, task_id, now = self._deps.events, self._fsm.task_id, self._deps.clock()
-        events = create_task_events(maker, happened, task_id, "task", cause=self._cause, at=now)
+        events = create_task_events(happened, self._fsm.task_id, "task", self._deps.clock(), self._cause)
         await self._logs.record(events)
         self._recording = ()
-        published, notifications = apply_recorded(self._deps, self._fsm, events)
+        published, notifications = apply_recorded(self._fsm, events)
         self._cause = events[-1]
         if isinstance(happened[-1], TaskCompleted) and self._deps.memory is not None:
             self._reflect_at = trio.current_time() + REFLECT_AFTER if should_reflect(self._fsm.context) else math.inf

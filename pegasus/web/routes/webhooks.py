@@ -18,14 +18,13 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
-from random import SystemRandom
 from typing import Final
 
 from starlette.responses import Response
 
 from actors import ActorError
 from pegasus.channels import WebhookRequest
-from pegasus.events import Emit, EventMaker, EventType
+from pegasus.events import Emit, Event, EventType
 from pegasus.intake import Priority
 from pegasus.messages import ChannelInfo, InboundMessage, Json
 from pegasus.outside import OUTSIDE, Outside
@@ -111,7 +110,6 @@ class HookRoutes:
 
     def __init__(self, services: WebServices) -> None:
         self._services = services
-        self._events = EventMaker(services.clock, SystemRandom())
 
     async def deliver(self, request: ApiRequest) -> Response:
         """Check the signature, and begin the work: 202 with the id of the message or the task, when it is on disk."""
@@ -139,8 +137,9 @@ class HookRoutes:
             answer = await (self._send(hook, name, key, text) if hook.channel else self._begin(name, key, text))
         fired: dict[str, Json] = {"hook": name, "text": text[:2000], "handledBy": "http", **answer}
         with suppress(ActorError):  # observers may miss it
+            now = self._services.clock()
             self._services.bus.tell_nowait(
-                Emit((self._events.create(EventType.WEBHOOK_TRIGGERED, f"hooks/{name}", fired),))
+                Emit((Event(EventType.WEBHOOK_TRIGGERED, now, f"hooks/{name}", payload=fired),))
             )
         return json_response(answer, 202)
 

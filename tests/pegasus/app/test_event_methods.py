@@ -1,6 +1,5 @@
 """`events.subscribe`: which events come, from which number on, and what is refused."""
 
-from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -8,13 +7,12 @@ import trio
 import trio.testing
 
 from pegasus.app import EventMethods
-from pegasus.events import EventMaker, EventType, RecentEvents
+from pegasus.events import Event, EventType, RecentEvents
 from pegasus.gateway import BadParams, Caller
 from pegasus.testing.scripted import ScriptedModel
 from tests.pegasus.main_agent.test_task_command import begin
 from tests.pegasus.main_agent.voices import delegate
 
-EVENTS = EventMaker(lambda: 1000, Random(0))
 CALLER = Caller("cli", "events")
 
 
@@ -27,7 +25,7 @@ async def find(params):
 def make_methods(count=0):
     recent = RecentEvents(first=1)
     for _ in range(count):
-        recent.add(EVENTS.create(EventType.TASK_NOTIFY, "task", task_id="t1"))
+        recent.add(Event(EventType.TASK_NOTIFY, 1000, "task", "t1"))
     return EventMethods(recent, SimpleNamespace(find=find))
 
 
@@ -44,7 +42,7 @@ async def collect(methods, params, *later):
         nursery.start_soon(stream.run, push)
         await trio.testing.wait_all_tasks_blocked()
         for kind, task_id in later:
-            methods.recent.add(EVENTS.create(kind, "task", task_id=task_id))
+            methods.recent.add(Event(kind, 1000, "task", task_id))
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     return stream.result, got

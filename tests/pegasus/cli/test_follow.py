@@ -2,14 +2,13 @@
 
 import json
 from contextlib import asynccontextmanager
-from random import Random
 
 import pytest
 import trio
 
 from pegasus.cli.follow import LogPrinter, event_lines
 from pegasus.cli.work import run_follow, run_list, run_show
-from pegasus.events import EventMaker, EventType, event_json
+from pegasus.events import Event, EventType, event_json
 from pegasus.gateway import BadParams, EventStream
 from pegasus.tasks.log.format import INDEX, index_line, task_lines, task_path
 from tests.pegasus.cli.test_send_and_status import home, run, write_daemon  # noqa: F401
@@ -27,11 +26,10 @@ TASK = {
     "createdAt": BEGAN,
     "updatedAt": BEGAN,
 }
-_EVENTS = EventMaker(lambda: BEGAN, Random(0))
 
 
 def made(kind, **payload):
-    return _EVENTS.create(kind, "task", payload, task_id=ID)
+    return Event(kind, BEGAN, "task", ID, payload)
 
 
 CREATED = made(

@@ -1,19 +1,15 @@
 """The last events with their numbers: who comes back gets what follows, or learns that something is missing."""
 
-from random import Random
-
 import trio
 
 from actors import Child, open_supervisor
-from pegasus.events import Emit, EventMaker, EventType, RecentEvents, event_bus, event_json, keep_events
+from pegasus.events import Emit, Event, EventType, RecentEvents, event_bus, event_json, keep_events
 from pegasus.events.recent import MAX_EVENT, MAX_ITEMS, MAX_KEPT, MAX_TEXT
 from pegasus.wire import encode_json
 
-EVENTS = EventMaker(lambda: 1000, Random(0))
-
 
 def event(n=0, **payload):
-    return EVENTS.create(EventType.TASK_NOTIFY, "task", {"message": str(n), **payload}, task_id="t1")
+    return Event(EventType.TASK_NOTIFY, 1000, "task", "t1", {"message": str(n), **payload})
 
 
 def test_an_event_as_json():

@@ -7,7 +7,7 @@ written before the task sees the event.
 from random import Random
 
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventMaker, EventType
+from pegasus.events import Event, EventType
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.context import last_response, task_completed, task_resumed, task_suspended
 from pegasus.tasks.core.fsm import MEMORY_INDEX, RESTARTED, InvalidTransition, TaskFSM
@@ -37,12 +37,12 @@ BEGAN = 1_772_029_800_000
 
 def event(type, payload, id="e", at=BEGAN, task_id=ID, priority=None):
     """An event as it is read from a log."""
-    return Event(id, type, at, "task", task_id, payload, priority, data=parse_payload(type, payload))
+    return Event(type, at, "task", task_id, payload, priority, data=parse_payload(type, payload), id=id)
 
 
 def said(data, at=BEGAN, task_id=ID, priority=None):
     """An event as the task system makes it."""
-    return create_task_event(EventMaker(lambda: at, Random(0)), data, task_id, "task", priority=priority)
+    return create_task_event(data, task_id, "task", at, priority=priority)
 
 
 def created(text="find papers", at=BEGAN, *, description="", source="user", metadata=None, task_type="general"):

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from actors import ActorError, AskTimeout
-from pegasus.events import Emit, EventType
+from pegasus.events import Emit, Event, EventType
 from pegasus.models.base import ModelError
 from pegasus.tasks import (
     Cancel,
@@ -265,7 +265,7 @@ async def test_a_more_urgent_task_goes_first_among_those_that_wait(autojump_cloc
 @pytest.mark.parametrize("kind", [EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED])
 async def test_an_event_from_outside_makes_a_task(kind, autojump_clock):
     async with open_desk(ScriptedModel(["done"])) as desk:
-        await desk.bus.tell(Emit((desk.events.create(kind, "outside", {"text": "do it", "metadata": {"a": 1}}),)))
+        await desk.bus.tell(Emit((Event(kind, 0, "outside", payload={"text": "do it", "metadata": {"a": 1}}),)))
         told = await desk.listener.next(1)
         assert (told.type, told.metadata) == ("completed", {"a": 1})
 
@@ -275,7 +275,7 @@ async def test_a_task_of_an_event_has_its_source_and_type_and_the_event_as_its_c
     async with open_desk(ScriptedModel(["done", "done"])) as desk:
         for kind in ("explore", "wizard"):
             payload = {"text": "do it", "description": "a job", "taskType": kind}
-            event = desk.events.create(EventType.WEBHOOK_TRIGGERED, "hook:1", payload)
+            event = Event(EventType.WEBHOOK_TRIGGERED, 0, "hook:1", payload=payload)
             await desk.bus.tell(Emit((event,)))
             told = await desk.listener.next(len(desk.listener.heard) + 1)
             task = await desk.agent.ask(GetTask, told.task_id)
@@ -296,8 +296,8 @@ async def test_who_submits_says_for_whom(autojump_clock):
 async def test_an_event_that_somebody_else_handles_makes_none(autojump_clock):
     async with open_desk(ScriptedModel([])) as desk:
         payload = {"text": "hello", "handledBy": "main-agent"}
-        await desk.bus.tell(Emit((desk.events.create(EventType.MESSAGE_RECEIVED, "cli:main", payload),)))
-        await desk.bus.tell(Emit((desk.events.create(EventType.MESSAGE_RECEIVED, "cli:main", {"text": 7}),)))
+        await desk.bus.tell(Emit((Event(EventType.MESSAGE_RECEIVED, 0, "cli:main", payload=payload),)))
+        await desk.bus.tell(Emit((Event(EventType.MESSAGE_RECEIVED, 0, "cli:main", payload={"text": 7}),)))
         await trio.sleep(1)
         assert await desk.agent.ask(ListTasks) == ()
 
@@ -395,7 +395,7 @@ async def test_a_message_with_its_id_answers_a_task_that_asks(autojump_clock):
     async with open_desk(model) as desk:
         task_id = await desk.submit()
         await desk.listener.next(1)
-        event = desk.events.create(EventType.MESSAGE_RECEIVED, "web:c1", {"text": "that one"}, task_id=task_id)
+        event = Event(EventType.MESSAGE_RECEIVED, 0, "web:c1", task_id, {"text": "that one"})
         await desk.bus.tell(Emit((event,)))
         assert (await desk.outcome(task_id)).result == "ok"
         resumed = next(it for it in desk.watcher.events if it.type is EventType.TASK_RESUMED)
@@ -684,7 +684,7 @@ async def test_an_event_that_others_emit_changes_no_task(autojump_clock):
     async with open_desk(ScriptedModel([After(10, "ok")])) as desk:
         task_id = await desk.submit()
         await trio.sleep(1)
-        stray = desk.events.create(EventType.STEP_COMPLETED, "test", {"newMessages": []}, task_id=task_id)
+        stray = Event(EventType.STEP_COMPLETED, 0, "test", task_id, {"newMessages": []})
         await desk.bus.tell(Emit((stray,)))
         await desk.bus.tell(Emit((attrs.evolve(stray, id="1" * 16, task_id="0123456789abcdef"),)))
         assert (await desk.outcome(task_id)).result == "ok"

@@ -1,13 +1,11 @@
 import json
 import math
-from random import Random
 
 import attrs
 import pytest
 import trio
 
 from pegasus.conversation import Entry
-from pegasus.events import EventMaker
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec, Usage, UserTurn
 from pegasus.settings import InForce
@@ -60,9 +58,7 @@ async def test_a_thought_holds_nothing_that_a_log_could_not():
     plan = make_plan(thought.reasoning, "find it")
     live = TaskFSM("t1", TaskState.REASONING, context())
     again = TaskFSM("t1", TaskState.REASONING, context())
-    made = create_task_event(
-        EventMaker(lambda: 7, Random(0)), ReasonDone(thought.reasoning, plan, thought.entries), "t1", "task"
-    )
+    made = create_task_event(ReasonDone(thought.reasoning, plan, thought.entries), "t1", "task", 7)
     live.transition(made)
     again.transition(parse_task_line(json.loads(task_lines(made))))
     assert again.context == live.context

@@ -93,7 +93,7 @@ def whatever(type, task):
         E.TASK_COMPLETED: lambda: finished(task),
         E.TASK_FAILED: failed,
     }.get(type)
-    return made() if made else Event("e", type, BEGAN, "task", ID)
+    return made() if made else Event(type, BEGAN, "task", ID)
 
 
 @pytest.mark.parametrize("type", EventType, ids=lambda type: type.name)
@@ -173,7 +173,7 @@ def test_a_task_is_made_by_task_created_only():
     with pytest.raises(InvalidTransition, match="TASK_CREATED"):
         TaskFSM.from_event(failed())
     with pytest.raises(InvalidTransition, match="TASK_CREATED"):
-        TaskFSM.from_event(Event("e", E.TASK_CREATED, 1, "x"))
+        TaskFSM.from_event(Event(E.TASK_CREATED, 1, "x"))
 
 
 def test_the_input_is_a_message_of_the_conversation():
@@ -401,7 +401,7 @@ def test_an_event_without_data_is_refused():
     task = in_state(S.REASONING)
     before = deepcopy(task)
     with pytest.raises(InvalidTransition, match="REASON_DONE"):
-        task.transition(Event("e", E.REASON_DONE, BEGAN, "task", ID))
+        task.transition(Event(E.REASON_DONE, BEGAN, "task", ID))
     assert task == before
 
 

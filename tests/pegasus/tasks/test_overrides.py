@@ -5,7 +5,7 @@ import json
 import pytest
 import trio
 
-from pegasus.events import Emit, EventType
+from pegasus.events import Emit, Event, EventType
 from pegasus.tasks import Resume, TaskError
 from pegasus.tasks.core.task_types import OVERRIDES, TaskType, apply_overrides, with_overrides
 from pegasus.tasks.run.deps import TaskLimits
@@ -113,7 +113,7 @@ async def test_an_event_from_outside_cannot_choose_them(autojump_clock):
     model = ScriptedModel(["done"])
     async with open_desk(model) as desk:
         given = {"text": "do it", "metadata": {"a": 1, OVERRIDES: {"model": "dear/model", "tools": []}}}
-        await desk.bus.tell(Emit((desk.events.create(EventType.WEBHOOK_TRIGGERED, "outside", given),)))
+        await desk.bus.tell(Emit((Event(EventType.WEBHOOK_TRIGGERED, 0, "outside", payload=given),)))
         told = await desk.listener.next(1)
     assert told.metadata == {"a": 1}
     assert "slow" in names(model.requests[0])

@@ -8,7 +8,7 @@ from pegasus.tasks.core.views import task_view
 
 def entry(task_id, *, priority=None, state=None):
     data = TaskCreated(input_text="do it")
-    fsm = TaskFSM.from_event(Event(task_id, EventType.TASK_CREATED, 1, "t", task_id, priority=priority, data=data))
+    fsm = TaskFSM.from_event(Event(EventType.TASK_CREATED, 1, "t", task_id, priority=priority, data=data))
     if state is not None:
         fsm.state = state
     return TaskEntry(task_view(fsm), fsm)
@@ -30,9 +30,7 @@ def test_one_that_is_held_already_is_kept():
 def test_the_most_urgent_comes_first_and_among_equals_the_first():
     registry = TaskRegistry()
     for task_id, priority in [("a", None), ("b", 5), ("c", None), ("d", 5)]:
-        registry.enqueue(
-            registry.register(entry(task_id, priority=priority)), Event("e1", EventType.TASK_CREATED, 1, "t")
-        )
+        registry.enqueue(registry.register(entry(task_id, priority=priority)), Event(EventType.TASK_CREATED, 1, "t"))
     registry.withdraw(registry.tasks.get("d"))
     order = [registry.dequeue().task_id for _ in range(3)]
     assert (order, registry.dequeue()) == (["b", "a", "c"], None)

@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from actors import Child, Mailbox, Strategy, open_supervisor
-from pegasus.events import EventMaker, EventType, Subscribe, event_bus
+from pegasus.events import EventType, Subscribe, event_bus
 from pegasus.identity import BUILT_IN as PERSONA
 from pegasus.models import TraitStore
 from pegasus.models.base import ToolSpec
@@ -148,7 +148,6 @@ class Desk:
     root: object
     agent: object
     bus: object
-    events: EventMaker
     shelf: MemoryFolder
     listener: Listener
     watcher: Watcher
@@ -221,10 +220,10 @@ async def open_desk(
         ear = await root.start_child(Child("listener", listener.run))
         eye = await root.start_child(Child("watcher", watcher.run, mailbox=Mailbox(4096)))
         await bus.ask(Subscribe, eye, None, True)
-        events = EventMaker(clock, Random(0))
+        random = Random(0)
         deps = TaskDeps(
             bus=bus,
-            events=events,
+            new_task_id=lambda: f"{random.getrandbits(64):016x}",
             clock=clock,
             types=types,
             thinker=Thinker(InForce(PERSONA), clock),
@@ -240,4 +239,4 @@ async def open_desk(
             make_fence=lambda: "fence00000",
         )
         ref = await root.start_child(Child("agent", task_agent, deps, shelf, ear, mailbox=Mailbox(4096), shutdown=10.0))
-        yield Desk(root, ref, bus, events, shelf, listener, watcher, calls)
+        yield Desk(root, ref, bus, shelf, listener, watcher, calls)

@@ -75,7 +75,7 @@ async def streaming(client, **headers):
 
 
 def happen(there, n=1):
-    there.services.recent.add(Event(f"{n:016x}", EventType.TASK_COMPLETED, 1, "task", "t-1", {"n": n, "text": "☃\n"}))
+    there.services.recent.add(Event(EventType.TASK_COMPLETED, 1, "task", "t-1", {"n": n, "text": "☃\n"}))
 
 
 NOTICE = ApprovalNotice("a-1", "shell_exec", {}, "why", "owner", 1, "open")
