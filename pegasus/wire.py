@@ -294,6 +294,33 @@ def _check_json(value: object, levels: int) -> None:
         raise _Misfit("found NaN, Infinity or a number too large for a float, allowed: finite numbers")
 
 
+# ------------------------------------------------------------------ values that JSON may not have
+
+_TOO_DEEP = "(nested too deep)"
+"""Replacement of a list or an object that is nested too deep."""
+
+
+def writable_object(value: Mapping[str, object], levels: int = DEEPEST) -> dict[str, Json]:
+    """Return an object that may hold anything as JSON that can be written and read back.
+
+    Models send values that JSON does not have, since providers' parsers accept NaN. Such a number becomes null, nesting beyond
+    `levels` below each key a note, anything else text.
+    """
+    return {str(key): _writable(item, levels) for key, item in value.items()}
+
+
+def _writable(value: object, levels: int) -> Json:
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, list | tuple):
+        return [_writable(item, levels - 1) for item in value] if levels else _TOO_DEEP
+    if isinstance(value, Mapping):
+        return {str(key): _writable(item, levels - 1) for key, item in value.items()} if levels else _TOO_DEEP
+    return str(value)
+
+
 # ------------------------------------------------------------------ values of strangers
 
 

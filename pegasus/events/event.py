@@ -4,7 +4,8 @@ An event is a value and never changes. `parent_id` names the event that caused i
 the message that asked for it.
 
 One class serves all types, with a JSON object as its payload. The bus and its observers then need no knowledge of the parts that
-emit. A part that makes events of values of its own, as the task system does, gives the value along (`data`), and converts it once.
+emit. A part that makes events of values of its own, as the task system does, gives the value along (`data`), and converts it once:
+the payload is for observers, the `line` for the log.
 
 Event types are numbers, because the number is also the usual priority: what ends or changes a task is seen before the results of
 its tools when both wait in the bus. The gaps between the numbers leave room for further types. The numbers are part of the
@@ -74,5 +75,7 @@ class Event:
     """Id of the event that caused this one."""
     data: object = None
     """The value that the payload was made of, for the part that made it; None if there is none."""
+    line: bytes = b""
+    """Line of the event in the log of its task, newline included; b"" for an event that is not recorded."""
     id: str = attrs.field(factory=partial(token_hex, 8), kw_only=True)
     """16 random hexadecimal characters; of an event that was read from a log, the number of its line."""

@@ -7,7 +7,6 @@ with the token of the home; so it is among the files that tools and commands nev
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

@@ -19,10 +19,9 @@ from pegasus.tasks.core.task_events import (
     TaskCreated,
     TaskEventData,
     ToolCallDone,
-    create_task_event,
     make_plan,
 )
-from pegasus.tasks.log.format import task_lines
+from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.replay import replay
 
 LINES = 10_000
@@ -65,7 +64,7 @@ def _looked(task_id: str, n: int) -> bytes:
 
 
 def _line(task_id: str, data: TaskEventData, n: int) -> bytes:
-    return task_lines(create_task_event(data, task_id, "bench", _BEGAN + n))
+    return create_event(data, task_id, "bench", _BEGAN + n).line
 
 
 def _parse(path: Path) -> None:

@@ -55,9 +55,10 @@ from pegasus.tasks.agent.scheduler import TaskScheduler
 from pegasus.tasks.agent.state import TaskAgentState
 from pegasus.tasks.core.context import TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_events import TaskCreated, create_task_event, json_object
+from pegasus.tasks.core.task_events import TaskCreated, json_object
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE, with_overrides, without_overrides
 from pegasus.tasks.core.views import TaskError, TaskView, task_view
+from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.messages import TaskActorEnded, TaskUpdate
@@ -319,7 +320,7 @@ class _Agent:
         """
         registry = self._state.registry
         now = self._state.deps.clock()
-        created = create_task_event(data, task_id, "agent", now, cause=cause, priority=priority)
+        created = create_event(data, task_id, "agent", now, cause, priority)
         fsm = TaskFSM.from_event(created)
         entry = TaskEntry(task_view(fsm), fsm)
         self._check_room(entry)

@@ -15,8 +15,9 @@ from pegasus.formatting import quote
 from pegasus.tasks.agent.notifier import TaskNotifier
 from pegasus.tasks.agent.registry import TaskEntry, TaskRegistry
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_events import TaskEventData, create_task_event
+from pegasus.tasks.core.task_events import TaskEventData
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_number, parse_number, task_view
+from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.task import apply_recorded
@@ -78,7 +79,7 @@ class TaskAgentState:
 
     def make_event(self, entry: TaskEntry, data: TaskEventData, cause: Event | None = None) -> Event:
         """Return an event of a task with the agent as its source. It is neither recorded nor applied."""
-        return create_task_event(data, entry.task_id, "agent", self.deps.clock(), cause=cause)
+        return create_event(data, entry.task_id, "agent", self.deps.clock(), cause)
 
     async def record(self, entry: TaskEntry, event: Event) -> None:
         """Record an event of a task that has no actor, then apply it. The caller holds the lock of the entry.

@@ -1,10 +1,9 @@
-"""The events that change a task: what each of them says, as a class, and its form in the log.
+"""The events that change a task: what each of them says, as a class.
 
 What an event says is its *data* (`Event.data`), a value of a class below. The stages of a task make it, the state machine applies it
-(`pegasus.tasks.core.fsm`), and nothing is converted in between. `create_task_event` makes the event, and with it the JSON object of
-the data, once: it is the `data` of the event's line in the task's log (docs/task-persistence.md), and what subscribers of the bus see.
-Only a replay parses it (`parse_payload`). For a replay to give the same task, the data must hold nothing that JSON cannot: whoever
-makes data of what a model or another part of the program has sent makes it so first (`json_object`).
+(`pegasus.tasks.core.fsm`), and nothing is converted in between. Its form in the log is in `pegasus.tasks.log.format`. For a replay to
+give the same task, the data must hold nothing that JSON cannot: whoever makes data of what a model or another part of the program
+has sent makes it so first (`json_object`).
 
 All keys of a type are always written. Missing keys read as their defaults, so that logs of earlier versions, which had
 fewer keys, can be replayed. Unknown keys are ignored, so that logs of newer versions can be read as far as they are understood.
@@ -18,7 +17,7 @@ rows in `fsm.TRANSITIONS`, and a case in `fsm.apply_event`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -26,11 +25,11 @@ from typing import Final, TypeAlias
 import attrs
 
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventType
+from pegasus.events import EventType
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall
 from pegasus.tasks.core.task_types import DEFAULT_TASK_TYPE
-from pegasus.wire import DEEPEST, WireError, camel, from_wire, to_wire
+from pegasus.wire import DEEPEST, writable_object
 
 
 class TaskState(StrEnum):
@@ -131,8 +130,8 @@ class PayloadError(ValueError):
     Example::
 
         try:
-            data = parse_payload(EventType.TASK_FAILED, {"error": 7})
-        except PayloadError as error:   # names the key that has a wrong value
+            apply_event(context, event, state)
+        except PayloadError as error:   # e.g. no open step waits for the result
             raise BadTaskLine(f"TASK_FAILED: {error}") from None
     """
 
@@ -141,7 +140,7 @@ class PayloadError(ValueError):
 class TaskEventData:
     """Data of an event that changes a task; each type of event has a class of its own below.
 
-    Example: `create_task_event(TaskNotified("half done"), "t1", "task", clock())` makes the event of one.
+    Example: `create_event(TaskNotified("half done"), "t1", "task", clock())` makes the event of one.
     """
 
 
@@ -330,96 +329,12 @@ EVENT_DATA: Final[Mapping[EventType, type[TaskEventData]]] = MappingProxyType(
 """The events that are lines of a task's log, with the class of their data. No other event changes a task."""
 
 
-# ------------------------------------------------------------------ events and JSON
-
-_TYPES: Final = {data: type for type, data in EVENT_DATA.items()}
-"""Type of the event by the class of its data, for those who make events."""
-
-_OF_CALLS: Final = (ToolCallDone, TaskNotified)
-"""Data of the events of calls."""
-
-_DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
-    data: {
-        camel(field.name): field.default.factory() if hasattr(field.default, "factory") else field.default
-        for field in attrs.fields(data)
-    }
-    for data in EVENT_DATA.values()
-}
-"""Every key of a payload with its default, in the order in which they are written. A key without a default is always replaced."""
-
-
-def create_task_event(
-    data: TaskEventData, task_id: str, source: str, at: int, *, cause: Event | None = None, priority: int | None = None
-) -> Event:
-    """Return the event that says this about a task. at: wall clock, ms. cause: the event that has led to this one, if there is one.
-
-    Example: `create_task_event(TaskFailed("stopped by the owner"), "t1", "agent", clock())`.
-    """
-    [payload] = to_payloads((data,))
-    parent_id = cause.id if cause is not None else None
-    return Event(_TYPES[type(data)], at, source, task_id, payload, priority, parent_id, data)
-
-
-def create_task_events(
-    happened: Sequence[TaskEventData], task_id: str, source: str, at: int, cause: Event
-) -> list[Event]:
-    """Return the events of one moment that say this about a task, each with the event that caused it.
-
-    at: wall clock, ms. cause: the last event of the task. It is the cause of the first of these, and of those of calls: the thought
-    has made the calls, in whatever order they ended. Any other is caused by the one before it.
-    """
-    payloads = to_payloads(happened)
-    created: list[Event] = []
-    for data, payload in zip(happened, payloads, strict=True):
-        parent = created[-1] if created and not isinstance(data, _OF_CALLS) else cause
-        created.append(Event(_TYPES[type(data)], at, source, task_id, payload, parent_id=parent.id, data=data))
-    return created
-
-
-def to_payloads(happened: Sequence[TaskEventData]) -> list[Payload]:
-    """Return the data of events as JSON that can be written and read back, with every key of its class.
-
-    `to_wire` leaves out fields that have their default; they are added again here, so that a reader of a log sees every key.
-    """
-    objects = [to_wire(data) for data in happened]
-    complete = [_DEFAULTS[type(data)] | found for data, found in zip(happened, objects, strict=True)]
-    return [{key: json_safe(value) for key, value in payload.items()} for payload in complete]
-
-
-def parse_payload(type: EventType, payload: Mapping[str, Json]) -> TaskEventData:
-    """Return the data of a task event. Raises PayloadError: the type changes no task, or a key has a wrong value."""
-    data = EVENT_DATA.get(type)
-    if data is None:
-        raise PayloadError(f"{type.name} does not change a task")
-    try:
-        return from_wire({key: value for key, value in payload.items() if value is not None}, data)
-    except WireError as error:
-        raise PayloadError(str(error)) from None
-
-
-def json_object(value: Mapping[str, object]) -> Payload:
-    """Return a free-form object, such as the arguments of a call, as it may stand anywhere in the data of an event (`json_safe`)."""
-    return {str(key): json_safe(item, DEEPEST - _LEVELS_AROUND) for key, item in value.items()}
-
-
-def json_safe(value: object, levels: int = DEEPEST) -> Json:
-    """Return the value as JSON that can be written and read back.
-
-    Models send values that JSON does not have, since providers' parsers accept NaN. Such a number becomes null, nesting beyond
-    `levels` a note, anything else text. A line that cannot be written would stop its task for good.
-    """
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, list | tuple):
-        return [json_safe(item, levels - 1) for item in value] if levels else _TOO_DEEP
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(item, levels - 1) for key, item in value.items()} if levels else _TOO_DEEP
-    return str(value)
-
+# ------------------------------------------------------------------ free-form values
 
 _LEVELS_AROUND: Final = 8
 """Levels of the data of an event around a free-form object in it, at most."""
-_TOO_DEEP: Final = "(nested too deep)"
-"""Replacement of a list or an object that is nested deeper than the readers of lines accept."""
+
+
+def json_object(value: Mapping[str, object]) -> Payload:
+    """Return a free-form object, such as the arguments of a call, as it may stand anywhere in the data of an event."""
+    return writable_object(value, DEEPEST - _LEVELS_AROUND)

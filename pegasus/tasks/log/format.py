@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from io import BytesIO
@@ -35,8 +35,15 @@ import attrs
 from pegasus.events import Event, EventType
 from pegasus.json_lines import Line, scan_lines
 from pegasus.messages import Json
-from pegasus.tasks.core.task_events import EVENT_DATA, PayloadError, parse_payload
-from pegasus.wire import WireError, decode_json, encode_json, encode_line, from_wire, to_wire
+from pegasus.tasks.core.task_events import (
+    EVENT_DATA,
+    Payload,
+    PayloadError,
+    TaskEventData,
+    TaskNotified,
+    ToolCallDone,
+)
+from pegasus.wire import WireError, camel, decode_json, encode_json, encode_line, from_wire, to_wire, writable_object
 
 FOLDER: Final = "tasks"
 """Folder of the task system below data/."""
@@ -90,18 +97,68 @@ def task_path(task_id: str, date: str) -> str:
 
 # ------------------------------------------------------------------ lines of a log
 
+_TYPES: Final = {data: kind for kind, data in EVENT_DATA.items()}
+"""Type of the event by the class of its data."""
+_OF_CALLS: Final = (ToolCallDone, TaskNotified)
+"""Data of the events of calls."""
+_DEFAULTS: Final[Mapping[type[TaskEventData], Payload]] = {
+    data: {
+        camel(field.name): field.default.factory() if hasattr(field.default, "factory") else field.default
+        for field in attrs.fields(data)
+    }
+    for data in EVENT_DATA.values()
+}
+"""Every key of a payload with its default, in the order in which they are written. A key without a default is always replaced."""
 
-def task_lines(*events: Event) -> bytes:
-    """Return the lines of recorded events, newlines included.
 
-    The payloads come from `to_payloads`, so they can be written. The same event always gives the same bytes, by which the
-    persister recognises a line that an earlier attempt has written.
+def create_events(
+    happened: Sequence[TaskEventData],
+    task_id: str,
+    source: str,
+    at: int,
+    *,
+    cause: Event | None = None,
+    priority: int | None = None,
+) -> list[Event]:
+    """Return the events of one moment that say this about a task, each with its payload, its line, and the event that caused it.
+
+    at: wall clock, ms. cause: the last event of the task. It is the cause of the first of these, and of those of calls: the thought
+    has made the calls, in whatever order they ended. Any other is caused by the one before it.
+
+    A payload has every key of its class, so that a reader of a log sees them all; `to_wire` leaves out those that have their default.
+    What a model or a tool has sent may hold what JSON cannot: a line that cannot be written would stop its task for good.
     """
-    records: list[dict[str, Json]] = [
-        {"ts": event.timestamp, "event": event.type.name, "taskId": event.task_id, "data": event.payload}
-        for event in events
-    ]
-    return b"".join([encode_line(record) for record in records])
+    created: list[Event] = []
+    for data in happened:
+        kind = _TYPES[type(data)]
+        parent = created[-1] if created and not isinstance(data, _OF_CALLS) else cause
+        payload = writable_object(_DEFAULTS[type(data)] | to_wire(data))
+        line = encode_line({"ts": at, "event": kind.name, "taskId": task_id, "data": payload})
+        parent_id = parent.id if parent is not None else None
+        created.append(Event(kind, at, source, task_id, payload, priority, parent_id, data, line))
+    return created
+
+
+def create_event(
+    data: TaskEventData, task_id: str, source: str, at: int, cause: Event | None = None, priority: int | None = None
+) -> Event:
+    """Return the event that says this about a task, as `create_events` does.
+
+    Example: `create_event(TaskFailed("stopped by the owner"), "t1", "agent", clock())`.
+    """
+    [event] = create_events((data,), task_id, source, at, cause=cause, priority=priority)
+    return event
+
+
+def parse_payload(kind: EventType, payload: Mapping[str, Json]) -> TaskEventData:
+    """Return the data of a task event. Raises PayloadError: the type changes no task, or a key has a wrong value."""
+    data = EVENT_DATA.get(kind)
+    if data is None:
+        raise PayloadError(f"{kind.name} does not change a task")
+    try:
+        return from_wire({key: value for key, value in payload.items() if value is not None}, data)
+    except WireError as error:
+        raise PayloadError(str(error)) from None
 
 
 def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:

@@ -62,7 +62,6 @@ from pegasus.tasks.log.format import (
     pending_content,
     read_index,
     read_pending,
-    task_lines,
     task_path,
 )
 from pegasus.tasks.log.replay import replay
@@ -286,7 +285,7 @@ class _Store:
         index: list[bytes] = []
         lines: dict[str, list[bytes]] = {}
         logs: dict[str, _OpenLog] = {}
-        for event, line in zip(events, task_lines(*events).splitlines(keepends=True), strict=True):
+        for event in events:
             task_id = event.task_id or ""
             log = logs.get(task_id)
             if log is None:
@@ -295,8 +294,8 @@ class _Store:
                     index.append(index_line(task_id, log.new_date))
                     log = attrs.evolve(log, number=self._last_number + len(index))
                 logs[task_id] = log
-            if line not in log.written:
-                lines.setdefault(log.path, []).append(line)
+            if event.line not in log.written:
+                lines.setdefault(log.path, []).append(event.line)
         logged = tuple((path, b"".join(some)) for path, some in lines.items())
         if index or logged:
             first = ((INDEX, b"".join(index)),) if index else ()

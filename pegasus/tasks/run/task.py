@@ -52,10 +52,10 @@ from pegasus.tasks.core.task_events import (
     TaskFailed,
     TaskState,
     TaskSuspended,
-    create_task_events,
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.core.views import Notification, TaskError, TaskView, notification_of, task_view
+from pegasus.tasks.log.format import create_events
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
 from pegasus.tasks.run.messages import (
@@ -428,7 +428,7 @@ class _TaskRun:
         self._recording = happened
         if self._commands.names and any(isinstance(data, _ENDS_OF_COMMANDS) for data in happened):
             await self._commands.end_all()
-        events = create_task_events(happened, self._fsm.task_id, "task", self._deps.clock(), self._cause)
+        events = create_events(happened, self._fsm.task_id, "task", self._deps.clock(), cause=self._cause)
         await self._logs.record(events)
         self._recording = ()
         published, notifications = apply_recorded(self._fsm, events)

@@ -10,7 +10,7 @@ from pegasus.cli.follow import LogPrinter, event_lines
 from pegasus.cli.work import run_follow, run_list, run_show
 from pegasus.events import Event, EventType, event_json
 from pegasus.gateway import BadParams, EventStream
-from pegasus.tasks.log.format import INDEX, index_line, task_lines, task_path
+from pegasus.tasks.log.format import INDEX, create_event, index_line, parse_payload, task_path
 from tests.pegasus.cli.test_send_and_status import home, run, write_daemon  # noqa: F401
 from tests.pegasus.gateway.world import world
 
@@ -30,6 +30,11 @@ TASK = {
 
 def made(kind, **payload):
     return Event(kind, BEGAN, "task", ID, payload)
+
+
+def line_of(event):
+    """The line of an event in a log."""
+    return create_event(parse_payload(event.type, event.payload), ID, "task", BEGAN).line
 
 
 CREATED = made(
@@ -166,7 +171,7 @@ def test_an_event_that_really_happened_twice_is_shown_twice(capsys):
 def stored(home):  # noqa: F811
     path = home.data / task_path(ID, DATE)
     path.parent.mkdir(parents=True)
-    path.write_bytes(task_lines(CREATED))
+    path.write_bytes(line_of(CREATED))
     (home.data / INDEX).write_bytes(index_line("a" * 16, DATE) + index_line(ID, DATE))
     return home
 
@@ -177,7 +182,7 @@ async def test_the_log_of_a_task_is_read_from_its_file(stored, capsys):
     assert "created: find papers about otters" in out
     assert err.startswith("pegasus: no agent is running; the task goes on at the next start: pegasus run")
     with (stored.data / task_path(ID, DATE)).open("ab") as log:
-        log.write(task_lines(FAILED))
+        log.write(line_of(FAILED))
     assert await run(run_follow, stored, task_id="2", as_json=False) == 1
 
 

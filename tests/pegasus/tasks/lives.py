@@ -6,8 +6,10 @@ written before the task sees the event.
 
 from random import Random
 
+import attrs
+
 from pegasus.conversation import Entry
-from pegasus.events import Event, EventType
+from pegasus.events import EventType
 from pegasus.models.base import ToolCall
 from pegasus.tasks.core.context import last_response, task_completed, task_resumed, task_suspended
 from pegasus.tasks.core.fsm import MEMORY_INDEX, RESTARTED, InvalidTransition, TaskFSM
@@ -23,12 +25,10 @@ from pegasus.tasks.core.task_events import (
     TaskState,
     ToolCallDone,
     ToolCallFailed,
-    create_task_event,
     make_plan,
-    parse_payload,
 )
 from pegasus.tasks.core.views import notification_of
-from pegasus.tasks.log.format import task_lines
+from pegasus.tasks.log.format import create_event, parse_payload
 
 E = EventType
 ID = "00112233aabbccdd"
@@ -37,12 +37,18 @@ BEGAN = 1_772_029_800_000
 
 def event(type, payload, id="e", at=BEGAN, task_id=ID, priority=None):
     """An event as it is read from a log."""
-    return Event(type, at, "task", task_id, payload, priority, data=parse_payload(type, payload), id=id)
+    made = said(parse_payload(type, payload), at, task_id, priority)
+    return attrs.evolve(made, payload=payload, id=id)
 
 
 def said(data, at=BEGAN, task_id=ID, priority=None):
     """An event as the task system makes it."""
-    return create_task_event(data, task_id, "task", at, priority=priority)
+    return create_event(data, task_id, "task", at, priority=priority)
+
+
+def task_lines(*events):
+    """The lines of these events, as they stand in a log."""
+    return b"".join(event.line for event in events)
 
 
 def created(text="find papers", at=BEGAN, *, description="", source="user", metadata=None, task_type="general"):

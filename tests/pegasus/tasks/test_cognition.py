@@ -11,13 +11,14 @@ from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec
 from pegasus.settings import InForce
 from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_events import ReasonDone, TaskState, create_task_event, make_plan
+from pegasus.tasks.core.task_events import ReasonDone, TaskState, make_plan
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
-from pegasus.tasks.log.format import parse_task_line, task_lines
+from pegasus.tasks.log.format import create_event, parse_task_line
 from pegasus.tasks.run.task import should_reflect
 from pegasus.tasks.run.thinker import Reflector, Thinker
 from pegasus.testing.scripted import After, ScriptedModel, call, say
 from pegasus.tools import ToolOutcome
+from tests.pegasus.tasks.lives import task_lines
 
 EXPLORE = load_task_types(BUILT_IN_TYPES)[0].get("explore")
 READ = ToolSpec("read_file", "Read.", {"type": "object", "properties": {}})
@@ -58,7 +59,7 @@ async def test_a_thought_holds_nothing_that_a_log_could_not():
     plan = make_plan(thought.reasoning, "find it")
     live = TaskFSM("t1", TaskState.REASONING, context())
     again = TaskFSM("t1", TaskState.REASONING, context())
-    made = create_task_event(ReasonDone(thought.reasoning, plan, thought.entries), "t1", "task", 7)
+    made = create_event(ReasonDone(thought.reasoning, plan, thought.entries), "t1", "task", 7)
     live.transition(made)
     again.transition(parse_task_line(json.loads(task_lines(made))))
     assert again.context == live.context

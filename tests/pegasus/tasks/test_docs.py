@@ -9,7 +9,7 @@ import attrs
 from pegasus.events import EventType
 from pegasus.tasks.core.fsm import TRANSITIONS
 from pegasus.tasks.core.task_events import EVENT_DATA, TaskState
-from pegasus.tasks.log.format import parse_task_line, task_lines
+from pegasus.tasks.log.format import create_event, parse_task_line
 from pegasus.tasks.log.replay import replay
 from pegasus.wire import camel
 
@@ -38,7 +38,7 @@ def test_the_log_that_is_shown_is_a_life():
     for line in text.splitlines():
         event = parse_task_line(json.loads(line))
         assert list(event.payload) == [camel(field.name) for field in attrs.fields(EVENT_DATA[event.type])]
-        assert task_lines(event).decode() == line + "\n"
+        assert create_event(event.data, event.task_id, "task", event.timestamp).line.decode() == line + "\n"
 
 
 def test_the_numbers_of_the_events_are_as_shown():

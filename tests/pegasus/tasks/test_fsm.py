@@ -28,10 +28,9 @@ from pegasus.tasks.core.task_events import (
     TaskPlan,
     TaskState,
     make_plan,
-    parse_payload,
-    to_payloads,
 )
 from pegasus.tasks.core.views import task_view
+from pegasus.tasks.log.format import parse_payload
 from pegasus.tasks.log.replay import replay
 from pegasus.wire import from_wire, to_wire
 from tests.pegasus.tasks.lives import (
@@ -50,6 +49,7 @@ from tests.pegasus.tasks.lives import (
     reflected,
     responded,
     resumed,
+    said,
     suspended,
     told,
     tool_done,
@@ -472,7 +472,7 @@ plans = st.builds(TaskPlan, names, st.lists(steps, min_size=1, max_size=3).map(t
 
 @given(reasonings, plans)
 def test_reading_is_the_way_back_from_the_wire(reasoning, made):
-    data = parse_payload(E.REASON_DONE, to_payloads([ReasonDone(reasoning, made)])[0])
+    data = parse_payload(E.REASON_DONE, said(ReasonDone(reasoning, made)).payload)
     assert (data.reasoning, data.plan) == (reasoning, made)
 
 

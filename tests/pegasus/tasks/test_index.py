@@ -17,10 +17,9 @@ from pegasus.tasks.log.format import (
     pending_content,
     read_index,
     read_pending,
-    task_lines,
     task_path,
 )
-from tests.pegasus.tasks.lives import BEGAN, ID, created, event
+from tests.pegasus.tasks.lives import BEGAN, ID, created, event, task_lines
 
 ids = st.from_regex(r"[a-z0-9_-]{1,16}", fullmatch=True)
 entries = st.lists(st.builds(PendingTask, ids, st.integers(0, 2**53)), unique_by=lambda it: it.task_id, max_size=6)

@@ -16,7 +16,6 @@ from pegasus.tasks.log.format import (
     find_numbered,
     index_line,
     last_number,
-    task_lines,
     task_path,
 )
 from pegasus.tasks.log.task_logs import (
@@ -30,6 +29,7 @@ from pegasus.tasks.log.task_logs import (
 )
 from pegasus.testing.memory_disk import MemoryDisk
 from pegasus.testing.scripted import Hang, ScriptedModel
+from tests.pegasus.tasks.lives import task_lines
 from tests.pegasus.tasks.test_persister import DATE, created, running, told
 from tests.pegasus.tasks.world import open_desk
 

@@ -10,11 +10,11 @@ from actors import Backoff, Child, Intensity, Mailbox, Restart, Strategy, open_s
 from pegasus.events import Deliver, Emit, Subscribe, event_bus
 from pegasus.storage import run_journal
 from pegasus.tasks.core.task_events import TaskCreated, TaskNotified
-from pegasus.tasks.log.format import task_lines, task_path
+from pegasus.tasks.log.format import task_path
 from pegasus.tasks.log.persister import task_persister
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.testing.memory_disk import MemoryDisk
-from tests.pegasus.tasks.lives import BEGAN, said
+from tests.pegasus.tasks.lives import BEGAN, said, task_lines
 
 DATE = "2026-02-25"
 TASKS = [f"t{n}" for n in range(7)]

@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 from actors import Child, Mailbox, Restart, open_supervisor
 from pegasus.storage import StorageError, run_journal
 from pegasus.tasks.core.fsm import RESTARTED
-from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_lines, task_path
+from pegasus.tasks.log.format import PendingTask, index_line, pending_content, task_path
 from pegasus.tasks.log.persister import FORGET_AFTER, RECENT_MS, RETRY_AFTER, task_persister
 from pegasus.tasks.log.task_logs import (
     RETRY_LIMIT,
@@ -35,6 +35,7 @@ from tests.pegasus.tasks.lives import (
     failed,
     reasoned,
     resumed,
+    task_lines,
     told,
     tool_done,
 )

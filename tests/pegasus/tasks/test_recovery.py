@@ -11,7 +11,6 @@ from pegasus.conversation import repair_log
 from pegasus.tasks.agent.recovery import UNKNOWN, RecoveryPlan, plan_recovery
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.core.task_events import TaskCompleted, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
-from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.log.replay import replay
 from pegasus.tasks.run.stages import next_steps
 from pegasus.tools import Effect
@@ -28,6 +27,7 @@ from tests.pegasus.tasks.lives import (
     resumed,
     said,
     suspended,
+    task_lines,
     told,
     tool_done,
 )

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from pegasus.conversation import repair_log
 from pegasus.tasks.core.fsm import RESTARTED
 from pegasus.tasks.core.task_events import TaskState
-from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.log.replay import MAX_PROBLEMS, replay
 from tests.pegasus.tasks.lives import (
     ID,
@@ -25,6 +24,7 @@ from tests.pegasus.tasks.lives import (
     responded,
     resumed,
     suspended,
+    task_lines,
     told,
     tool_done,
 )

@@ -8,10 +8,9 @@ from pegasus.settings import Settings
 from pegasus.tasks import Cancel, GetTask, Resume, TaskState
 from pegasus.tasks.agent.recovery import UNKNOWN
 from pegasus.tasks.core.fsm import RESTARTED
-from pegasus.tasks.log.format import task_lines
 from pegasus.tasks.run.deps import TaskLimits
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
-from tests.pegasus.tasks.lives import ID, created, reasoned
+from tests.pegasus.tasks.lives import ID, created, event, reasoned, task_lines
 from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk
 
 
@@ -268,7 +267,7 @@ async def test_a_plan_without_an_open_step_leads_to_nothing(autojump_clock):
     thought = reasoned(("c1", "echo", {}))
     thought.payload["plan"]["steps"][0]["completed"] = True
     shelf, model = MemoryFolder(), ScriptedModel([])
-    shelf.logs[ID] = task_lines(created()) + task_lines(thought)
+    shelf.logs[ID] = task_lines(created(), event(thought.type, thought.payload))
     async with open_desk(model, shelf=shelf, limits=RESUME) as desk:
         await trio.sleep(10)
         assert (await desk.agent.ask(GetTask, ID)).state is TaskState.ACTING

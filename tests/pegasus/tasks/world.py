@@ -26,9 +26,10 @@ from pegasus.tasks import (
     task_agent,
     task_view,
 )
-from pegasus.tasks.log.format import PendingTask, parse_events, task_lines
+from pegasus.tasks.log.format import PendingTask, parse_events
 from pegasus.tasks.log.replay import replay
 from pegasus.tools import Effect, Tool, ToolContext, ToolError, ToolExecutor
+from tests.pegasus.tasks.lives import task_lines
 
 START = 1_772_020_800_000
 
