@@ -19,10 +19,10 @@ from pegasus.tasks.core.task_events import (
     TaskCreated,
     TaskEventData,
     ToolCallDone,
-    make_plan,
 )
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.replay import replay
+from pegasus.tasks.run.stages import make_plan
 
 LINES = 10_000
 LIMIT = 4.0

@@ -106,17 +106,6 @@ class TaskPlan:
     """Unused today; kept because older logs have it."""
 
 
-def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
-    """Return one step for each tool call, in the order of the calls; without any, one step that responds.
-
-    Planning is plain code: the model decides by its calls, so it costs no model call of its own.
-    """
-    if not reasoning.tool_calls:
-        return TaskPlan(goal, (PlanStep(0, "respond", "respond"),))
-    steps = [PlanStep(n, f"call {call.name}", "tool_call", call) for n, call in enumerate(reasoning.tool_calls)]
-    return TaskPlan(goal, tuple(steps))
-
-
 # ------------------------------------------------------------------ data
 
 

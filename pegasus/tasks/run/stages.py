@@ -53,9 +53,9 @@ from pegasus.tasks.core.task_events import (
     TaskEventData,
     TaskFailed,
     TaskNotified,
+    TaskPlan,
     ToolCallDone,
     ToolCallFailed,
-    make_plan,
 )
 from pegasus.tasks.core.task_types import TaskType
 from pegasus.tasks.run.deps import TaskDeps
@@ -422,7 +422,18 @@ class Stages:
         return [await deps.reflector.reflect(self._fsm.context, memory, specs, model, window, run)]
 
 
-# ------------------------------------------------------------------ calls
+# ------------------------------------------------------------------ plans and their calls
+
+
+def make_plan(reasoning: Reasoning, goal: str) -> TaskPlan:
+    """Return one step for each tool call, in the order of the calls; without any, one step that responds.
+
+    Planning is plain code: the model decides by its calls, so it costs no model call of its own.
+    """
+    if not reasoning.tool_calls:
+        return TaskPlan(goal, (PlanStep(0, "respond", "respond"),))
+    steps = [PlanStep(n, f"call {call.name}", "tool_call", call) for n, call in enumerate(reasoning.tool_calls)]
+    return TaskPlan(goal, tuple(steps))
 
 
 def next_steps(steps: Sequence[PlanStep], effect_of: Callable[[str], Effect | None]) -> tuple[PlanStep, ...]:

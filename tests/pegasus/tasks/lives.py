@@ -25,10 +25,10 @@ from pegasus.tasks.core.task_events import (
     TaskState,
     ToolCallDone,
     ToolCallFailed,
-    make_plan,
 )
 from pegasus.tasks.core.views import notification_of
 from pegasus.tasks.log.format import create_event, parse_payload
+from pegasus.tasks.run.stages import make_plan
 
 E = EventType
 ID = "00112233aabbccdd"

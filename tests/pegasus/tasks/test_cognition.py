@@ -11,9 +11,10 @@ from pegasus.models.base import AssistantTurn, ModelResponse, ToolCall, ToolSpec
 from pegasus.settings import InForce
 from pegasus.tasks.core.context import ActionResult, TaskContext
 from pegasus.tasks.core.fsm import TaskFSM
-from pegasus.tasks.core.task_events import ReasonDone, TaskState, make_plan
+from pegasus.tasks.core.task_events import ReasonDone, TaskState
 from pegasus.tasks.core.task_types import BUILT_IN_TYPES, load_task_types
 from pegasus.tasks.log.format import create_event, parse_task_line
+from pegasus.tasks.run.stages import make_plan
 from pegasus.tasks.run.task import should_reflect
 from pegasus.tasks.run.thinker import Reflector, Thinker
 from pegasus.testing.scripted import After, ScriptedModel, call, say

@@ -27,11 +27,11 @@ from pegasus.tasks.core.task_events import (
     Reasoning,
     TaskPlan,
     TaskState,
-    make_plan,
 )
 from pegasus.tasks.core.views import task_view
 from pegasus.tasks.log.format import parse_payload
 from pegasus.tasks.log.replay import replay
+from pegasus.tasks.run.stages import make_plan
 from pegasus.wire import from_wire, to_wire
 from tests.pegasus.tasks.lives import (
     BEGAN,

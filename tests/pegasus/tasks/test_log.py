@@ -16,7 +16,6 @@ from pegasus.tasks.core.task_events import (
     Reasoning,
     TaskNotified,
     TaskPlan,
-    make_plan,
 )
 from pegasus.tasks.log.format import (
     BadTaskLine,
@@ -24,6 +23,7 @@ from pegasus.tasks.log.format import (
     parse_task_line,
     task_path,
 )
+from pegasus.tasks.run.stages import make_plan
 from pegasus.wire import encode_line, to_wire, writable_object
 from tests.pegasus.tasks.lives import (
     BEGAN,
