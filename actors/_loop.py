@@ -75,7 +75,7 @@ class Request:
         """Takes back what a start has started."""
 
     async def run(self) -> None:
-        """Do the work. In the supervisor's task. Raises nothing but Cancelled, when the supervisor is to stop."""
+        """Do the work in the supervisor's task, and keep its result. Raises nothing but Cancelled, when the supervisor is to stop."""
         try:
             with self.scope:
                 if not self.scope.cancel_called:

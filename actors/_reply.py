@@ -220,7 +220,7 @@ class Reply(Generic[R]):
         self._exchange = exchange
 
     def send(self, value: R) -> None:
-        """Answer. Without effect when the asker has left. Raises ActorError when the question was answered before."""
+        """Answer the question. Without effect when the asker has left. Raises ActorError when it was answered before."""
         self._settle(value, None)
 
     def fail(self, error: Exception) -> None:

@@ -125,7 +125,7 @@ class Bridge:
     """A connection for one channel type, made anew whenever it is lost. Use it as in the example at the top of this file."""
 
     def __init__(self, url: str, token: str, type: str, *, last_seqs: Mapping[str, int] | None = None) -> None:
-        """Prepare; nothing is connected yet.
+        """Make a bridge without a connection, which the block opens.
 
         url: of the gateway, ws:// or wss://. token: one that `pegasus token add NAME --type TYPE --bridge` has made. last_seqs: by
         channelId the last reply that was handled, for a bridge that keeps this itself; None: the gateway's notes count.

@@ -89,7 +89,7 @@ class KnownSecrets:
     """
 
     def __init__(self, secrets: Iterable[str] = (), folder: SecretFolder | None = None) -> None:
-        """Prepare. folder: has further ones, which may change at any time."""
+        """Know these secrets. folder: has further ones, which may change at any time."""
         self._own = tuple(secrets)
         self._folder = folder
         self._known = self._own

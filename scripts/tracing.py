@@ -225,7 +225,7 @@ class Daemon:
     calls: Path
 
     def start_recording(self) -> None:
-        """Begin to record."""
+        """Let the traced process record its calls from now on."""
         self.process.send_signal(signal.SIGUSR1)
 
     def stop_recording(self) -> list[Call]:

@@ -98,7 +98,7 @@ class Perturbation:
         return f"{self.kind.value}:{quote(self.task, safe='/.,<>()#-_:')}@{self.step}*{_number(self.amount)}"
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return the perturbation in words: "save at its checkpoint 1 is held back for 2 rounds"."""
         words = WORDS[self.kind].format(self.amount)
         if self.kind in AFTER and self.amount:
             words += f" {self.amount:g} rounds later"

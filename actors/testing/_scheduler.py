@@ -146,7 +146,7 @@ class Scheduler:
     # ------------------------------------------------------------ what Trio asks
 
     def begin(self, runner: _trio.Runner) -> None:
-        """Begin the run. Trio's runner is there, but no task yet."""
+        """Take Trio's runner, at the beginning of the run. It has no task yet."""
         self._runner = runner
 
     def draw(self, queue: _trio.RunQueue) -> list[Task]:

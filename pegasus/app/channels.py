@@ -85,7 +85,7 @@ class ServiceChannels:
     """
 
     def __init__(self, services: Services, intake: Intake, commands: Mapping[str, str]) -> None:
-        """Make the adapters. commands: chat commands with their meaning."""
+        """Make the adapter of each channel type in the settings; none runs yet. commands: chat commands with their meaning."""
         self.adapters: dict[str, ServiceAdapter] = {}
         """By channel type. The object stays the same."""
         self._services = services

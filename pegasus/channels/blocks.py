@@ -67,7 +67,7 @@ class BlockRenderer(ABC):
 
     @abstractmethod
     def heading(self, text: str) -> str:
-        """Return a heading."""
+        """Return a heading, in the way in which the service can show one. text: its content, as `inline` has made it."""
 
     @abstractmethod
     def code(self, content: str, info: str) -> str:

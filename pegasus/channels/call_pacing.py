@@ -74,7 +74,7 @@ class Reachability:
     """
 
     def __init__(self, random: Random, on_change: Callable[[str], None] = lambda reason: None) -> None:
-        """Prepare. on_change: called with the reason when the service is out of reach, and with "" when it is back."""
+        """Take the service for reachable. on_change: called with the reason when it is out of reach, and with "" when it is back."""
         self._random = random
         self._on_change = on_change
         self._failures = 0

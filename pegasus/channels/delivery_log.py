@@ -305,7 +305,7 @@ class DeliveryLog:
                 await self._write_lines()
 
     def _add(self, record: dict[str, Json]) -> None:
-        """Add a line."""
+        """Add a line to those that the writer takes next."""
         self._unwritten.append(encode_line(record))
         self._added += 1
         self._wanted.set()

@@ -243,7 +243,7 @@ class OutgoingChats:
     """
 
     def __init__(self, outlet: ChatOutlet, journal: Ref[JournalMessage], nursery: trio.Nursery) -> None:
-        """Begin with none. nursery: runs the task of each conversation."""
+        """Begin without conversations. nursery: runs the task of each conversation that gets something to send."""
         self._outlet = outlet
         self._journal = journal
         self._nursery = nursery
@@ -251,7 +251,7 @@ class OutgoingChats:
         """By channelId."""
 
     def add(self, reply: OutboundMessage) -> None:
-        """Queue a reply."""
+        """Queue a reply in its conversation, whose task is started if none runs."""
         self._chat(reply.channel.channel_id).add(reply)
 
     def show(self, sign: Typing | ReplyDraft) -> None:

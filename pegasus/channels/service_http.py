@@ -70,7 +70,10 @@ class ServiceHttp:
     """
 
     def __init__(self, base_url: str, connect: Callable[[], httpx2.AsyncBaseTransport], connections: int) -> None:
-        """Prepare. connect: returns a transport, which serves one request at a time. connections: at most; further requests wait."""
+        """Open nothing yet. connect: returns a transport, which serves one request at a time.
+
+        connections: transports at most; further requests wait.
+        """
         self._base_url = base_url.rstrip("/")
         self._connect = connect
         self._places = trio.Semaphore(connections)

@@ -32,7 +32,10 @@ class TakenReplies:
     def __init__(
         self, journal: Ref[JournalMessage], open_replies: Callable[[Address, int], Awaitable[Sequence[OpenReply]]]
     ) -> None:
-        """Begin with none. open_replies: returns the oldest open replies of a conversation, so many at most; see `OpenReplies`."""
+        """Begin without a taken reply.
+
+        open_replies: returns the oldest open ones of a conversation, so many at most; see `OpenReplies`.
+        """
         self._journal = journal
         self._open_replies = open_replies
         self._numbers: defaultdict[Address, set[int]] = defaultdict(set)

@@ -205,7 +205,7 @@ def run_pair_approve(home: Home, settings: Settings, *, code: str) -> Answer:
     """Let in the person who has CODE."""
 
     async def approve(journal: Ref[JournalMessage]) -> Answer:
-        """Let the person in."""
+        """Let the person in, in the file of the home."""
         return {"who": await (await _people_of_home(journal)).approve(code, "the command line")}
 
     return change_files(home, approve)

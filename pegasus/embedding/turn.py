@@ -109,7 +109,7 @@ class TurnServices:
         usage: Callable[[int], TurnUsage | None],
         max_bytes: InForce[int],
     ) -> None:
-        """Keep them. usage: returns that of a queue item. max_bytes: the setting `media.max_bytes`."""
+        """Take what the turns of one agent share. usage: returns that of a queue item. max_bytes: the setting `media.max_bytes`."""
         self.desk = desk
         self.intake = intake
         self.main_agent = main_agent
@@ -196,7 +196,7 @@ class TurnStream:
     """
 
     def __init__(self, services: TurnServices, message: InboundChatMessage) -> None:
-        """Prepare; nothing is sent before the first step."""
+        """Make the stream of a message, which is sent at the first step of the iteration."""
         core = message.to_core()
         self._services = services
         self._message = core

@@ -88,7 +88,7 @@ class RecentEvents:
     """
 
     def __init__(self, first: int) -> None:
-        """Prepare. first: number of the first event, greater than all that an earlier process has given."""
+        """Begin without events. first: number of the first one, greater than all that an earlier process has given."""
         self._kept: deque[NumberedEvent] = deque(maxlen=MAX_KEPT)
         self.newest = first - 1
         """Number of the newest event; that before the first one while there is none."""

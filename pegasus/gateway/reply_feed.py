@@ -218,7 +218,7 @@ class Routes:
         return self._feeds.get((type, channel_id)) or self._feeds.get((type, None)) or ()
 
     def all(self) -> Collection[ReplyFeed]:
-        """Return all feeds."""
+        """Return the feeds of all clients and bridges."""
         return [feed for feeds in self._feeds.values() for feed in feeds]
 
     def has_own_client(self, channel: ChannelInfo) -> bool:
@@ -287,7 +287,7 @@ class ReplyFeed:
     # ---------------------------------------------------------------- what comes from the agent; none of it waits
 
     def deliver(self, channel_id: str, seq: int, frame: str) -> None:
-        """Take a pushed reply."""
+        """Send a pushed reply in its turn: the cursor of the conversation says whether others have to be read before."""
         self._follow(self._cursor(channel_id).offer(seq, frame), channel_id, frame)
 
     def send_behind(self, channel_id: str, seq: int, frame: str) -> None:

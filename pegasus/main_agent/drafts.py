@@ -166,7 +166,7 @@ class DraftBoard:
         self.withdraw()
 
     def withdraw(self) -> None:
-        """Withdraw all drafts."""
+        """Withdraw all drafts that are shown, in every conversation."""
         self.put({})
 
 
@@ -223,7 +223,7 @@ class DraftWriter:
     """Calls of `reply` by their number, as many as may be carried out."""
 
     def __call__(self, pieces: Sequence[StreamPiece | None]) -> None:
-        """Take pieces. None: what has come before is void, because the model is asked again."""
+        """Take pieces of the answer, and show what changes by them. None: all before is void, because the model is asked again."""
         changes = [self._take(piece) for piece in pieces]
         if not any(changes):
             return
@@ -233,7 +233,7 @@ class DraftWriter:
             self._nursery.start_soon(self._run)
 
     def _take(self, piece: StreamPiece | None) -> bool:
-        """Take a piece. Return whether it may change what is shown."""
+        """Add a piece to the text, the reasoning or a reply. Return whether it may change what is shown."""
         match piece:
             case TextPiece(text):
                 if not self._rules.is_direct:

@@ -100,7 +100,7 @@ class TaskProgressSender:
     def __init__(
         self, switchboard: Ref[TaskProgress], approvals: Ref[ApprovalMessage], clock: Callable[[], int]
     ) -> None:
-        """Prepare. approvals: keeps the calls that wait for an owner. clock: wall clock, ms."""
+        """Begin without a task that was seen. approvals: keeps the calls that wait for an owner. clock: wall clock, ms."""
         self._switchboard = switchboard
         """Shows the states to the people of each conversation."""
         self._approvals = approvals

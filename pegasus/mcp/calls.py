@@ -146,7 +146,7 @@ class ServerCalls:
     """
 
     def __init__(self, server: str, timeout: float) -> None:
-        """Prepare. timeout: seconds that a call may take after a question, until its task has come back."""
+        """Begin without calls. timeout: seconds that a call may take after a question, until its task has come back."""
         self._server = server
         self._timeout = timeout
         self._count = 0
@@ -201,7 +201,7 @@ class ServerCalls:
         return call
 
     def _add(self, context: ToolContext) -> CallUnderWay:
-        """Return a new call."""
+        """Return a new call, kept under its key until its task has come back."""
         self._count += 1
         # A call that nobody comes back to needs no key that can be found again, only one of its own.
         key: object = context.key if context.questions is not None else object()

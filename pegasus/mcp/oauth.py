@@ -110,7 +110,7 @@ class StoredTokens:
         return _parse(OAuthClientInformationFull, self.file.read().get("client"))
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Keep a registration."""
+        """Keep the registration that the server has given this program, so that it is made once."""
         self.file.update(client=client_info.model_dump(mode="json", exclude_none=True))
 
     def restore(self, context: OAuthContext) -> None:
@@ -204,7 +204,7 @@ class PersonAuth(_KeptTokens):
         redirect_uri: str = "http://127.0.0.1/callback",
         **handlers: Any,
     ) -> None:
-        """Prepare. redirect_uri and handlers: of a sign-in; without them nobody can be asked."""
+        """Make the client of the settings. redirect_uri and handlers: of a sign-in; without them nobody can be asked."""
         metadata = OAuthClientMetadata(
             client_name=CLIENT_NAME, redirect_uris=[AnyUrl(redirect_uri)], scope=settings.scopes or None
         )

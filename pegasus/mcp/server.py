@@ -100,7 +100,7 @@ class McpServer:
         sandbox: Sandbox = NO_SANDBOX,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare; nothing is started.
+        """Take the settings of a server; `run` connects it.
 
         files: context with the workspace. tokens: folder of the files with access tokens. sandbox: walls around programs.
         on_change: called when the tools have changed.

@@ -107,7 +107,7 @@ class McpServers:
         fence: str = "",
         sandbox: InForce[Sandbox] = InForce(NO_SANDBOX),
     ) -> None:
-        """Prepare; nothing is started.
+        """Make the servers of the settings. None is started: the actors of the tree run them.
 
         files: context with the workspace, where files of results are kept. tokens: folder of the files with access tokens. fence: id
         of the fence around the servers' words in prompts. It should be the same at each start, so that providers find the prompt in

@@ -40,7 +40,7 @@ class TokenFile:
             return {}
 
     def write(self, content: Mapping[str, Json]) -> None:
-        """Replace it. Raises OSError."""
+        """Replace the content of the file. Raises OSError."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_private(self.path, encode_json(content) + "\n")
 

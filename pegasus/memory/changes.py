@@ -271,7 +271,7 @@ class History:
         return self.files.get(path, ABSENT)
 
     def add(self, change: Change) -> None:
-        """Apply one more change."""
+        """Apply the next change of the log to the content of its file."""
         before = self.of(change.path)
         self.put(change.path, _after(before, change))
         self.count, self.last, self._before = change.n, change, before

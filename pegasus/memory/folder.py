@@ -99,15 +99,15 @@ class FolderReader:
         """Stamps and beginnings of files, by path."""
 
     async def scan(self, seen: Mapping[str, Stamp] | None = None, limit: int = 0) -> tuple[FileState, ...]:
-        """See `MemoryFolder`."""
+        """List the files, in a thread; see `MemoryFolder.scan`."""
         return await trio.to_thread.run_sync(self.scan_now, seen, limit, abandon_on_cancel=True)
 
     async def read(self, path: str, limit: int) -> bytes:
-        """See `MemoryFolder`."""
+        """Read a file, in a thread; see `MemoryFolder.read`."""
         return await trio.to_thread.run_sync(self._read, path, limit, abandon_on_cancel=True)
 
     async def check(self, path: str) -> None:
-        """See `MemoryFolder`."""
+        """Check a path, in a thread; see `MemoryFolder.check`."""
         await trio.to_thread.run_sync(self._check, path, abandon_on_cancel=True)
 
     def scan_now(self, seen: Mapping[str, Stamp] | None = None, limit: int = 0) -> tuple[FileState, ...]:

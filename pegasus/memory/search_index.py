@@ -189,7 +189,7 @@ class Index:
         return {path: IndexedFile(*rest) for path, *rest in rows}
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Begin a transaction that writes. Raises sqlite3.OperationalError if another process does so for BUSY_TIMEOUT."""
         self._db.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:

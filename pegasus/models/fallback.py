@@ -97,14 +97,14 @@ class CircuitBreaker:
 
     @property
     def state(self) -> str:
-        """State as in `BreakerStatus`."""
+        """State of the breaker, in the words of `BreakerStatus`."""
         if self._open_until is None:
             return "closed"
         return "half-open" if self._is_probing or trio.current_time() >= self._open_until else "open"
 
     @property
     def status(self) -> BreakerStatus:
-        """Snapshot for reports."""
+        """State, failures in a row and time until the next probe as they are now, for reports."""
         seconds = 0.0 if self._open_until is None else max(0.0, self._open_until - trio.current_time())
         return BreakerStatus(self.state, self._failures, seconds, self._why)
 

@@ -324,7 +324,7 @@ class CountByProvider:
         body: Callable[[ModelRequest], bytes],
         options: Mapping[str, CallOptions] = MappingProxyType({}),
     ) -> None:
-        """Prepare. body: returns the body of a count. options: of calls by role; a count has their headers and query."""
+        """Take what a request needs. body: returns that of a count. options: of calls by role; a count has their headers and query."""
         self._client = client
         self._path = path
         self._body = body
@@ -333,7 +333,7 @@ class CountByProvider:
 
     @property
     def method(self) -> str:
-        """Description for people."""
+        """Words for the way in which tokens are counted now; "" if they are not."""
         return "counted by the provider" if self._not_before < math.inf else ""
 
     async def count(self, request: ModelRequest, known: int, new: Sequence[PromptParts]) -> int | None:
@@ -395,7 +395,7 @@ class CountByTable:
 
     @property
     def method(self) -> str:
-        """Description for people."""
+        """Words for the way in which tokens are counted now; "" if they are not."""
         return f"counted by tiktoken ({self.encoding_name})" if self._encoding is not None else ""
 
     async def load(self) -> None:

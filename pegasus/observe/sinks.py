@@ -55,7 +55,7 @@ class Sink:
             self._torn = written < len(data)
 
     def close(self) -> None:
-        """Close the place."""
+        """Forget the place. Whoever has opened it closes it."""
         self._descriptor = -1
 
     def _put(self, data: bytes) -> int:

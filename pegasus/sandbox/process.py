@@ -199,7 +199,7 @@ class _RunningCommand:
                 self._flood.set()
 
     def result(self, ended: ProcessEnd, seconds: float, timed_out: bool) -> CommandResult:
-        """Return the result."""
+        """Return what the command has written, its exit code (124 after the time was out), and how long it took."""
         return CommandResult(
             124 if timed_out else ended.exit_code,
             self.stdout.text(),

@@ -353,7 +353,7 @@ class SandboxProbe(Thread):
         self.start()
 
     def run(self) -> None:
-        """Probe. The body of the thread."""
+        """Probe the sandbox, and keep what was found or raised for `result`. The body of the thread."""
         try:
             self._found = self._probe()
         except Exception as error:

@@ -284,7 +284,7 @@ class ScreenText:
         self._top, self._bottom = 0, self._rows - 1
 
     def _clear(self, start: int, end: int) -> None:
-        """Make rows empty."""
+        """Empty the rows from `start` up to `end`, which is not among them."""
         for row in range(start, end):
             self._screen[row] = []
             self._wrapped[row] = False

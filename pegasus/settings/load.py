@@ -232,7 +232,7 @@ class _LayerReader:
             self._report(path, describe_setting(value, secret=key.secret), key.allowed)
 
     def _report(self, path: Path, found: str, allowed: str, hint: str = "") -> None:
-        """Add a mistake."""
+        """Add a mistake of this layer to the problems, with what was found and what is allowed."""
         self.problems.append(SettingsProblem(self.layer.source, ".".join(path), found, allowed, hint))
 
     def _filled(self, value: object, *, textual: bool) -> object:

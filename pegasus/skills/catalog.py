@@ -129,7 +129,7 @@ class SkillCatalog:
         accepted: AcceptedSkills | None = None,
         in_thread: bool = True,
     ) -> None:
-        """Prepare; nothing is read yet.
+        """Name the folders; they are read at the first use.
 
         folders: those whose skills count as they are. accepted: those of the workspace; None: there are none. in_thread: read files
         in a thread. Tests in virtual time read them directly.

@@ -64,7 +64,7 @@ class FileDisk:
     """
 
     def __init__(self, root: str | Path, files: Files | None = None) -> None:
-        """Prepare. files: the files below `root`, if they are not `OsFiles`."""
+        """Make a volume of the files below `root`; nothing is read yet. files: those files, if they are not `OsFiles`."""
         self._volume = Volume(OsFiles(root) if files is None else files, str(root))
 
     async def run(self, work: Callable[[Volume, *Ts], T], *args: *Ts) -> T:

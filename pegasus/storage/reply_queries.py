@@ -67,7 +67,7 @@ class ReplyQueries:
         """The last position that was given."""
 
     def add(self, replies: Iterable[StoredReply]) -> None:
-        """Queue replies. They are on disk: a reply that an adapter has sent must be."""
+        """Queue replies for the switchboard. They must be on disk: what an adapter has sent may not be lost by a crash."""
         for reply in replies:
             self._position += 1
             self.outgoing.append((self._position, reply))

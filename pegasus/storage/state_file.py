@@ -50,7 +50,7 @@ class StateFile:
     def __init__(
         self, path: str, take_over: Callable[[bytes], Sequence[str]], content: Callable[[], Mapping[str, Json]]
     ) -> None:
-        """Keep them. path: below data/.
+        """Name the file, which is read after `use`. path: below data/.
 
         take_over: puts what the file holds (b"" if there is none) into memory, and returns what could not be understood.
         content: returns what is in memory as it stands in the file.

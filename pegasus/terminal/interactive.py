@@ -233,7 +233,7 @@ class InteractiveChat:
 
     @property
     def _unsent_count(self) -> int:
-        """Number of these texts."""
+        """Number of the texts in `unsent`."""
         return len(self._typed) + len(self._checked)
 
     # ---------------------------------------------------------------- leaving

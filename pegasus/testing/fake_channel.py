@@ -70,11 +70,11 @@ class FakeChannel(Adapter):
         self._unread_in.send_nowait(reply)
 
     async def show_typing(self, typing: Typing) -> None:
-        """Keep the sign."""
+        """Keep the typing sign in `typing`."""
         self.typing.append(typing)
 
     async def show_draft(self, draft: ReplyDraft) -> None:
-        """Keep the draft."""
+        """Keep the draft in `drafts`."""
         self.drafts.append(draft)
 
     async def confirm(self, reply: OutboundMessage, journal: Ref[JournalMessage]) -> None:

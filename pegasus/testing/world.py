@@ -171,11 +171,11 @@ class ScriptedChoice:
 
     @property
     def name(self) -> str:
-        """Its name, `<provider>/<model>`."""
+        """Name of the model that the chat uses now, `<provider>/<model>`."""
         return self._model.name
 
     async def generate(self, request: ModelRequest) -> ModelResponse:
-        """Return its answer."""
+        """Return the answer of the model that the chat uses now."""
         return await self._model.generate(request)
 
 

@@ -141,7 +141,7 @@ def memory_tools(
         return [_describe_file(file) for file in await memory.list()]
 
     async def search(arguments: Any, context: ToolContext) -> Labelled:
-        """Search.
+        """Search memory and, if asked to, the archived conversations.
 
         The label of the result joins the labels of all files with a hit, since each snippet may be a stranger's text.
         """

@@ -125,7 +125,7 @@ class ServerLog(Logger):
         """Open no log of its own."""
 
     async def access(self, request: Any, response: Any, request_time: float) -> None:
-        """Log nothing."""
+        """Log no request, as said above."""
 
     async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
         """Log a failure of the application that it has not handled itself."""
@@ -133,7 +133,7 @@ class ServerLog(Logger):
 
 
 def protocol_config() -> Config:
-    """Return Hypercorn's settings."""
+    """Return the settings of Hypercorn's protocols: the size of a request's head, no server header, no log of its own."""
     config = Config()
     config.h11_max_incomplete_size = HEAD_BYTES
     config.include_server_header = False
@@ -277,7 +277,7 @@ class HttpConnection:
         sync_spawn: object,
         call_soon: object,
     ) -> None:
-        """Run the application. Hypercorn has two arguments more, for applications that use threads."""
+        """Let the application answer a request. Hypercorn's last two arguments are for applications that use threads."""
         await self._application(scope, receive, send)
 
     # ---------------------------------------------------------------- what Hypercorn wants done

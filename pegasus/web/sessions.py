@@ -74,7 +74,7 @@ class WebSessions:
     """
 
     def __init__(self, config: InForce[GatewayConfig]) -> None:
-        """Prepare. config: knows the tokens."""
+        """Begin without sessions, which `load` reads. config: knows the tokens."""
         self._config = config
         self._home_hash = hash_token(config.now.token)
         self._sessions: dict[str, StoredSession] = {}

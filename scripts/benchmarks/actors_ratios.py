@@ -17,7 +17,7 @@ from benchmarks.report import Result, compared
 
 @attrs.frozen
 class Pair:
-    """Line of the table."""
+    """A program of this library and the one that it is compared with: a line of the table."""
 
     name: str
     ours: Program

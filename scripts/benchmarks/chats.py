@@ -167,7 +167,7 @@ async def _idle(place: Workplace) -> Result:
 
 
 def _handles(pid: int) -> int:
-    """Open files; connections to the provider are shared by all chats, and come and go."""
+    """Return the number of open files. Connections to the provider are left out: all chats share them, and they come and go."""
     return sum(str(file.readlink()).startswith("/") for file in Path(f"/proc/{pid}/fd").iterdir())
 
 

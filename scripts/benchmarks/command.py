@@ -40,7 +40,7 @@ MEASURES: Mapping[str, Measure] = {
 
 
 def main() -> int:
-    """Exit code: 0; 1 if a run failed, or, with --check, if a limit is exceeded."""
+    """Measure, print the results, and return the exit code: 1 if a run failed or, with --check, if a limit is exceeded."""
     options = _options()
     if options.peers:
         sys.path.append(str(options.peers))  # last, so that the libraries we have are ours

@@ -27,7 +27,7 @@ def bare() -> Ran:
 
 @contextmanager
 def bare_idle(log: Path) -> Iterator[Running]:
-    """B's process kept alive."""
+    """B idle: the same process, kept alive within the block."""
     with running([PYTHON, "-c", f"{IMPORTS}; import sys; print('ready', flush=True); sys.stdin.read()"], log=log) as it:
         yield it
 
@@ -39,7 +39,7 @@ class Echo:
         self._connection = connection
 
     async def round_trip(self, text: str) -> float:
-        """Seconds."""
+        """Return the seconds from sending a text to its coming back."""
         began = time.perf_counter()
         await self._connection.send_message(text)
         await self._connection.get_message()
@@ -60,7 +60,7 @@ class Appender:
         self._fd = os.open(folder / "floor.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 
     def append(self, data: bytes) -> float:
-        """Seconds."""
+        """Return the seconds until the data is on disk."""
         began = time.perf_counter()
         os.write(self._fd, data)
         os.fdatasync(self._fd)

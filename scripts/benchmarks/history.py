@@ -61,7 +61,7 @@ def conversation(messages: int) -> list[Exchange]:
 
 
 def session_lines(history: Sequence[Exchange]) -> Iterator[bytes]:
-    """As Pegasus keeps it."""
+    """Yield the lines of the session file in which Pegasus keeps such a conversation."""
     for it in history:
         ts = _BEGAN + it.number * 60_000
         yield encode({"ts": ts, "role": "user", "content": it.content}) + b"\n"

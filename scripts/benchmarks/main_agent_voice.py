@@ -50,7 +50,7 @@ class Voice:
 
 @asynccontextmanager
 async def voice_of(voice: Voice) -> AsyncIterator[ProviderServer]:
-    """The server; strict."""
+    """Open a server that answers with this voice. It refuses what the real one would refuse."""
     async with open_provider(voice, keep=1) as server:
         yield server
 

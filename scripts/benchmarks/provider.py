@@ -18,9 +18,10 @@ from benchmarks.wires import HEADERS, Wire, body, fragments_of
 
 @attrs.frozen
 class Provider:
-    """root: the server's address, without a path."""
+    """A server that answers as a model provider does."""
 
     root: str
+    """Its address, without a path."""
 
     def base_url(self, wire: Wire) -> str:
         """As it stands in the settings: Anthropic's has no /v1, OpenAI's has."""
@@ -29,7 +30,7 @@ class Provider:
 
 @contextmanager
 def provider(log: Path, *, script: str = "echo", latency: float = 0.0) -> Iterator[Provider]:
-    """latency: seconds that each answer takes."""
+    """Run the scripted provider in a process of its own. latency: seconds that each answer takes."""
     args = [PYTHON, "-m", "pegasus.testing.provider", "--port", "0", "--script", script, "--latency", str(latency)]
     with running(args, log=log) as process:
         address = re.search(r"http://[\w.]+:\d+", process.line)
@@ -55,7 +56,7 @@ class Caller:
         self._last = history[-1] if history else None
 
     def add(self, it: Exchange) -> None:
-        """The history grows."""
+        """Add an exchange to the history that the next call sends."""
         self._fragments += (self._wire.question(it.content, self._last), self._wire.answer(it))
         self._last = it
 

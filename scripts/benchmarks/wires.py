@@ -51,7 +51,7 @@ class Wire(Protocol):
 
 
 def body(wire: Wire, fragments: Sequence[bytes], *, stream: bool = True) -> bytes:
-    """A whole request."""
+    """Return a whole request: the head, then the turns."""
     return b"%s%s]}" % (wire.head(stream=stream), b",".join(fragments))
 
 
@@ -65,7 +65,7 @@ def fragments_of(wire: Wire, history: Sequence[Exchange]) -> list[bytes]:
 
 
 class OpenAi:
-    """Chat completions."""
+    """OpenAI's wire format: chat completions."""
 
     name = "openai"
     path = "/chat/completions"
@@ -99,7 +99,7 @@ class OpenAi:
 
 
 class Anthropic:
-    """Messages."""
+    """Anthropic's wire format: messages."""
 
     name = "anthropic"
     path = "/v1/messages"

@@ -169,7 +169,7 @@ class SignInMethod:
     """
 
     def __init__(self, sessions: WebSessions | None, url: InForce[str]) -> None:
-        """Prepare. sessions: None if there is no HTTP server. url: address of the page."""
+        """Keep what a link is made of. sessions: make its code; None if there is no HTTP server. url: address of the page."""
         self._sessions = sessions
         self._url = url
 

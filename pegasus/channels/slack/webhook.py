@@ -51,7 +51,7 @@ class EventsApi:
     """
 
     def __init__(self, incoming: SlackIncoming, secret: str, clock: Callable[[], int]) -> None:
-        """Prepare. secret: the app's signing secret. clock: wall clock, ms."""
+        """Refuse all requests until `open`. secret: the app's signing secret. clock: wall clock, ms."""
         self._incoming = incoming
         self._secret = secret
         self._clock = clock
@@ -97,7 +97,7 @@ class _WebhookDelivery:
         """Set when the work has ended, also by a failure."""
 
     async def run(self) -> None:
-        """Handle the delivery. Raises nothing that is expected."""
+        """Have the delivery taken, and note whether it was. A failure that is expected is logged, and Slack comes again."""
         try:
             await self._work()
             self.is_kept = True

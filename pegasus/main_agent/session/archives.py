@@ -120,7 +120,7 @@ class FolderArchives:
         """Return a page, as `SessionArchives.read` does. Cancelled: the reading thread ends by itself."""
 
         def read() -> ArchivePage:  # in a thread, which closes the file itself even if nobody waits for it any more
-            """Read the page. Blocks."""
+            """Return the page; block while the disk reads it."""
             with open_archive(self._folder, name, self._files) as file:
                 return page_of(file, offset, skip, lines, limit)
 

@@ -159,7 +159,7 @@ class _HistoryReader:
         ) and not self._replies
 
     def oldest_first(self) -> Sequence[PastMessage]:
-        """Return what was found."""
+        """Return the messages of the page, and the replies to the one that would come next."""
         return [*(reply for reply in reversed(self._replies) if reply.seq), *reversed(self._found)]
 
     def read(self, place: Place) -> int:

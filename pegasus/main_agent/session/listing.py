@@ -49,7 +49,7 @@ class SessionPlace:
 
     @property
     def file(self) -> str:
-        """Its file name."""
+        """Name of the file of this session or archive."""
         return self.files.file(self.name)
 
 

@@ -179,7 +179,7 @@ class AnswerFilter:
         self.relay(passed)
 
     def _take(self, piece: StreamPiece | None) -> None:
-        """Take a piece."""
+        """Pass a piece on, or as much of its text as can be no hidden call."""
         # Only text can hide something. Calls and reasoning that the server has recognised pass at once.
         if not isinstance(piece, TextPiece):
             if piece is None:

@@ -256,7 +256,7 @@ class MessageAssembler(AnswerAssembler):
         return None
 
     def _start(self, index: int, fields: Any) -> None:
-        """Open a block."""
+        """Begin a block of the answer; its text is streamed, and a tool call gets its number."""
         self._blocks[index] = block = {**fields, "pieces": [], "signature_pieces": []}
         kind = block["type"]
         if kind == "text":

@@ -284,7 +284,7 @@ class ResponseAssembler(AnswerAssembler):
         return self._end(body)
 
     def _open(self, index: int, fields: Any) -> _StreamedItem:
-        """Begin an item. Reasoning whose text is hidden shows at least that the model is at work."""
+        """Begin an item of the answer. Reasoning whose text is hidden shows at least that the model is at work."""
         item = self._items[index] = _StreamedItem(str(fields.get("type") or ""), fields=fields)
         if item.kind == "function_call":
             item.number = self._calls

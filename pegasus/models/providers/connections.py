@@ -154,7 +154,7 @@ class ProviderClient:
         return response
 
     async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
-        """Do what `post` does."""
+        """Send the request by the plain HTTP client. An answer of 400 and more is raised as one of `status_errors`."""
         request = self._client.build_request(
             "POST", self.base_url + path, content=body, headers={**self._headers, **headers}, params=query or None
         )
@@ -204,7 +204,7 @@ class SdkClient(ProviderClient):
         )
 
     async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
-        """Do what `post` does."""
+        """Send the request by the SDK's client, which is told not to try again by itself."""
         options = {"max_retries": 0, "headers": headers, "params": query}
         return await self._client.post(path, content=body, options=options, stream=True, **self._response_types)
 

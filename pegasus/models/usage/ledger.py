@@ -148,7 +148,7 @@ class UsageSum:
         return self.prompt + self.completion
 
     def add(self, record: UsageRecord) -> None:
-        """Add a call."""
+        """Add the tokens and the cost of a call to the sums."""
         self.calls += 1
         self.prompt += record.prompt_tokens
         self.completion += record.completion_tokens

@@ -36,7 +36,7 @@ RETRY_AFTER: Final = 1.0
 
 @attrs.frozen(eq=False, repr=False)
 class _Waiting:
-    """A notification that waits."""
+    """A notification that the listener has not taken yet."""
 
     notification: Notification
     """The notification."""

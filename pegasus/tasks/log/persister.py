@@ -144,7 +144,10 @@ class _Store:
     """The files of the task system, and the list of pending tasks. Methods raise StorageError as the journal does."""
 
     def __init__(self, journal: Ref[JournalMessage], clock: Callable[[], int], *, is_restart: bool) -> None:
-        """Prepare. clock: wall clock, ms. is_restart: a persister of this process has written before."""
+        """Begin with an empty list of pending tasks, which `load` reads. clock: wall clock, ms.
+
+        is_restart: a persister of this process has written before.
+        """
         self.rewrite_at = math.inf
         """Trio time at which pending.json is due to be replaced; inf = it is up to date, or has a few tasks too many."""
         self._journal = journal

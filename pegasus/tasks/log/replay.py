@@ -103,7 +103,7 @@ class _Replayer:
         self._last_at = 0
 
     def take(self, line: Mapping[str, Any], number: int) -> None:
-        """Apply one parsed line."""
+        """Apply one parsed line of the log to the state machine. One that does not fit in is kept as a problem."""
         if line.get("event") in OLD_EVENTS:
             return
         try:

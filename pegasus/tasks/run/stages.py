@@ -102,7 +102,7 @@ class Stages:
         tool_slots: trio.CapacityLimiter,
         commands: BackgroundCommands,
     ) -> None:
-        """Prepare. commands: the background commands of the actor; none runs yet."""
+        """Take the task's state machine, type and services. commands: the background commands of the actor; none runs yet."""
         self._fsm = fsm
         self._type = task_type
         self._model_name = task_type.model_name
@@ -238,7 +238,7 @@ class Stages:
         results: dict[str, tuple[Entry, bool, int]] = {}  # the result, whether the call failed, and its time in ms
 
         async def make(call: ToolCall) -> None:
-            """Make one call. One that waits for an owner leaves no result, so its step stays open."""
+            """Make one tool call, and keep its result. One that waits for an owner leaves none, so its step stays open."""
             if call.id in surplus:
                 results[call.id] = self._result(call, ToolOutcome(NOT_REPEATED, failed=True)), True, 0
                 return

@@ -254,7 +254,7 @@ class _TaskRun:
     # ------------------------------------------------------------------ the loop
 
     async def run(self, actor_scope: trio.CancelScope) -> None:
-        """Run the task. At its end, cancel the scope of the actor: nothing is left to listen for."""
+        """Alternate between the stages until the task is over. Then cancel the scope of the actor: nothing is left to listen for."""
         notifications: tuple[Notification, ...] = ()
         if self._fsm.state is TaskState.IDLE:
             (_, *changes), _ = apply_recorded(self._fsm, (self._cause,))

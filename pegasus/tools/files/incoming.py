@@ -46,7 +46,9 @@ class IncomingFile:
     """
 
     def __init__(self, context: ToolContext, path: str, name: str, *, expected: int = 0, replace: bool = False) -> None:
-        """Prepare. Raises ToolError for a path that may not be written, or that exists and is not to be replaced.
+        """Find the place of the file, which the block makes.
+
+        Raises ToolError for a path that may not be written, or that exists and is not to be replaced.
 
         A file that is part of every prompt is never written: what comes in is the text of a stranger.
 

@@ -92,7 +92,7 @@ def download_tool(guard: AddressGuard, max_bytes: int) -> Tool:
 
 @attrs.define(eq=False, repr=False)
 class _Download:
-    """A download under way."""
+    """A download under way: pieces of the answer on their way into a file."""
 
     _context: ToolContext
     """Context of the call, confined to the workspace."""
@@ -145,7 +145,7 @@ class _Download:
         return file
 
     async def _flush(self) -> None:
-        """Write what was collected."""
+        """Write the collected pieces to the file, in a thread."""
         if self._file is not None and self._buffer:
             # Taken out before the thread begins, so that nothing is added to what it writes.
             data, self._buffer = bytes(self._buffer), bytearray()

@@ -140,7 +140,7 @@ class PageWriter:
         self._start()
 
     def _start(self) -> None:
-        """Begin a text."""
+        """Begin an empty text: outside of lists, quotations and links, with no paragraph open."""
         self._lines: list[str] = []
         """Finished lines."""
         self._size = 0
@@ -200,7 +200,7 @@ class PageWriter:
     # -------------------------------------------------------------- elements
 
     def _begin(self, node: Any, tag: str) -> None:
-        """Begin an element."""
+        """Prepare for the content of an element: begin a block, or remember where a mark or a link begins. Pictures have none."""
         if tag in BLOCKS:
             self._begin_block(node, tag)
         elif tag == "br":
@@ -254,7 +254,7 @@ class PageWriter:
         self._prefixes.append(" " * len(self._marker))
 
     def _end(self, node: Any, tag: str) -> None:
-        """End an element."""
+        """Write what the end of an element means: the marks around its text, or the end of its block."""
         if tag in _MARKS or tag == "a":
             # Tags may end in the wrong order. An element that was not opened as the last one has no mark to close.
             if self._open and self._open[-1][0] == tag:
@@ -340,7 +340,7 @@ class PageWriter:
         self._emit("`" * ticks + (language[1] if language else ""), *code.split("\n"), "`" * ticks)
 
     def _flush(self) -> None:
-        """Write the present paragraph."""
+        """End the present paragraph: its text becomes lines, with the marks of the blocks that it stands in."""
         text = "".join(self._inline)
         self._inline, self._open = [], []
         lines = [" ".join(line.split()) for line in text.split("\n")]
@@ -445,7 +445,7 @@ class _PageTable:
         """Columns and rows of the cell that was begun last."""
 
     def begin_row(self) -> None:
-        """Begin a row."""
+        """Begin a row, to which the cells that follow belong."""
         self._rows.append([])
 
     def begin_cell(self, columns: int, rows: int) -> None:

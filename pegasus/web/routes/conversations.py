@@ -103,7 +103,7 @@ class _WaitingRequest:
         on_said: OnSaid | None,
         is_unclaimed: Callable[[OutboundMessage], bool] | None,
     ) -> None:
-        """Begin without replies.
+        """Wait for the turn of a message, without replies yet.
 
         is_unclaimed: returns whether a reply was said unasked and is given to nobody yet. None: this request gets nothing of the kind.
         """

@@ -66,7 +66,7 @@ class EventFeed:
     """The sequence of events. Example: `feed.add("tree", {"path": "journal", "change": "started"})`."""
 
     def __init__(self, first: int) -> None:
-        """Prepare. first: number of the first event, greater than all that an earlier run has given."""
+        """Begin without events. first: number of the first one, greater than all that an earlier run has given."""
         self._kept: deque[SentEvent] = deque(maxlen=MAX_KEPT)
         self.newest = first - 1
         """Number of the newest event; that before the first one while there is none."""
@@ -79,7 +79,7 @@ class EventFeed:
         """Set when the first stream was opened."""
 
     def add(self, name: str, data: Mapping[str, Json]) -> None:
-        """Add an event. Never waits."""
+        """Number an event, keep it for streams that come back, and wake the streams. Never waits."""
         self.newest += 1
         frame = f"id: {self.newest}\nevent: {name}\ndata: {encode_json(data)}\n\n".encode("utf-8", "replace")
         self._kept.append(SentEvent(self.newest, name, frame))
