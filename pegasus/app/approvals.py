@@ -155,7 +155,7 @@ class ApprovalDesk:
         await wait_until_running(self.tasks)
         task = await self._task_of(approval)
         if task is None or task.is_over:  # it has ended while the keeper did not run
-            await self.approvals.tell(WithdrawApprovals(approval.request.task_id))
+            await self.approvals.tell(WithdrawApprovals((approval.request.task_id,)))
             return
         await self._write_to_owner(approval, task_name(task.number, task.task_id))
 

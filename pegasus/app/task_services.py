@@ -4,14 +4,15 @@ Tasks work with the same memory, models and gate as the Main Agent (`shared_serv
 tools for files and commands are theirs alone, since they take longer than a conversation should wait. All that depends on
 settings is behind a handle, so that a task which is at work notices a reload at its next call.
 
-The task system knows nothing of chats. Three functions link it to them: `observe` shows progress where the task was
-asked for, `awaited` tells it which calls wait for an owner, and `before_resuming` lets a /stop that was accepted before
-a crash come first. They work on addresses and answer with nothing while the actor behind an address does not run.
+The task system knows nothing of chats. Four functions link it to them: `observe` shows progress where the task was
+asked for, `over` withdraws what owners were asked for a task that is over, `awaited` tells it which calls wait for an
+owner, and `before_resuming` lets a /stop that was accepted before a crash come first. They work on addresses and answer
+with nothing while the actor behind an address does not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -23,7 +24,7 @@ from pegasus.app.environment import APPROVALS, BUS, SWITCHBOARD
 from pegasus.app.shared_services import SPEECH_KEYS, SharedServices
 from pegasus.events import BusMessage
 from pegasus.main_agent import TaskProgressSender
-from pegasus.policy import ApprovalMessage, ListApprovals
+from pegasus.policy import ApprovalMessage, ListApprovals, WithdrawApprovals
 from pegasus.settings import SANDBOX_KEYS, Settings
 from pegasus.storage import JournalMessage, StorageError, Waiting
 from pegasus.tasks import (
@@ -88,11 +89,18 @@ def task_deps(shared: SharedServices, find: Callable[[str], Ref[Any]]) -> TaskDe
         memory=shared.memory,
         # The keys are those that `_task_limits` reads; `limits_changed` above then lets waiting tasks look at them.
         limits=in_force.follow(_task_limits, "tasks.", "limits.guest_tasks", "models.max_concurrent_calls"),
-        observe=TaskProgressSender(find(SWITCHBOARD), approvals, environment.clock).observe,
+        observe=TaskProgressSender(find(SWITCHBOARD), environment.clock).observe,
+        over=partial(_withdraw_approvals, approvals),
         # Recovery asks for these: a call that waits for an owner has not begun, so it may be made again whatever it does.
         awaited=partial(_awaited_keys, approvals),
         before_resuming=partial(_commands_done, journal),
     )
+
+
+def _withdraw_approvals(approvals: Ref[ApprovalMessage], task_ids: Sequence[str]) -> None:
+    """Withdraw what owners were asked for these tasks. A keeper that does not run finds out at its start that they are over."""
+    with suppress(ActorError):
+        approvals.tell_nowait(WithdrawApprovals(tuple(task_ids)))
 
 
 async def _awaited_keys(approvals: Ref[ApprovalMessage]) -> frozenset[str]:

@@ -27,7 +27,7 @@ from actors import ActorError, Ref
 from pegasus.formatting import cut_text, format_duration, format_time, quote, truncate
 from pegasus.main_agent.notifications import DEFAULT_CHANNEL
 from pegasus.messages import ChannelInfo, InboundMessage, TaskProgress
-from pegasus.policy import ROLE, ApprovalMessage, Principal, Role, WithdrawApprovals, sender_of
+from pegasus.policy import ROLE, Principal, Role, sender_of
 from pegasus.settings import InForce
 from pegasus.tasks import (
     FOR_APPROVAL,
@@ -92,46 +92,38 @@ def task_progress(task: TaskView, now: int) -> TaskProgress:
 
 
 class TaskProgressSender:
-    """Sends the changes of tasks to the switchboard, each once, and withdraws what a task has asked owners for when it is over.
+    """Sends the changes of tasks to the switchboard, each once.
 
-    Example: `TaskDeps(observe=TaskProgressSender(switchboard, approvals, clock).observe, …)`.
+    Example: `TaskDeps(observe=TaskProgressSender(switchboard, clock).observe, …)`.
     """
 
-    def __init__(
-        self, switchboard: Ref[TaskProgress], approvals: Ref[ApprovalMessage], clock: Callable[[], int]
-    ) -> None:
-        """Begin without a task that was seen. approvals: keeps the calls that wait for an owner. clock: wall clock, ms."""
+    def __init__(self, switchboard: Ref[TaskProgress], clock: Callable[[], int]) -> None:
+        """Begin without a task that was seen. clock: wall clock, ms."""
         self._switchboard = switchboard
         """Shows the states to the people of each conversation."""
-        self._approvals = approvals
-        """Keeps the calls that wait for an owner; it is told when their task is over."""
         self._clock = clock
         """Wall clock, ms."""
         self._last: dict[str, TaskProgress] = {}
         """The last state of each unfinished task, without the time that had passed."""
 
-    def observe(self, task: TaskView) -> None:
-        """Take the view of a task that may have changed. Never waits, never fails."""
-        self._send_change(task)
-        if task.is_over:
-            with suppress(ActorError):
-                self._approvals.tell_nowait(WithdrawApprovals(task.task_id))
+    def observe(self, task: TaskView, ends: bool = False) -> None:
+        """Take the view of a task that may have changed, and send its state if it differs from the last one.
 
-    def _send_change(self, task: TaskView) -> None:
-        """Send the state of a task if it differs from the last one."""
-        is_over, last = task.is_over, self._last.get(task.task_id)
-        if task.state is TaskState.COMPLETED and not is_over:
+        ends: it has ended with this change. Never waits, never fails.
+        """
+        if task.is_over:
+            was_shown = self._last.pop(task.task_id, None) is not None
+            if not was_shown and not ends:
+                return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
+            progress = task_progress(task, task.updated_at)
+        elif task.state is TaskState.COMPLETED:
             return  # its result is not on disk yet
-        if is_over and last is None:
-            return  # e.g. a reflection on a task that has ended, or one that was found ended at a start
-        progress = task_progress(task, task.updated_at if is_over else self._clock())
-        # The time goes on by itself, and viewers count it; it is no change.
-        present = attrs.evolve(progress, elapsed_ms=0) if progress.elapsed_ms else progress
-        if last == present:
-            return
-        if is_over:
-            del self._last[task.task_id]
         else:
+            progress = task_progress(task, self._clock())
+            # The time goes on by itself, and viewers count it; it is no change.
+            present = attrs.evolve(progress, elapsed_ms=0) if progress.elapsed_ms else progress
+            if self._last.get(task.task_id) == present:
+                return
             self._last[task.task_id] = present
         with suppress(ActorError):
             self._switchboard.tell_nowait(progress)

@@ -251,15 +251,15 @@ class ListApprovals:
 
 @attrs.frozen(eq=False, repr=False)
 class WithdrawApprovals:
-    """Withdraw the open approvals of a task, since nothing waits for them any more. It has no answer.
+    """Withdraw the open approvals of tasks, since nothing waits for them any more. It has no answer.
 
-    A failure is logged: the approval then expires by itself.
+    A failure is logged: the approvals then expire by themselves.
 
-    Example: `approvals.tell_nowait(WithdrawApprovals("t1"))` when the task t1 has been cancelled.
+    Example: `approvals.tell_nowait(WithdrawApprovals(("t1",)))` when the task t1 has been cancelled.
     """
 
-    task_id: str
-    """Id of the task that waited for them."""
+    task_ids: tuple[str, ...]
+    """Ids of the tasks that waited for them."""
     id: str = ""
     """Only this one."""
 

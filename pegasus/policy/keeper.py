@@ -107,9 +107,8 @@ async def approvals_keeper(
             except (ApprovalError, StorageError, ActorError) as error:
                 # It is the only request without a reply.
                 if isinstance(message, WithdrawApprovals):
-                    _log.warning(
-                        "the approvals of a task could not be withdrawn", task=message.task_id, error=str(error)
-                    )
+                    tasks = ", ".join(message.task_ids)
+                    _log.warning("the approvals of a task could not be withdrawn", tasks=tasks, error=str(error))
                 else:
                     message.reply.fail(error)
         nursery.cancel_scope.cancel()
@@ -176,9 +175,9 @@ class _Keeper:
                 reply.send(self._approvals.get(self._by_key.get(key, "")))
             case ListApprovals(reply):
                 reply.send(tuple(self._open()))
-            case WithdrawApprovals(task_id, id):
+            case WithdrawApprovals(task_ids, id):
                 for approval in self._open():
-                    if approval.request.task_id == task_id and id in ("", approval.id):
+                    if approval.request.task_id in task_ids and id in ("", approval.id):
                         await self._close(attrs.evolve(approval, state=ApprovalState.WITHDRAWN))
 
     def _open(self) -> list[Approval]:

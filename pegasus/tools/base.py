@@ -183,7 +183,7 @@ class CallQuestions:
     def withdraw(self, id: str) -> None:
         """Withdraw a question that nobody waits for any more."""
         with suppress(ActorError):  # the keeper withdraws it when it starts again
-            self.approvals.tell_nowait(WithdrawApprovals(self.task_id, id))
+            self.approvals.tell_nowait(WithdrawApprovals((self.task_id,), id))
 
     def _key(self, number: int) -> str:
         """Return the key of a question of this call. It is the same after a restart, so the question is found again."""

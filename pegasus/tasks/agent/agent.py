@@ -331,7 +331,7 @@ class _Agent:
             numbers = await self._state.logs.record((created,))
             entry.view = attrs.evolve(entry.view, number=numbers.get(task_id, 0))
         entry.created.set()
-        self._state.deps.observe(entry.view)
+        self._state.deps.observe(entry.view, False)
         await self._state.deps.bus.tell(Emit((created,)))
         if not entry.is_ending:
             await self._scheduler.enqueue(entry, created)

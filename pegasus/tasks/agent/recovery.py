@@ -179,8 +179,10 @@ async def _take_up(
     entry = TaskEntry(view, found.task, notified=found.task.context.notified)
     entry.created.set()
     state.registry.register(entry)
-    deps.observe(view)
+    if not plan.events:  # otherwise it is observed when these are recorded
+        deps.observe(view, False)
     if entry.is_over:
+        deps.over((task_id,))
         entry.fsm = None
         state.registry.finished(entry)
     events = tuple(state.make_event(entry, data) for data in plan.events)

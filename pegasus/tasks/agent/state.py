@@ -99,18 +99,25 @@ class TaskAgentState:
         if published := tuple(event for _, _, events, _ in applied for event in events):
             await self.deps.bus.tell(Emit(published))
         for entry, fsm, _, notifications in applied:
-            self.update(entry, task_view(fsm, number=entry.view.number), notifications)
+            self._take_over(entry, task_view(fsm, number=entry.view.number), notifications)
+        if over := [entry.task_id for entry, *_ in applied if entry.view.is_over]:
+            self.deps.over(over)
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
         """Take over the new state of a task: notify its submitter, and answer those who wait for its end."""
+        self._take_over(entry, view, notifications)
+        if view.is_over:
+            self.deps.over((entry.task_id,))
+
+    def _take_over(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:
         was_over, entry.view = entry.view.is_over, view
         for notification in notifications:
             self.notifier.add(notification, is_last=view.is_over and notification is notifications[-1])
             entry.notified = notification.n
-        if view.is_over and not was_over:
+        if ends := view.is_over and not was_over:
             entry.start = entry.fsm = None
             for reply in entry.waiting:
                 reply.send(view)
             entry.waiting.clear()
             self.registry.finished(entry)
-        self.deps.observe(view)
+        self.deps.observe(view, ends)

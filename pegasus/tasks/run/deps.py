@@ -7,7 +7,7 @@ told. Functions stand where the owner of the answer is a part that the task syst
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import attrs
 import trio
@@ -92,8 +92,11 @@ class TaskDeps:
     """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
     limits: InForce[TaskLimits] = attrs.field(factory=lambda: InForce(TaskLimits()))
     """Limits in force. After a change the agent is told (`LimitsChanged`), since tasks that wait may begin."""
-    observe: Callable[[TaskView], None] = lambda view: None
-    """Gets the view of a task whenever it may have changed, for people who watch. It must not wait, nor raise."""
+    observe: Callable[[TaskView, bool], None] = lambda view, ends: None
+    """Gets the view of a task whenever it may have changed, for people who watch, and whether the task has ended with this change.
+    It must not wait, nor raise."""
+    over: Callable[[Sequence[str]], None] = lambda task_ids: None
+    """Gets the ids of tasks that are over: nobody need be asked on their behalf any more. It must not wait, nor raise."""
     make_fence: Callable[[], str] = new_fence
     """Makes the id for the fences of a task's conversation. It must not be possible to guess it."""
     awaited: Callable[[], Awaitable[frozenset[str]]] = _nothing_awaited

@@ -64,7 +64,7 @@ def test_a_task_that_nobody_on_a_channel_asked_for_belongs_to_the_terminal():
 
 def test_each_change_is_sent_once_and_the_end_once():
     board = Switchboard()
-    sender = TaskProgressSender(board, Switchboard(), lambda: 5000)
+    sender = TaskProgressSender(board, lambda: 5000)
     thinking = moved(state=TaskState.REASONING, doing="thinking", created_at=2000)
     done = moved(state=TaskState.COMPLETED, iteration=1, result="42", created_at=2000, updated_at=4000)
     for view in (
@@ -81,9 +81,18 @@ def test_each_change_is_sent_once_and_the_end_once():
     assert [progress.state for progress in board.sent] == ["IDLE", "REASONING", "COMPLETED"]
 
 
+def test_the_end_of_a_task_that_was_not_shown_before_is_sent_once():
+    board = Switchboard()
+    sender = TaskProgressSender(board, lambda: 5000)
+    failed = moved(state=TaskState.FAILED, error="process restarted", created_at=2000, updated_at=2500)
+    sender.observe(failed, True)
+    sender.observe(failed, False)
+    assert [(progress.state, progress.elapsed_ms) for progress in board.sent] == [("FAILED", 500)]
+
+
 def test_a_task_that_goes_on_after_its_end_is_shown_again():
     board = Switchboard()
-    sender = TaskProgressSender(board, Switchboard(), lambda: 5000)
+    sender = TaskProgressSender(board, lambda: 5000)
     for state in (TaskState.REASONING, TaskState.FAILED, TaskState.REASONING, TaskState.FAILED):
         sender.observe(moved(state=state))
     assert [progress.state for progress in board.sent] == ["REASONING", "FAILED", "REASONING", "FAILED"]
@@ -92,4 +101,4 @@ def test_a_task_that_goes_on_after_its_end_is_shown_again():
 async def test_a_switchboard_without_room_costs_the_task_nothing():
     board = Switchboard()
     board.is_full = True
-    TaskProgressSender(board, Switchboard(), lambda: 0).observe(VIEW)
+    TaskProgressSender(board, lambda: 0).observe(VIEW)

@@ -79,7 +79,7 @@ async def test_the_view_names_the_commands_that_run(open_place, start):
         say("", start("a", "echo ready; sleep 100")), say("", call("command_stop", "b", commandId="c1")), Hang()
     )
     views = []
-    async with open_place(model, observe=views.append) as desk:
+    async with open_place(model, observe=lambda view, _: views.append(view)) as desk:
         task_id = await desk.submit()
         with trio.fail_after(20):
             await last.wait()

@@ -34,6 +34,25 @@ async def test_an_unfinished_task_is_failed_and_told_once(autojump_clock):
     assert shelf.events(task_id) == ["TASK_CREATED", "TASK_FAILED"]
 
 
+async def test_the_end_of_interrupted_tasks_is_shown_once_and_nobody_is_asked_for_them_any_more(autojump_clock):
+    shelf, seen, over = MemoryFolder(), [], []
+    with trio.move_on_after(5):
+        async with open_desk(ScriptedModel([Hang(), Hang()]), shelf=shelf) as desk:
+            await desk.submit("the job")
+            await desk.submit("the other job")
+            await trio.sleep_forever()
+    for _ in range(2):
+        async with open_desk(
+            ScriptedModel([]),
+            shelf=shelf,
+            observe=lambda view, ends: seen.append((view.task_id, view.state, ends)),
+            over=over.append,
+        ):
+            await trio.sleep(5)
+        assert seen == [(task_id, TaskState.FAILED, True) for task_id in shelf.logs]
+        assert over == [list(shelf.logs)]
+
+
 async def test_a_task_is_pending_until_a_listener_that_comes_late_has_taken_its_end(autojump_clock):
     """What recovery has to say is not lost when it is said before anybody listens."""
 

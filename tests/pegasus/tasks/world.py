@@ -208,7 +208,8 @@ async def open_desk(
     model_for=None,
     window=100_000,
     context=ToolContext(),
-    observe=lambda view: None,
+    observe=lambda view, ends: None,
+    over=lambda task_ids: None,
 ):
     calls = []
     shelf, listener, watcher = shelf or MemoryFolder(), listener or Listener(), Watcher()
@@ -234,6 +235,7 @@ async def open_desk(
             context_window=lambda name: window,
             context=InForce(context),
             observe=observe,
+            over=over,
             memory=memory,
             traits=traits or TraitStore(),
             limits=InForce(limits),
