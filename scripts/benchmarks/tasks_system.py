@@ -227,6 +227,8 @@ async def task_system(
         for group, name in (("channels", "switchboard"), ("approvals", "keeper")):
             await root.start_child(Child(group, supervisor([Child(name, _watch)])))
         services = build_services(environment, ref, root.ref, ())
+        # Nobody is told of the results here, so nothing waits behind a reflection.
+        services = attrs.evolve(services, tasks=attrs.evolve(services.tasks, reflect_after=0.0))
         environment.may_work.set()
         began = time.perf_counter()
         await root.start_child(task_system_child(root, services))

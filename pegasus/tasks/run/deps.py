@@ -8,6 +8,7 @@ told. Functions stand where the owner of the answer is a part that the task syst
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Final
 
 import attrs
 import trio
@@ -45,6 +46,11 @@ class TaskLimits:
     """Tasks that one guest may have that have not ended; 0 = any number."""
     recovery: str = "resume"
     """Treatment of interrupted tasks at a start: "resume" or "fail"."""
+
+
+REFLECT_AFTER: Final = 5.0
+"""Seconds between the result of a task and the reflection on it. The Main Agent tells a person of the result first: with a server that
+makes one call after the other, as local ones do, it would wait behind the reflection."""
 
 
 async def _nothing_awaited() -> frozenset[str]:
@@ -90,6 +96,8 @@ class TaskDeps:
     """Facts about each model; here, whether its server refuses tools."""
     memory: Memory | None = None
     """Long-term memory; None = no index, no reflection. A task goes on without it if it cannot be read."""
+    reflect_after: float = REFLECT_AFTER
+    """Seconds between the result of a task and the reflection on it."""
     limits: InForce[TaskLimits] = attrs.field(factory=lambda: InForce(TaskLimits()))
     """Limits in force. After a change the agent is told (`LimitsChanged`), since tasks that wait may begin."""
     observe: Callable[[TaskView, bool], None] = lambda view, ends: None

@@ -19,7 +19,7 @@ A crash between 3 and 4 loses nothing: the agent replays the log of a task whose
 
 The time limit covers the stages of a task together and not each alone, because a person who waits for the result cares about the sum.
 Reflections have no time limit of their own here; nobody waits for them, and the number of their model calls is bounded. They begin
-REFLECT_AFTER the result. A process that stops before that makes none.
+some seconds after the result (`TaskDeps.reflect_after`). A process that stops before that makes none.
 
 An error in a stage fails this task only. A defect in a tool or in a provider's client is thus reported to the submitter as the
 error of the task, and does not restart the agent with all other tasks.
@@ -76,9 +76,6 @@ _ENDS: Final = (TaskCompleted, TaskFailed)
 _ENDS_OF_COMMANDS: Final = (*_ENDS, TaskSuspended, NeedMoreInfo)
 """Events with which the background commands of a task end: nobody could use them any more, or not for a long time."""
 
-REFLECT_AFTER: Final = 5.0
-"""Seconds between the result of a task and the reflection on it. The Main Agent tells a person of the result first: with a server that
-makes one call after the other, as local ones do, it would wait behind the reflection."""
 TRIVIAL: Final = 200
 """Characters: one step or none with a shorter result teaches nothing."""
 
@@ -434,7 +431,9 @@ class _TaskRun:
         published, notifications = apply_recorded(self._fsm, events)
         self._cause = events[-1]
         if isinstance(happened[-1], TaskCompleted) and self._deps.memory is not None:
-            self._reflect_at = trio.current_time() + REFLECT_AFTER if should_reflect(self._fsm.context) else math.inf
+            self._reflect_at = (
+                trio.current_time() + self._deps.reflect_after if should_reflect(self._fsm.context) else math.inf
+            )
         if published:
             await self._deps.bus.tell(Emit(published))
         return notifications

@@ -25,8 +25,7 @@ from pegasus.tasks import (
 )
 from pegasus.tasks.agent.registry import REMEMBERED
 from pegasus.tasks.log.replay import replay
-from pegasus.tasks.run.deps import TaskLimits
-from pegasus.tasks.run.task import REFLECT_AFTER
+from pegasus.tasks.run.deps import REFLECT_AFTER, TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.lives import task_lines
 from tests.pegasus.tasks.world import Listener, MemoryFolder, StubMemory, open_desk

@@ -6,8 +6,7 @@ import trio
 from pegasus.events import EventType
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, Suspend, TaskState
 from pegasus.tasks.agent.scheduler import DRAIN
-from pegasus.tasks.run.deps import TaskLimits
-from pegasus.tasks.run.task import REFLECT_AFTER
+from pegasus.tasks.run.deps import REFLECT_AFTER, TaskLimits
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk
 

@@ -3,7 +3,7 @@
 import trio
 
 from pegasus.tasks import GetContext, Resume, TaskLimits, TaskState
-from pegasus.tasks.run.task import REFLECT_AFTER
+from pegasus.tasks.run.deps import REFLECT_AFTER
 from pegasus.testing.scripted import Hang, ScriptedModel, call, say
 from tests.pegasus.tasks.world import MemoryFolder, StubMemory, open_desk
 

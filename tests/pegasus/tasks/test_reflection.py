@@ -9,7 +9,7 @@ from pegasus.events import EventType
 from pegasus.models.base import ModelError, ToolSpec
 from pegasus.tasks import Cancel, GetContext, GetTask, Resume, TaskState
 from pegasus.tasks.agent.agent import OUTSIDE_EVENTS
-from pegasus.tasks.run.task import REFLECT_AFTER
+from pegasus.tasks.run.deps import REFLECT_AFTER
 from pegasus.testing.scripted import After, Hang, ScriptedModel, call, say
 from pegasus.tools import Effect, Tool
 from tests.pegasus.tasks.world import StubMemory, open_desk
