@@ -23,7 +23,7 @@ from pegasus.file_types import extension_of
 from pegasus.models.base import Label, ModelError, Usage
 from pegasus.models.errors import is_temporary, status_error
 from pegasus.models.formats import encode_json
-from pegasus.models.providers import ProviderClient
+from pegasus.models.providers import ProviderClient, RefusedByServer
 from pegasus.models.tokens import text_tokens
 from pegasus.wire import WireError, decode_object
 
@@ -154,7 +154,7 @@ class AudioModel:
                 # most.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                     await response.aclose()
-        except client.status_errors as error:
+        except RefusedByServer as error:
             raise status_error(
                 self.name, error.status_code, error.body, client.secrets, key_name=self.key_name
             ) from error

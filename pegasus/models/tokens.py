@@ -347,7 +347,7 @@ class CountByProvider:
                 return await self._ask(request)
             except ModelError as error:
                 reason = str(error)
-            except Exception as error:  # of the SDK, or a senseless answer
+            except Exception as error:  # a refusal, a broken connection, or a senseless answer
                 status = getattr(error, "status_code", 0)
                 pause = math.inf if status in (404, 405, 501) else _COUNT_PAUSE
                 reason = f"{type(error).__name__} {status or ''}"
@@ -356,7 +356,7 @@ class CountByProvider:
         return None
 
     async def _ask(self, request: ModelRequest) -> int:
-        """Return the count. Raises exceptions of the SDK, or ValueError, KeyError and TypeError for a senseless answer."""
+        """Return the count. Raises what `post` does, and ValueError, KeyError and TypeError for a senseless answer."""
         options = self._options.get(request.label.role, NO_OPTIONS)
         body = self._body(request)
         response = await self._client.post(self._path, body, headers=options.headers, query=options.query)

@@ -19,7 +19,7 @@ from pegasus.models.providers.accounts import (
     find_providers,
     split_spec,
 )
-from pegasus.models.providers.connections import ProviderClient, is_local_address
+from pegasus.models.providers.connections import ProviderClient, RefusedByServer, is_local_address
 from pegasus.models.providers.http_model import HttpModel
 from pegasus.models.providers.local_servers import (
     LOCAL_SERVERS,
@@ -44,6 +44,7 @@ __all__ = [
     "ProviderAccount",
     "ProviderClient",
     "ProviderType",
+    "RefusedByServer",
     "describe_models",
     "find_local_models",
     "find_offers",

@@ -5,10 +5,11 @@ events, errors. `ProviderClient` does that with httpx2. It is what every service
 with: the official SDK would add a second of CPU and 40 MB at its import and a fifth of the CPU of a turn, for a header with the key.
 The tests hold this client and the wire formats against the official SDK.
 
-`SdkClient` does the same with the official SDK of Anthropic, for its authentication and platform headers. Its typed `create()` would
-walk every message in Python, and typed streams would build a model object for every event. The SDK does not retry, although it could:
-only `HttpModel` knows the deadline, can repeat an answer that broke off after its status line said 200, and counts both kinds of
-failures together.
+`SdkClient` does the same for Anthropic, with the connection, the authentication and the platform headers of the official SDK, which
+makes them once. Its own calls are left out: `create()` would walk every message in Python, typed streams would build a model object
+for every event, and even its plainest `post` copies options and headers for 0.4 ms of each call. Its retries would not do either: only
+`HttpModel` knows the deadline, can repeat an answer that broke off after its status line said 200, and counts both kinds of failures
+together.
 
 Both are imported at the first use, in a thread: either soon after the daemon is ready (`warm_up` of the service) or at the first
 call, which then waits for it.
@@ -37,10 +38,9 @@ _LARGEST_REFUSAL: Final = 1024 * 1024
 
 
 class RefusedByServer(Exception):
-    """Response with an error status. It has the fields of the SDKs' errors.
+    """Response with an error status.
 
-    Example: `except client.status_errors as refusal: refusal.status_code`. The SDK raises its own class in its
-    place.
+    Example: `except RefusedByServer as refusal: refusal.status_code` around `client.post(…)`.
     """
 
     def __init__(self, status_code: int, body: object, response: Any) -> None:
@@ -71,8 +71,6 @@ class ProviderClient:
 
     package = "httpx2"
     """Package that `load` imports."""
-    status_errors: type[Any] = RefusedByServer
-    """Raised for a response with an error status."""
     connection_errors: tuple[type[BaseException], ...]
     """Raised when there is no response at all."""
     unreachable_errors: tuple[type[BaseException], ...]
@@ -93,6 +91,10 @@ class ProviderClient:
         """True once `load` has succeeded."""
         self._lock = trio.Lock()
         self._client: Any = None
+        self._parse_url: Any = None
+        """httpx's class of URLs."""
+        self._urls: dict[str, Any] = {}
+        """Parsed URLs by path. A provider has few paths, and each call would parse the same one again."""
         self._posting = 0
         """Requests that have no response yet."""
         self._responses: WeakSet[Any] = WeakSet()
@@ -122,19 +124,23 @@ class ProviderClient:
                     raise ModelError(text, kind="request") from error
 
     def _import(self) -> Any:
-        """Import httpx2 and return its client. Blocking.
-
-        Certificates cost 50 ms to load, so a plain connection does not. A proxy of the environment is for the world outside.
-        """
+        """Import httpx2 and return its client. Blocking."""
         httpx: Any = importlib.import_module("httpx2")
         self.connection_errors = (httpx.HTTPError, httpx.InvalidURL)
         self.unreachable_errors = (httpx.ConnectError, httpx.ConnectTimeout)
         self.read_errors = (httpx.HTTPError, httpx.StreamError)
-        return httpx.AsyncClient(
-            **_connection_options(httpx),
-            verify=self.base_url.startswith("https"),
-            trust_env=not is_local_address(self.base_url),
-        )
+        self._parse_url = httpx.URL
+        timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE)
+        return self._make_client(httpx, timeout=timeout, limits=limits)
+
+    def _make_client(self, httpx: Any, **options: Any) -> Any:
+        """Return a client of httpx that sends the provider's headers. Blocking.
+
+        Certificates cost 50 ms to load, so a plain connection does not. A proxy of the environment is for the world outside.
+        """
+        is_secure, is_local = self.base_url.startswith("https"), is_local_address(self.base_url)
+        return httpx.AsyncClient(headers=self._headers, verify=is_secure, trust_env=not is_local, **options)
 
     async def post(
         self, path: str, body: bytes, *, headers: Mapping[str, str] = {}, query: Mapping[str, str] = {}
@@ -143,7 +149,7 @@ class ProviderClient:
 
         headers, query: additions to the client's own headers, which they replace, and to the address.
 
-        Raises one of `status_errors` or `connection_errors`. On cancellation the connection is closed.
+        Raises RefusedByServer or one of `connection_errors`. On cancellation the connection is closed.
         """
         self._posting += 1
         try:
@@ -154,10 +160,11 @@ class ProviderClient:
         return response
 
     async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
-        """Send the request by the plain HTTP client. An answer of 400 and more is raised as one of `status_errors`."""
-        request = self._client.build_request(
-            "POST", self.base_url + path, content=body, headers={**self._headers, **headers}, params=query or None
-        )
+        """Send the request. An answer of 400 and more is raised as RefusedByServer."""
+        if path not in self._urls:
+            self._urls[path] = self._parse_url(self.base_url + path)
+        url, params = self._urls[path], query or None
+        request = self._client.build_request("POST", url, content=body, headers=headers, params=params)
         response = await self._client.send(request, stream=True)
         if response.status_code < 400:
             return response
@@ -175,7 +182,7 @@ class ProviderClient:
 
 
 class SdkClient(ProviderClient):
-    """`ProviderClient` by Anthropic's official SDK.
+    """`ProviderClient` with the connection and the headers of Anthropic's official SDK.
 
     api_key: "" for a server that needs none; the SDK wants a word all the same. headers: additions to every request.
 
@@ -188,39 +195,15 @@ class SdkClient(ProviderClient):
         super().__init__(api_key, base_url)
         self._options = {"api_key": api_key or "none", "base_url": base_url, "default_headers": headers}
 
-    def _import(self) -> Any:
-        """Import the SDK and return its client. Blocking; it takes two seconds."""
+    def _make_client(self, httpx: Any, **options: Any) -> Any:
+        """Import the SDK and return a client of httpx with its headers. Blocking; it takes two seconds."""
         sdk: Any = importlib.import_module(self.package)
-        httpx: Any = importlib.import_module("httpx2")
-        self.status_errors = sdk.APIStatusError
-        self.connection_errors = (sdk.APIError, httpx.HTTPError, httpx.InvalidURL)
-        self.unreachable_errors = (httpx.ConnectError, httpx.ConnectTimeout)
-        self.read_errors = (httpx.HTTPError, httpx.StreamError)
-        self._response_types = {"cast_to": httpx.Response, "stream_cls": sdk.AsyncStream}
-        options = _connection_options(httpx)
-        http_client = sdk.DefaultAsyncHttpxClient(**options)
-        return sdk.AsyncAnthropic(
-            timeout=options["timeout"], http_client=http_client, open_telemetry=False, **self._options
+        client = sdk.DefaultAsyncHttpxClient(**options)
+        client.headers.update(
+            sdk.AsyncAnthropic(http_client=client, open_telemetry=False, **self._options).default_headers
         )
-
-    async def _send(self, path: str, body: bytes, headers: Mapping[str, str], query: Mapping[str, str]) -> Any:
-        """Send the request by the SDK's client, which is told not to try again by itself."""
-        options = {"max_retries": 0, "headers": headers, "params": query}
-        return await self._client.post(path, content=body, options=options, stream=True, **self._response_types)
-
-    async def aclose(self) -> None:
-        """Close all connections; calls under way fail. The next `load` creates a new client."""
-        client, self._client, self.is_ready = self._client, None, False
-        if client is not None:
-            await client.close()
-
-
-def _connection_options(httpx: Any) -> dict[str, Any]:
-    """Return timeouts and the pool's limits, as arguments of an httpx client."""
-    return {
-        "timeout": httpx.Timeout(None, connect=_CONNECT_TIMEOUT),
-        "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=_KEEP_ALIVE),
-    }
+        client.headers["X-Stainless-Async"] = "async:trio"  # the SDK finds no event loop in this thread
+        return client
 
 
 async def _read_text(response: Any) -> str:

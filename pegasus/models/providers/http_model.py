@@ -44,7 +44,7 @@ from pegasus.models.providers.answer_reader import (
     LineDecoder,
     StreamDecoder,
 )
-from pegasus.models.providers.connections import ProviderClient
+from pegasus.models.providers.connections import ProviderClient, RefusedByServer
 from pegasus.models.refusals import is_out_of_quota
 from pegasus.observe import get_logger
 
@@ -178,13 +178,12 @@ class HttpModel:
             headers = {**wire.headers(request), **options.headers}
             try:
                 return await client.post(wire.path, body, headers=headers, query=options.query), assembler
-            except client.status_errors as error:
-                refusal = error.body if error.body is not None else str(getattr(error, "message", ""))
-                if wire.adapt(error.status_code, refusal, request):
+            except RefusedByServer as error:
+                if wire.adapt(error.status_code, error.body, request):
                     continue
-                failure = reader.refusal(error.status_code, refusal)
+                failure = reader.refusal(error.status_code, error.body)
                 override = error.response.headers.get("x-should-retry")
-                if override == "false" or (override == "true" and not is_out_of_quota(refusal)):
+                if override == "false" or (override == "true" and not is_out_of_quota(error.body)):
                     failure.can_retry = override == "true"
                 failure.pause = _requested_pause(error.response.headers)
                 raise failure from error
@@ -194,7 +193,7 @@ class HttpModel:
     def _connection_error(self, error: BaseException) -> ModelError:
         """Return the error for a request without a response: the server is not there, or the connection broke.
 
-        The SDK wraps the exception of httpx, which wraps that of Trio. The whole chain is searched, because only a connection that
+        The exception of httpx wraps that of Trio. The whole chain is searched, because only a connection that
         was never made gets the advice to check the address.
         """
         cause: BaseException | None = error

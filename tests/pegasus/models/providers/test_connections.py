@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
+import anthropic
+import httpx2
 import pytest
 
 from pegasus.models import ModelError, ModelService
+from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
 from pegasus.models.formats.ollama import OllamaWire
-from pegasus.models.providers.connections import ProviderClient, RefusedByServer
+from pegasus.models.providers.connections import ProviderClient, RefusedByServer, SdkClient
 from pegasus.settings import ModelSettings, ProviderSettings
 from pegasus.testing.provider import open_provider
 from pegasus.testing.provider.answers import ProviderAnswer, page, refuse, reset
@@ -29,6 +33,39 @@ async def test_a_key_is_sent_as_a_bearer_token_and_headers_are_added() -> None:
         await client.aclose()
         (seen,) = server.requests
     assert (seen.headers["x-team"], seen.query, seen.headers["content-type"]) == ("7", "v=1", "application/json")
+
+
+async def test_a_header_replaces_that_of_the_client_whatever_its_case() -> None:
+    async with open_provider(lambda _: ProviderAnswer("hi")) as server:
+        client = ProviderClient(KEY, server.openai_url)
+        await client.load()
+        for headers in ({"User-Agent": "team-7"}, {}):
+            response = await client.post("/chat/completions", ChatWire("m").body(request()), headers=headers)
+            await response.aclose()
+        await client.aclose()
+        seen = [each.headers["user-agent"] for each in server.requests]
+    assert seen == ["team-7", "pegasus"]
+
+
+@pytest.mark.parametrize("additions", [{}, {"X-Api-Key": KEY}])
+async def test_anthropic_gets_the_headers_of_its_own_sdk(additions: dict[str, str]) -> None:
+    body = AnthropicWire("m").body(request())
+    async with open_provider(lambda _: ProviderAnswer("hi"), api_key=KEY) as server:
+        client = SdkClient(KEY, server.url, additions)
+        await client.load()
+        response = await client.post(AnthropicWire.path, body, headers={"anthropic-beta": "x"}, query={"v": "1"})
+        await response.aclose()
+        await client.aclose()
+        async with anthropic.AsyncAnthropic(
+            api_key=KEY, base_url=server.url, max_retries=0, default_headers=additions, open_telemetry=False
+        ) as official:
+            options: Any = {"headers": {"anthropic-beta": "x"}, "params": {"v": "1"}}
+            await official.post(AnthropicWire.path, content=body, options=options, cast_to=httpx2.Response)
+        ours, theirs = server.requests
+    assert (ours.path, ours.query) == (theirs.path, theirs.query)
+    # How often a request was repeated and how long it may take is what only the SDK's own calls know.
+    known_to_calls = {"x-stainless-retry-count", "x-stainless-timeout", "x-stainless-read-timeout"}
+    assert ours.headers == {name: value for name, value in theirs.headers.items() if name not in known_to_calls}
 
 
 @pytest.mark.parametrize(
