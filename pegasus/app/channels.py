@@ -259,7 +259,7 @@ def gateway_child(
     intake: Intake,
     listeners: Sequence[trio.SocketListener],
     methods: Methods,
-    said: Listeners,
+    reply_listeners: Listeners,
 ) -> Child[GatewayMessage]:
     """Return the gateway as a child of the channels.
 
@@ -269,7 +269,7 @@ def gateway_child(
     # A client that connects sees tasks and approvals as they are, before the events that change them.
     unfinished = partial(_open_tasks, tree.root.ref(TASK_AGENT), wall_clock)
     open_approvals = tree.services.approvals.open_notices
-    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners=said)
+    run = partial(run_gateway, open_tasks=unfinished, open_approvals=open_approvals, listeners=reply_listeners)
     return Child("gateway", run, config, intake, listeners, methods, backoff=CHILD_BACKOFF)
 
 

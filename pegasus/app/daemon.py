@@ -201,8 +201,8 @@ async def _daemon(world: RealWorld) -> int:
                 sign_in = SignInMethod(sessions if http else None, page)
                 # One table for both servers: what a program may do does not depend on the way it comes.
                 methods = _methods(world, tree, models, reloader, tokens, commands, adapters, sign_in)
-                said = Listeners()
-                gateway = gateway_child(tree, gateway_config, intake, listeners, methods, said)
+                reply_listeners = Listeners()
+                gateway = gateway_child(tree, gateway_config, intake, listeners, methods, reply_listeners)
                 web = WebServices(
                     config=in_force.follow(
                         lambda settings: http_config(settings.http, http_listeners, connections), "http."
@@ -210,7 +210,7 @@ async def _daemon(world: RealWorld) -> int:
                     gateway_config=gateway_config,
                     gateway=root.ref(GATEWAY),
                     intake=intake,
-                    listeners=said,
+                    listeners=reply_listeners,
                     methods=methods,
                     sessions=sessions,
                     tasks=root.ref(TASK_AGENT),

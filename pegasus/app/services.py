@@ -120,4 +120,6 @@ def build_services(
 def _adapter_refs(find: Callable[[str], Ref[Any]], settings: Settings) -> Sequence[Ref[AdapterMessage]]:
     """Return the addresses of the adapters that the settings enable."""
     sections = settings.channels.items()
-    return [find(f"channels/{type}/{ADAPTER}") for type, one in sections if one.enabled and type in SERVICE_SECTIONS]
+    return [
+        find(f"channels/{type}/{ADAPTER}") for type, section in sections if section.enabled and type in SERVICE_SECTIONS
+    ]

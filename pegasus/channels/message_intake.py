@@ -112,13 +112,13 @@ class RepeatLimit:
         bots.reset("-1001")     # a person has written
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._counts: dict[str, tuple[int, float]] = {}
         """By channelId: the count, and Trio's clock at the first event."""
 
     def count(self, channel_id: str) -> bool:
-        """Count an event; return whether it is one of the first `most`."""
+        """Count an event; return whether it is one of the first `limit`."""
         now = trio.current_time()
         count, since = self._counts.pop(channel_id, (0, now))
         if now - since > COUNTED_FOR:
@@ -126,7 +126,7 @@ class RepeatLimit:
         self._counts[channel_id] = (count + 1, since)
         while len(self._counts) > MOST_COUNTED:
             del self._counts[next(iter(self._counts))]
-        return count < self._most
+        return count < self._limit
 
     def reset(self, channel_id: str) -> None:
         """Begin anew for this conversation."""

@@ -63,7 +63,9 @@ def run_list(home: Home, settings: Settings) -> Answer:
     """List the servers and their state."""
     servers = settings.mcp.servers.items()
     # Without a daemon no server runs, and no state but "off" is known.
-    return {"servers": [{"name": name, "state": "not running" if one.enabled else "off"} for name, one in servers]}
+    return {
+        "servers": [{"name": name, "state": "not running" if server.enabled else "off"} for name, server in servers]
+    }
 
 
 @MCP.declare("check", _NAME, JSON)
@@ -109,7 +111,7 @@ def run_login(home: Home, settings: Settings, *, name: str, device: bool) -> int
 
     server = settings.mcp.servers.get(name)
     if server is None or server.auth != "oauth":
-        known = [key for key, one in settings.mcp.servers.items() if one.auth == "oauth"]
+        known = [key for key, server in settings.mcp.servers.items() if server.auth == "oauth"]
         return report_failure(
             f'{quote(name)} is no server with auth = "oauth"; there are: {", ".join(known) or "none"}'
         )

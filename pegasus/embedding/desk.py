@@ -63,7 +63,7 @@ class EmbeddedTurn:
     """Number of the message in the queue, once it is accepted."""
     draft: ReplyDraft | None = None
     """The newest draft; None once it was taken."""
-    said: dict[int, OutboundMessage] = attrs.field(factory=dict)
+    replies: dict[int, OutboundMessage] = attrs.field(factory=dict)
     """Replies that have come, by number."""
     is_done: bool = False
     """All replies have come."""
@@ -120,7 +120,7 @@ class ReplyDesk:
         """Tell the reader whose reply it is."""
         turn = self._turns.get(item_of_key(reply.key))
         if turn is not None and turn.address == reply.channel.address:
-            turn.said.setdefault(reply.seq, reply)
+            turn.replies.setdefault(reply.seq, reply)
             turn.draft = None  # the reply ends it
             turn.wake()
         else:

@@ -121,8 +121,8 @@ class TurnServices:
     async def accept(self, message: InboundMessage, turn: EmbeddedTurn) -> None:
         """Have a message accepted, and follow its turn. Raises MessageRefused, AgentClosed. Cancelled: it may be accepted."""
         size = sum(len(media.data) * 3 // 4 for media in message.media)
-        if size > (most := self.max_bytes.now):
-            raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {most} (media.max_bytes)")
+        if size > (max_bytes := self.max_bytes.now):
+            raise MessageRefused("too_large", f"media: found {size} bytes, allowed: {max_bytes} (media.max_bytes)")
         # Before the message is sent: its first reply may come before its number is known here.
         self.desk.expect_turn(turn.address)
         try:
@@ -171,7 +171,7 @@ class TurnServices:
         with suppress(AgentClosed):  # the reader is told by `close`
             await self.desk.ask(ItemDone, turn.item)
             for reply in await self.desk.replies_of(turn):
-                turn.said[reply.seq] = reply
+                turn.replies[reply.seq] = reply
             turn.is_done = True
             turn.wake()
 
@@ -270,7 +270,7 @@ class TurnStream:
     def _make_final(self) -> OutboundChatMessage:
         """Return all replies of the turn as one message: texts joined by empty lines, files together, the rest of the last reply."""
         turn = self._turn
-        replies = tuple(turn.said[seq] for seq in sorted(turn.said))
+        replies = tuple(turn.replies[seq] for seq in sorted(turn.replies))
         content = self._joined()
         last = replies[-1] if replies else None
         return OutboundChatMessage(
@@ -291,8 +291,8 @@ class TurnStream:
 
     def _joined(self) -> str:
         """Return the texts of the replies so far."""
-        said = self._turn.said
-        return "\n\n".join(said[seq].text for seq in sorted(said) if said[seq].text)
+        replies = self._turn.replies
+        return "\n\n".join(replies[seq].text for seq in sorted(replies) if replies[seq].text)
 
     def _message_of(self, kind: MessageKind, content: str, delta: str = "") -> OutboundChatMessage:
         """Return a message about the turn that is no reply."""

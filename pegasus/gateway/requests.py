@@ -394,12 +394,12 @@ def _check_seq(field: str, value: Json) -> None:
         raise BadFrame("bad_frame", f"{field}: found {describe(value)}, allowed: a whole number from 0 on")
 
 
-def check_media_size(message: InboundMessage, most: int) -> None:
-    """Raise BadFrame `too_large`, with the id of the message, if its files have more than `most` bytes together."""
+def check_media_size(message: InboundMessage, max_bytes: int) -> None:
+    """Raise BadFrame `too_large`, with the id of the message, if its files have more than `max_bytes` bytes together."""
     # Four characters of base64 are three bytes, less one for each "=" at the end. Nothing is decoded for it.
     size = sum(len(file.data) // 4 * 3 - file.data.count("=", -2) for file in message.media)
-    if size > most:
-        error = BadFrame("too_large", f"message.media: found {size:,} bytes, allowed: media.max_bytes = {most}")
+    if size > max_bytes:
+        error = BadFrame("too_large", f"message.media: found {size:,} bytes, allowed: media.max_bytes = {max_bytes}")
         error.id = message.id if is_name(message.id) else None
         raise error
 

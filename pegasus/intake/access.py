@@ -166,9 +166,9 @@ def _is_let_in_as_owner(channel: ChannelInfo, owners: Iterable[str], rules: Chan
 
 def is_group(channel: ChannelInfo, metadata: Metadata = _NOTHING) -> bool:
     """Return whether several people read this conversation, as far as that is known. metadata: that of a message there."""
-    said = metadata.get(GROUP)
-    if isinstance(said, bool):
-        return said
+    stated = metadata.get(GROUP)
+    if isinstance(stated, bool):
+        return stated
     if channel.user_id is None or channel.user_id == channel.channel_id:
         return False
     if channel.type == "telegram":
@@ -230,18 +230,18 @@ class SenderRates:
 
     def count(self, sender: str) -> None:
         """Count a message of this sender. Raises TooManyMessages, and then it is not counted."""
-        most, now = self.limits.now.per_minute, trio.current_time()
-        if not most:
+        per_minute, now = self.limits.now.per_minute, trio.current_time()
+        if not per_minute:
             return
-        bucket = self._buckets.setdefault(sender, _Bucket(most, now))
+        bucket = self._buckets.setdefault(sender, _Bucket(per_minute, now))
         self._buckets.move_to_end(sender)
         if len(self._buckets) > MOST_SENDERS:
             self._buckets.popitem(last=False)
-        bucket.left = min(most, bucket.left + (now - bucket.at) * most / 60)
+        bucket.left = min(per_minute, bucket.left + (now - bucket.at) * per_minute / 60)
         bucket.at = now
         if bucket.left < 1:
-            seconds = max(1, round((1 - bucket.left) * 60 / most))
+            seconds = max(1, round((1 - bucket.left) * 60 / per_minute))
             raise TooManyMessages(
-                f"found more than {most} messages a minute from you, allowed: {most}; try again in {seconds} s"
+                f"found more than {per_minute} messages a minute from you, allowed: {per_minute}; try again in {seconds} s"
             )
         bucket.left -= 1

@@ -190,9 +190,11 @@ class Intake:
         sender = message.channel.sender if is_bridge else str(message.channel.address)
         if not is_repeated:
             self.rates.count(sender)
-        most = self.rates.limits.now.waiting
+        max_of_sender = self.rates.limits.now.waiting
         return await self.journal.request(
-            partial(Accept, message=message, lane=lane, priority=Priority.PERSON, sender=sender, most=most)
+            partial(
+                Accept, message=message, lane=lane, priority=Priority.PERSON, sender=sender, max_of_sender=max_of_sender
+            )
         )
 
     async def submit(self, message: InboundMessage, timeout: float = JOURNAL_TIMEOUT) -> Accepted | Overloaded:

@@ -329,11 +329,16 @@ class _MainAgent:
                 discarded = await discard_waiting(self._journal, item, person) if stops_all(message.text) else ""
                 ended, still_ending = await self.stopper.stop(by, person, item.n, deadline)
                 waiting = await self._count_waiting(Priority.PERSON)
-                here = 0
+                waiting_here = 0
                 if waiting:
-                    here = await self._journal.ask(Waiting, message.channel.address, "main", Priority.PERSON)
+                    waiting_here = await self._journal.ask(Waiting, message.channel.address, "main", Priority.PERSON)
                 return stop_text(
-                    ended, waiting, still_ending, here=here, discarded=discarded, others_go_on=others_go_on
+                    ended,
+                    waiting,
+                    still_ending,
+                    waiting_here=waiting_here,
+                    discarded=discarded,
+                    others_go_on=others_go_on,
                 )
             case "/status":
                 waiting, now = await self._count_waiting(), self._services.clock()

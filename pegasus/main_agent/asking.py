@@ -375,8 +375,8 @@ def _too_small(name: str, error: ModelError) -> ModelError:
 def _said_in(text: str) -> str:
     """Return what a text without tools says: the texts of the replies that it calls, which an earlier prompt may have taught it."""
     replies = [call for call in find_calls(text, (REPLY,)) if call.name == REPLY.name and not call.error]
-    said = [str(call.arguments.get("text") or "") for call in replies]
-    return "\n\n".join(part for part in said if part.strip()) or text
+    texts = [str(call.arguments.get("text") or "") for call in replies]
+    return "\n\n".join(part for part in texts if part.strip()) or text
 
 
 def _delivered(response: ModelResponse, text: str) -> ModelAnswer:

@@ -228,7 +228,7 @@ def stop_text(
     waiting: int,
     still_ending: Sequence[str] = (),
     *,
-    here: int = 0,
+    waiting_here: int = 0,
     discarded: str = "",
     others_go_on: bool = False,
 ) -> str:
@@ -253,8 +253,8 @@ def stop_text(
     if waiting:
         verb = "is" if waiting == 1 else "are"
         theirs = "yours" if others_go_on else "it" if waiting == 1 else "them"
-        theirs = theirs if here >= waiting or others_go_on else "those of this conversation"
-        hint = f"; /stop all discards {theirs}" if here and not discarded else ""
+        theirs = theirs if waiting_here >= waiting or others_go_on else "those of this conversation"
+        hint = f"; /stop all discards {theirs}" if waiting_here and not discarded else ""
         notes.append(f"{plural(waiting, 'message')} {verb} still waiting and will be taken up next{hint}.")
     for note in notes:
         # Without an empty line Markdown takes a line behind a list for a part of its last item.

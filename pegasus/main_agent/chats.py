@@ -13,7 +13,7 @@ crashes it again and again is set aside by the agent itself. Two agents never wr
 
 A chat is in one of four states, which `_Chats._chats` shows: it is not in there (nothing to do, or nobody has looked yet); its
 agent is being started (`ref` is None); its agent runs; its agent ends or has crashed, and the chat stays in there until it may
-be started again. One task for each chat (`_see_through`) goes through these states from the first to the last.
+be started again. One task for each chat (`_run_chat`) goes through these states from the first to the last.
 """
 
 from __future__ import annotations
@@ -142,15 +142,15 @@ class _Chats:
             address = await self._next()
             if address is not None:
                 self._chats[address] = _ChatAgent()
-                self._nursery.start_soon(self._see_through, address)
+                self._nursery.start_soon(self._run_chat, address)
 
     async def _next(self) -> Address | None:
         """Return a chat that an agent may be started for now; None if that has to be asked again."""
-        most, running = self._services.config.now.max_active_chats, frozenset(self._chats)
+        max_active, running = self._services.config.now.max_active_chats, frozenset(self._chats)
         # Each wait below depends on which chats are in memory. `_asking` is cancelled when that has changed, and the caller asks
         # again.
         with trio.CancelScope() as self._asking:
-            if len(running) < most:
+            if len(running) < max_active:
                 return await self._journal.ask(NextChat, running)
             if self._longest_idle() is not None:
                 # The answer is not used: it only says that a chat wants a place. Which one is asked again when there is one.
@@ -158,7 +158,7 @@ class _Chats:
                 if (idle := self._longest_idle()) is not None:
                     self._end(idle)
                     await trio.sleep_forever()  # until it has ended
-            elif len(running) < most + SPARE:
+            elif len(running) < max_active + SPARE:
                 return await self._journal.ask(NextChat, running, ("control",))
             else:
                 await trio.sleep_forever()  # until one has ended or is idle
@@ -175,7 +175,7 @@ class _Chats:
         self._chats[address].is_ending = True
         self._nursery.start_soon(self._pool.stop_child, chat_key(address))
 
-    async def _see_through(self, address: Address) -> None:
+    async def _run_chat(self, address: Address) -> None:
         """Start the agent of a chat and wait for its end. After a crash, wait before it may be started again."""
         chat = self._chats[address]
         started = trio.current_time()

@@ -99,9 +99,9 @@ class FileSender:
     async def _check_receiver(self, item: Item, reply: Post, context: ToolContext) -> None:
         """Check that files may leave in this reply. Raises ToolError."""
         message, owners = item.message, self._services.config.now.owners
-        here = message.channel.address
-        target = Address(reply.channel_type or here.type, reply.channel_id)
-        is_here = target.escaped == here.escaped
+        source = message.channel.address
+        target = Address(reply.channel_type or source.type, reply.channel_id)
+        is_here = target.escaped == source.escaped
         receiver = message.channel if is_here else ChannelInfo(target.type, target.channel_id)
         # In a group others read along, so that a file for an owner there leaves as well.
         if is_owner(receiver, owners) and message.metadata.get(GROUP) is not True:

@@ -99,12 +99,13 @@ def seen_by(
         facts = attrs.evolve(facts, tasks=tuple(task for task in facts.tasks if task.channel.address == chat))
     if person.is_owner:
         return facts
-    agent, here = facts.agent, None if person.channel is None else person.channel.address
+    agent, own_address = facts.agent, None if person.channel is None else person.channel.address
     # That the agent is busy, and with how many tasks, is for everybody; with what is not.
-    if agent.thinking_about and thinking_for is not None and thinking_for.address != here:
+    if agent.thinking_about and thinking_for is not None and thinking_for.address != own_address:
         agent = attrs.evolve(agent, thinking_about=_OTHERS)
     tasks = tuple(
-        task if task.channel.address == here else attrs.evolve(task, description=_OTHERS) for task in facts.tasks or ()
+        task if task.channel.address == own_address else attrs.evolve(task, description=_OTHERS)
+        for task in facts.tasks or ()
     )
     return attrs.evolve(facts, agent=agent, tasks=None if facts.tasks is None else tasks)
 

@@ -300,9 +300,9 @@ class ThinkLoop:
         thought = _thought_entry(response, now, calls)
         posted = await self._commit_thought(thought, answer, replies, turn, before)
         # Behind the commit: only then is it known which replies have their place in the outbox.
-        said = self._end_replies(replies, posted, turn)
+        reply_outcomes = self._end_replies(replies, posted, turn)
         # Last, since a call that runs must stand in the session, or a restart would not know of its effect.
-        await self._calls.carry_out(calls, turn, self._toolset, said, active, surplus, now)
+        await self._calls.carry_out(calls, turn, self._toolset, reply_outcomes, active, surplus, now)
 
     async def _apologise_instead(self, answer: ModelAnswer, turn: AgentTurn, before: ItemProgress) -> bool:
         """End the item with an apology if there is no answer that people could read. Return whether that is so.

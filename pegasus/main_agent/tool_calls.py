@@ -58,7 +58,7 @@ class CallRunner:
         calls: Sequence[ToolCall],
         turn: AgentTurn,
         toolset: AgentToolset,
-        said: Mapping[str, ToolOutcome],
+        reply_outcomes: Mapping[str, ToolOutcome],
         active: ActiveSkills | None,
         surplus: int,
         now: int,
@@ -83,8 +83,8 @@ class CallRunner:
                 outcome = ToolOutcome.failure(_REPEATED)
             elif active is not None and (refusal := active.refusal(call)) is not None:
                 outcome = ToolOutcome.failure(refusal)
-            elif call.id in said:
-                outcome = said[call.id]
+            elif call.id in reply_outcomes:
+                outcome = reply_outcomes[call.id]
             elif call.name == SEND_FILE.name and self._services.files.now is not None:
                 outcome, facts = await self._gather(call, item)
             else:

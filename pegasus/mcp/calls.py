@@ -184,8 +184,8 @@ class ServerCalls:
                 await self._wait(call)
             is_late = scope.cancelled_caught
         if is_late:
-            told = f"; its last report: {call.last_report}" if call.last_report else ""
-            raise ToolError(f"{tool} was ended: it took longer than {left:.3g} s{told}")
+            report = f"; its last report: {call.last_report}" if call.last_report else ""
+            raise ToolError(f"{tool} was ended: it took longer than {left:.3g} s{report}")
         return _result_of(call) if call.over.is_set() else AwaitsOwner(call.approval)
 
     async def _begin(

@@ -289,12 +289,12 @@ def servers_json(states: Iterable[ServerState]) -> list[Json]:
     return [to_wire(state) for state in states]
 
 
-def _fitting(known: Iterable[_KnownTool], most: int, room: int) -> list[Tool]:
+def _fitting(known: Iterable[_KnownTool], max_shown: int, room: int) -> list[Tool]:
     """Return the first tools that fit into the room together."""
     shown: list[Tool] = []
     for entry in known:
         room -= entry.size
-        if room < 0 or len(shown) >= most:
+        if room < 0 or len(shown) >= max_shown:
             break
         shown.append(entry.tool)
     return shown

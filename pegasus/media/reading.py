@@ -91,10 +91,10 @@ class AttachmentReader:
                 room -= len(found.text)
                 readings[index] = Reading(found.text, found.problem or plural(found.pages, "page"), found.left_out)
             else:
-                readings[index] = await self._hear(content, mime, digest, label, is_voice=file.voice)
+                readings[index] = await self._transcribe(content, mime, digest, label, is_voice=file.voice)
         return readings
 
-    async def _hear(self, content: bytes, mime: str, digest: str, label: Label, *, is_voice: bool) -> Reading:
+    async def _transcribe(self, content: bytes, mime: str, digest: str, label: Label, *, is_voice: bool) -> Reading:
         """Return the words of a recording, from the disk if they were written down before."""
         path = f"{TRANSCRIPTS}/{digest}.json"
         try:

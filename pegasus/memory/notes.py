@@ -83,8 +83,8 @@ def rewritten_notes(text: str, update: str, outside: Iterable[Outside] = ()) -> 
         new = [line for line in disarmed(update).splitlines() if line.strip(" \t#-*>") and line.strip() not in known]
         new = [line for line in new if line.strip() not in shown]
         return "\n".join([text.rstrip(), *(_marked(line.lstrip("#> \t"), labels) for line in new)]).strip()
-    said = [shown.get(line.strip()) or _marked(line, ()) for line in disarmed(update).strip().splitlines()]
-    return "\n".join([*said, *hidden]).strip()
+    rewritten = [shown.get(line.strip()) or _marked(line, ()) for line in disarmed(update).strip().splitlines()]
+    return "\n".join([*rewritten, *hidden]).strip()
 
 
 def merged_notes(seen: str, wanted: str, now: str) -> str | None:

@@ -417,11 +417,11 @@ def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
     if len(low) != len(text):
         low = text  # a letter whose small form is longer
     places = sorted(at for needle in needles[:40] for at in _first_places(low, needle))
-    best, most = 0, 0
+    best, largest = 0, 0
     for n, at in enumerate(places):
         count = bisect_left(places, at + room, n, min(n + 60, len(places))) - n
-        if count > most:
-            best, most = at, count
+        if count > largest:
+            best, largest = at, count
     start = max(0, min(best - room // 6, len(text) - room))
     if start:
         start = _word_start(text, start)
@@ -429,11 +429,11 @@ def snippet(text: str, needles: tuple[str, ...], room: int = 240) -> str:
     return f"{'…' if start else ''}{shown}{'…' if start + room < len(text) else ''}"
 
 
-def _first_places(text: str, needle: str, most: int = 8) -> list[int]:
-    """Return the first positions of a needle, at most `most`, without overlaps."""
+def _first_places(text: str, needle: str, limit: int = 8) -> list[int]:
+    """Return the first positions of a needle, at most `limit`, without overlaps."""
     places: list[int] = []
     at = text.find(needle)
-    while at >= 0 and len(places) < most:
+    while at >= 0 and len(places) < limit:
         places.append(at)
         at = text.find(needle, at + len(needle))
     return places

@@ -123,7 +123,7 @@ class AudioModel:
         if self.usage is not None:
             self.usage.count_other(self.name, label, usage or Usage(0, tokens), estimated=usage is None)
 
-    async def _call(self, path: str, body: bytes, headers: Mapping[str, str], most: int) -> bytes:
+    async def _call(self, path: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:
         """Return the body of an answer, after a few attempts at most. Raises ModelError."""
         await self.client.load()
         pause = PAUSE
@@ -131,7 +131,7 @@ class AudioModel:
         with trio.move_on_after(self.timeout):
             for attempt in range(1, ATTEMPTS + 1):
                 try:
-                    return await self._attempt(path, body, headers, most)
+                    return await self._attempt(path, body, headers, max_bytes)
                 except ModelError as error:
                     if attempt == ATTEMPTS or not is_temporary(error):
                         raise
@@ -139,7 +139,7 @@ class AudioModel:
                 pause *= 2
         raise ModelError(f"{self.name}: no answer within {self.timeout:g} seconds (models.timeout)", kind="timeout")
 
-    async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], most: int) -> bytes:
+    async def _attempt(self, path: str, body: bytes, headers: Mapping[str, str], max_bytes: int) -> bytes:
         """Make the call once, and return the body of the answer.
 
         Raises ModelError, whose text names neither headers nor query: they may hold keys.
@@ -148,7 +148,7 @@ class AudioModel:
         try:
             response = await client.post(path, body, headers={**self.headers, **headers}, query=self.query)
             try:
-                return await self._read(response, most)
+                return await self._read(response, max_bytes)
             finally:
                 # Closed also when cancelled, so that the connection is free for the next call; for a second at
                 # most.
@@ -162,13 +162,15 @@ class AudioModel:
             text = f"{self.name}: no connection to {client.base_url}: {type(error).__name__}"
             raise ModelError(text, kind="network") from error
 
-    async def _read(self, response: Any, most: int) -> bytes:
-        """Return the body of a response. Raises ModelError for one with more than `most` bytes."""
+    async def _read(self, response: Any, max_bytes: int) -> bytes:
+        """Return the body of a response. Raises ModelError for one with more than `max_bytes` bytes."""
         content = bytearray()
         async for part in response.aiter_bytes():
             content += part
-            if len(content) > most:
-                raise ModelError(f"{self.name}: its server answered with more than {most >> 20} MB", kind="request")
+            if len(content) > max_bytes:
+                raise ModelError(
+                    f"{self.name}: its server answered with more than {max_bytes >> 20} MB", kind="request"
+                )
         return bytes(content)
 
 

@@ -104,7 +104,7 @@ class ModelFacts:
         self._known = known
         self._is_local = is_local
         self._describe = describe
-        self._told = 0
+        self._stated = 0
         """Window that the server told or showed."""
         self._described = 0
         """Window of the server's last description."""
@@ -122,10 +122,10 @@ class ModelFacts:
 
     def _conclude(self) -> None:
         """Set the window after something was learned. It is read far more often."""
-        told = self._configured or self._told or self._known
-        window = told or (LOCAL_WINDOW if self._is_local else DEFAULT_WINDOW)
+        stated = self._configured or self._stated or self._known
+        window = stated or (LOCAL_WINDOW if self._is_local else DEFAULT_WINDOW)
         self.context_window = min(window, self._limit) if self._limit else window
-        self.is_assumed = not (told or self._limit or self.has_answered)
+        self.is_assumed = not (stated or self._limit or self.has_answered)
 
     # ------------------------------------------------------------ learning
 
@@ -154,9 +154,9 @@ class ModelFacts:
         """Take over what the server tells."""
         self.server = model.server
         is_ollama = model.server == "Ollama"
-        told = usual_window(model.context_window, model.default_window) if is_ollama else model.context_window
-        if told != self._described:  # a server that was started anew, maybe with another window
-            self._described, self._told, self._limit = told, told, 0
+        stated = usual_window(model.context_window, model.default_window) if is_ollama else model.context_window
+        if stated != self._described:  # a server that was started anew, maybe with another window
+            self._described, self._stated, self._limit = stated, stated, 0
             self._conclude()
         _log.info(
             "a local server describes its model", model=self._name, server=model.server, window=self.context_window
@@ -179,7 +179,7 @@ class ModelFacts:
         """Note the window that a refusal named."""
         if tokens >= SMALLEST_WINDOW and tokens != self._limit:
             self._limit = tokens
-            self._told = self._told or tokens
+            self._stated = self._stated or tokens
             self._conclude()
             _log.info("the window of a model was learned", model=self._name, window=self.context_window)
 
@@ -217,7 +217,7 @@ class ModelFacts:
             return ""
         # A server that cuts may keep only half of its window, so that there is room for the answer.
         window = limit or half or next((size for size in _LIMITS if size >= read), read)
-        self._told = self._limit = window
+        self._stated = self._limit = window
         self._has_warned = True
         self._conclude()
         _log.warning("the server cuts the prompt", model=self._name, read=read, sent=sent, window=window)

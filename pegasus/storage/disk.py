@@ -167,8 +167,8 @@ async def answer_whole_file(
         case ReplaceFile(reply, path, content):
             await disk.run(Volume.replace, path, content)
             reply.send(None)
-        case RemoveOldFiles(reply, path, since, before, most):
-            reply.send(await disk.run(Volume.remove_old, path, since, before, most))
+        case RemoveOldFiles(reply, path, since, before, limit):
+            reply.send(await disk.run(Volume.remove_old, path, since, before, limit))
         case Archive(reply, path, content, at, name, prefix):
             if (error := await flush()) is not None:
                 raise error

@@ -86,8 +86,8 @@ class Files(Protocol):
     def rename(self, old: str, new: str) -> None:
         """Give a file another name, replacing the file that has it. Durable with the next `sync_folder`."""
 
-    def written_between(self, folder: str, since: int, before: int, most: int) -> list[str]:
-        """Return the paths of at most `most` files directly in a folder that were last written then (ms since the epoch)."""
+    def written_between(self, folder: str, since: int, before: int, limit: int) -> list[str]:
+        """Return the paths of at most `limit` files directly in a folder that were last written then (ms since the epoch)."""
 
     def remove(self, path: str) -> None:
         """Delete a file. Durable with the next `sync_folder`."""
@@ -189,15 +189,15 @@ class OsFiles:
         """Replace in one step: a reader finds the old file or the new one, and a crash leaves one of them."""
         os.replace(self._full(old), self._full(new))
 
-    def written_between(self, folder: str, since: int, before: int, most: int) -> list[str]:
-        """Look at regular files only. They come in no order, so with `most` an old file may be left for the next call."""
+    def written_between(self, folder: str, since: int, before: int, limit: int) -> list[str]:
+        """Look at regular files only. They come in no order, so with `limit` an old file may be left for the next call."""
         found: list[str] = []
         with suppress(FileNotFoundError), os.scandir(self._full(folder)) as names:
             for name in names:
                 status = name.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode) and since <= status.st_mtime_ns // 1_000_000 < before:
                     found.append(f"{folder}/{name.name}")
-                    if len(found) >= most:
+                    if len(found) >= limit:
                         break
         return found
 

@@ -191,9 +191,9 @@ class InboxLog(RecordLog[QueuedItem]):
         priority: int = 0,
         owner: bool = False,
         sender: str = "",
-        most: int = 0,
+        max_of_sender: int = 0,
     ) -> Accepted | Overloaded:
-        """Stage a message. at: wall clock, ms. owner, sender, most: as in `Accept`.
+        """Stage a message. at: wall clock, ms. owner, sender, max_of_sender: as in `Accept`.
 
         A duplicate is recognised before the limit is looked at: its sender only wants to know that it was accepted.
 
@@ -213,10 +213,12 @@ class InboxLog(RecordLog[QueuedItem]):
         ]
         if (waiting := self.queue.sizes[lane, is_owners] + len(staged)) >= self._max_waiting:
             return Overloaded(waiting)
-        if most:
+        if max_of_sender:
             sender = sender or message.channel.sender
             items = chain(self.queue.of(lane), staged)
-            if (waiting := sum(item.sender == sender and item.is_owners == is_owners for item in items)) >= most:
+            if (
+                waiting := sum(item.sender == sender and item.is_owners == is_owners for item in items)
+            ) >= max_of_sender:
                 return Overloaded(waiting, of_sender=True)
         n = self._stage(digest, message, lane, at, priority, is_owners=is_owners, sender=sender)
         return Accepted(n, duplicate=False)

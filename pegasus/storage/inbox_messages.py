@@ -95,7 +95,7 @@ class Accept:
     """The item is an owner's: a message, or a report of work for an owner. Items with priority 0 are an owner's in any case."""
     sender: str = ""
     """The sender, as `ChannelInfo.sender` names them, if they are limited."""
-    most: int = 0
+    max_of_sender: int = 0
     """Items of this sender that may wait in the lane; 0 = any number."""
 
 

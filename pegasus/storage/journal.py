@@ -411,7 +411,7 @@ class _Journal:
                     request.priority,
                     owner=request.owner,
                     sender=request.sender,
-                    most=request.most,
+                    max_of_sender=request.max_of_sender,
                 )
             if isinstance(request, Discard):
                 return self._inbox.discard(request, self._clock())

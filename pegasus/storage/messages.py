@@ -390,7 +390,7 @@ class ReplaceFile:
 
 @attrs.frozen(eq=False, repr=False)
 class RemoveOldFiles:
-    """Request: delete at most `most` files of the folder `path`, written from `since` until `before` (ms). Answer: how many.
+    """Request: delete at most `limit` files of the folder `path`, written from `since` until `before` (ms). Answer: how many.
 
     Example: `await journal.ask(RemoveOldFiles, "media", 0, now - 30 * 86_400_000, 500)` deletes files older than 30 days.
     """
@@ -403,7 +403,7 @@ class RemoveOldFiles:
     """Time from which on files count, ms since the epoch."""
     before: int
     """Time before which files count, ms since the epoch."""
-    most: int
+    limit: int
     """Bound on the work of one message, so that other messages need not wait long for it."""
 
 

@@ -306,13 +306,13 @@ class Volume:
             self._files.close(path)
         return size
 
-    def remove_old(self, folder: str, since: int, before: int, most: int) -> int:
-        """Delete at most `most` files directly in a folder that were last written in this time (ms); return how many were deleted.
+    def remove_old(self, folder: str, since: int, before: int, limit: int) -> int:
+        """Delete at most `limit` files directly in a folder that were last written in this time (ms); return how many were deleted.
 
         A file that cannot be deleted is left. After a crash some may be there again.
         """
         with self._refusing("read", folder):
-            paths = self._files.written_between(folder, since, before, most)
+            paths = self._files.written_between(folder, since, before, limit)
         for path in paths:
             self._remove_if_possible(path)
         return sum(not self._files.exists(path) for path in paths)

@@ -387,8 +387,8 @@ class InteractiveChat:
             self._screen.notice(question_text(notice, subject, str(task.number) if task else "", wall_clock()))
         elif notice.state != "open" and notice.id in self._questions:
             self._questions.discard(notice.id)
-            here = self._config.channel
-            if not notice.by.startswith(f"{here.type}:{here.channel_id}"):
+            channel = self._config.channel
+            if not notice.by.startswith(f"{channel.type}:{channel.channel_id}"):
                 self._screen.notice(end_text(notice))
 
     def _show_draft(self, text: str, reasoning: str) -> None:

@@ -228,10 +228,10 @@ class MemoryFiles:
         self.names[path] = _Node()
         self.names[path].written = self.now()
 
-    def written_between(self, folder: str, since: int, before: int, most: int) -> list[str]:
-        """Return the paths of at most `most` files of a folder that were begun then."""
+    def written_between(self, folder: str, since: int, before: int, limit: int) -> list[str]:
+        """Return the paths of at most `limit` files of a folder that were begun then."""
         found = [path for path, node in self.names.items() if since <= node.written < before]
-        return [path for path in found if path.rpartition("/")[0] == folder][:most]
+        return [path for path in found if path.rpartition("/")[0] == folder][:limit]
 
     def write(self, path: str, data: bytes) -> None:
         """Append the data, or as much of it as the capacity allows, which raises ENOSPC as a real disk does.

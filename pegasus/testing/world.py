@@ -276,12 +276,12 @@ class DiskArchives:
         below = [path.removeprefix(self._prefix) for path in self._disk.paths() if path.startswith(self._prefix)]
         return tuple(sorted(name for name in below if is_archive(name)))
 
-    async def read(self, name: str, offset: int, skip: int, lines: int, most: int) -> ArchivePage:
+    async def read(self, name: str, offset: int, skip: int, lines: int, limit: int) -> ArchivePage:
         """See `pegasus.main_agent.SessionArchives`."""
         if name not in await self.names():
             raise FileNotFoundError(name)
         # Splitting the whole content is affordable: archives in tests are small, and they are in memory anyway.
-        return page_of(self._disk.content(self._prefix + name).splitlines(keepends=True), offset, skip, lines, most)
+        return page_of(self._disk.content(self._prefix + name).splitlines(keepends=True), offset, skip, lines, limit)
 
 
 class DiskMemoryFolder:

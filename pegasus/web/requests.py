@@ -209,10 +209,10 @@ class ApiRequest:
         content = await self.body()
         return parse_object(content) if content.strip() else {}
 
-    def number(self, name: str, most: int | None = None) -> int | None:
+    def number(self, name: str, limit: int | None = None) -> int | None:
         """Return a whole number of the query, None if it is missing. Raises ApiError 400.
 
-        `most`: the largest value that is used; a larger one is not refused but means this. Signs, fractions and
+        `limit`: the largest value that is used; a larger one is not refused but means this. Signs, fractions and
         digits of other scripts are refused.
         """
         text = self.http.query_params.get(name)
@@ -220,7 +220,7 @@ class ApiRequest:
             return None
         if not (text.isascii() and text.isdigit() and len(text) < 19):
             raise ApiError(400, "bad_request", f"{name}: found {quote(text, 40)}, allowed: a whole number from 0")
-        return int(text) if most is None else min(int(text), most)
+        return int(text) if limit is None else min(int(text), limit)
 
     def text(self, name: str) -> str | None:
         """Return a text of the query, None if it is missing."""

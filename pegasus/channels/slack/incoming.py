@@ -112,7 +112,7 @@ class SlackIncoming:
             raise NotKept("Slack has not said yet who we are")
         match read_payload(delivery.kind, delivery.payload, self.identity):
             case SlackMessage() as message:
-                await self._hear(message, self.identity)
+                await self._take_message(message, self.identity)
             case SlackCommand() as command:
                 await self._obey(command)
             case SlackClick() as click:
@@ -129,7 +129,7 @@ class SlackIncoming:
 
     # ---------------------------------------------------------------- messages
 
-    async def _hear(self, message: SlackMessage, identity: SlackIdentity) -> None:
+    async def _take_message(self, message: SlackMessage, identity: SlackIdentity) -> None:
         """Hand a message to the agent; return when it is on disk or will never be taken. Raises NotKept.
 
         Whether its sender may write is asked with an empty message first, so that nothing is read or looked up for strangers. A thread

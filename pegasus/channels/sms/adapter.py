@@ -10,9 +10,9 @@ as MMS.
 **Once.** The Messages API cannot recognise a repeated call. So where the outcome of a call is not known (`attempts`), Twilio is asked
 first which messages the person was sent. One with this text that is newer than the last one on record counts as ours.
 
-**Files.** `_hear` writes the message as a fact of the delivery log, and a task fetches its files. That task hands in the message and
-then forgets the fact. A crash in between hands it in again at the next start; the inbox knows its id. Files of people who may not
-write are not fetched at all, since each costs time and memory.
+**Files.** `_take_message` writes the message as a fact of the delivery log, and a task fetches its files. That task hands in the
+message and then forgets the fact. A crash in between hands it in again at the next start; the inbox knows its id. Files of people
+who may not write are not fetched at all, since each costs time and memory.
 
 **Signatures.** A request is judged by its signature before anything is said about its form, so that somebody without the token
 learns nothing. Links of files need no signature: the key in the link is one (`file_links`).
@@ -147,13 +147,13 @@ class SmsAdapter(ServiceAdapter):
         try:
             # None is a note about a message of ours, or something that Twilio has answered itself.
             if sms is not None:
-                await self._hear(sms)
+                await self._take_message(sms)
         except NotKept as error:
             _log.error("a message cannot be kept", reason=str(error))
             return WebhookAnswer(503)
         return WebhookAnswer(200, NOTHING_TO_SAY, "text/xml; charset=utf-8")
 
-    async def _hear(self, sms: Sms) -> None:
+    async def _take_message(self, sms: Sms) -> None:
         """Take a message; return when it is on disk, or when its files are on their way and that is on disk. Raises NotKept."""
         message = sms.to_message()
         # Nothing is fetched for strangers.

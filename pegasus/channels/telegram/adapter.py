@@ -175,7 +175,7 @@ class TelegramAdapter(ServiceAdapter):
             if isinstance(updates, list):
                 # The offset moves only behind this. A crash before it makes Telegram give the same updates
                 # again.
-                await self._hear_until_kept(updates)
+                await self._take_until_kept(updates)
                 offset = _next_offset(updates, offset)
 
     async def _list_commands(self) -> None:
@@ -192,16 +192,16 @@ class TelegramAdapter(ServiceAdapter):
         except (ReplyRefused, RateLimited) as error:
             _log.warning("Telegram does not take the list of commands", reason=str(error))
 
-    async def _hear_until_kept(self, updates: Sequence[Json]) -> None:
+    async def _take_until_kept(self, updates: Sequence[Json]) -> None:
         """Handle updates; return when their messages are on disk, however long that takes."""
         while True:
             try:
-                return await self.hear(updates)
+                return await self.take_updates(updates)
             except NotKept as error:
                 _log.warning("messages cannot be kept at the moment; Telegram keeps them", reason=str(error))
                 await trio.sleep(KEEP_DELAY)
 
-    async def hear(self, updates: Sequence[Json]) -> None:
+    async def take_updates(self, updates: Sequence[Json]) -> None:
         """Handle updates in order; on return their messages are on disk. Raises NotKept: then all are to be handled again."""
         found: list[TelegramMessage] = []
         for update in updates:
@@ -363,7 +363,7 @@ class TelegramAdapter(ServiceAdapter):
         """Handle an update of a webhook to its end, also when its request does not wait any longer."""
         is_kept = self._hearing[number]
         # Cancelled at the end of a run, the update was not confirmed, and Telegram makes its request again.
-        await self._hear_until_kept([update])
+        await self._take_until_kept([update])
         is_kept.set()
         self._hearing.pop(number, None)
 

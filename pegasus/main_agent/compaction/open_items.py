@@ -199,19 +199,19 @@ def bound_items(items: OpenItems, now: int, window: int) -> OpenItems:
     system still has them.
     """
     share = min(1.0, window / ROOMY)
-    most, length = max(3, int(MOST_ITEMS * share)), max(120, int(TEXT_LENGTH * share))
+    max_items, length = max(3, int(MOST_ITEMS * share)), max(120, int(TEXT_LENGTH * share))
     recent = [question for question in items.questions if now - question.ts < KEPT_FOR_MS]
     return OpenItems(
-        tuple(attrs.evolve(question, text=cut_middle(question.text, length)) for question in recent[-most:]),
+        tuple(attrs.evolve(question, text=cut_middle(question.text, length)) for question in recent[-max_items:]),
         tuple(
             attrs.evolve(
                 task,
                 description=cut_middle(task.description, DESCRIPTION_LENGTH),
                 question=cut_middle(task.question, length),
             )
-            for task in items.tasks[-most:]
+            for task in items.tasks[-max_items:]
         ),
-        left_out=max(0, len(items.tasks) - most),
+        left_out=max(0, len(items.tasks) - max_items),
     )
 
 

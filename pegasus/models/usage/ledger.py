@@ -221,12 +221,12 @@ class UsageLedger:
             _add(self.guests, (day, record.guest), record, CHATS)
 
 
-def _add(sums: dict[_Key, UsageSum], key: _Key, record: UsageRecord, most: int) -> None:
+def _add(sums: dict[_Key, UsageSum], key: _Key, record: UsageRecord, max_sums: int) -> None:
     """Add to the sum of a key. The most recently used sum stands last, and the first one goes when there are too many."""
     total = sums.pop(key, None)
     if total is None:
         total = UsageSum()
-        if len(sums) >= most:
+        if len(sums) >= max_sums:
             del sums[next(iter(sums))]
     sums[key] = total
     total.add(record)

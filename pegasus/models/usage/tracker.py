@@ -369,9 +369,9 @@ class UsageTracker:
             self.ledger = UsageLedger({record.id: record for record in (*records, *self.unsaved)}.values())
             self.loaded.set()
 
-    def take_unsaved(self, most: int) -> tuple[UsageRecord, ...]:
+    def take_unsaved(self, limit: int) -> tuple[UsageRecord, ...]:
         """Remove and return the oldest records that are not written."""
-        taken, self.unsaved = tuple(self.unsaved[:most]), self.unsaved[most:]
+        taken, self.unsaved = tuple(self.unsaved[:limit]), self.unsaved[limit:]
         if not self.unsaved:
             self.news = trio.Event()
         return taken

@@ -181,8 +181,8 @@ def lost_commands(entries: Iterable[Entry]) -> dict[str, str]:
 
 def all_commands(entries: Iterable[Entry]) -> dict[str, str]:
     """Return the command lines of all background commands that the conversation tells of, by id."""
-    told = _told_commands(entries)
-    return {name: str(result.get("command", "")) for tool, name, result in told if tool == "command_start"}
+    results = _told_commands(entries)
+    return {name: str(result.get("command", "")) for tool, name, result in results if tool == "command_start"}
 
 
 def _told_commands(entries: Iterable[Entry]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

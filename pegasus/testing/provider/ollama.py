@@ -123,16 +123,16 @@ class OllamaHost:
         model = self.models.get(name)
         if model is None:
             return _refuse(404, f"model '{name}' not found")
-        told: dict[str, Json] = {
+        facts: dict[str, Json] = {
             "template": "{{ .Prompt }}" + ("{{ .Tools }}" if "tools" in model.capabilities else ""),
             "details": {"family": "test"},
             "model_info": {"general.architecture": "test", "test.context_length": model.context_length},
         }
         if model.capabilities:
-            told["capabilities"] = list(model.capabilities)
+            facts["capabilities"] = list(model.capabilities)
         if model.num_ctx:
-            told["parameters"] = f'num_ctx                        {model.num_ctx}\nstop    "<|im_end|>"'
-        return ProviderAnswer(body=dump(told), content_type="application/json")
+            facts["parameters"] = f'num_ctx                        {model.num_ctx}\nstop    "<|im_end|>"'
+        return ProviderAnswer(body=dump(facts), content_type="application/json")
 
     def refusal(self, raw: Mapping[str, Any]) -> ProviderAnswer | None:
         """Return the refusal of a valid chat request, None if the model will answer it.

@@ -57,12 +57,12 @@ class PromptCache:
         return self.cached / self.sent if self.sent else 0.0
 
 
-def common_prefix(one: bytes, other: bytes) -> int:
+def common_prefix(first: bytes, second: bytes) -> int:
     """Return how many bytes at the beginning are equal. Compares slices in a binary search: bodies have megabytes."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1

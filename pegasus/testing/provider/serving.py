@@ -118,8 +118,8 @@ class _Connection:
             await self._send(request, "anthropic" if path.endswith("/messages") else "openai", None)
         elif isinstance(request, AudioCall):
             answered = server.audio(request) if server.audio is not None else refuse(404)
-            said = answered if isinstance(answered, ProviderAnswer) else await self._await_script(answered)
-            await self._send(said, "openai", None)
+            audio_answer = answered if isinstance(answered, ProviderAnswer) else await self._await_script(answered)
+            await self._send(audio_answer, "openai", None)
         else:
             answer = server.script(request)
             if not isinstance(answer, ProviderAnswer):

@@ -121,7 +121,7 @@ class TelegramServer(FakeService):
         """Method and parameters of every call with the right token."""
         self.closed_threads: set[int] = set()
         """Topics that do not exist any more."""
-        self._told: dict[int, float] = {}
+        self._limited_until: dict[int, float] = {}
         """Until when each chat was told to wait."""
         self._updates: list[dict[str, Any]] = []
         """Updates that were not confirmed, oldest first."""
@@ -319,9 +319,9 @@ class TelegramServer(FakeService):
         until = self.limits.get(chat_id, 0.0)
         if until > trio.current_time():
             # A bot that tries again too early is what Telegram punishes; a test asserts that `violations` is empty.
-            if chat_id in self._told and trio.current_time() < self._told[chat_id]:
+            if chat_id in self._limited_until and trio.current_time() < self._limited_until[chat_id]:
                 self.violations.append(f"{chat_id} at {trio.current_time():.2f}")
-            self._told[chat_id] = until
+            self._limited_until[chat_id] = until
             seconds = max(1, int(until - trio.current_time() + 0.999))
             raise Refusal(429, f"Too Many Requests: retry after {seconds}", retry_after=seconds)
         return chat_id

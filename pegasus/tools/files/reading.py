@@ -41,8 +41,8 @@ ENVELOPE: Final = 400
 """Characters of a result beside the content."""
 
 
-def read_content(context: ToolContext, path: str, most: int) -> bytes:
-    """Return the content of a file that is to be sent. Raises ToolError, also for an empty one or one above `most` bytes. Blocks.
+def read_content(context: ToolContext, path: str, max_bytes: int) -> bytes:
+    """Return the content of a file that is to be sent. Raises ToolError, also for an empty one or one above `max_bytes` bytes. Blocks.
 
     Two looks at the size: the status saves reading a huge file, the content is what counts.
     """
@@ -53,9 +53,9 @@ def read_content(context: ToolContext, path: str, most: int) -> bytes:
         fd, status = open_file(folder, located.name, path)
         with open(fd, "rb") as file:
             # The file may grow between the look and the reading, so one byte more than allowed is asked for.
-            content = file.read(most + 1) if status.st_size <= most else b""
-    if status.st_size > most or len(content) > most:
-        raise ToolError(f"{path} has {max(status.st_size, len(content)):,} bytes; at most {most:,} can be sent")
+            content = file.read(max_bytes + 1) if status.st_size <= max_bytes else b""
+    if status.st_size > max_bytes or len(content) > max_bytes:
+        raise ToolError(f"{path} has {max(status.st_size, len(content)):,} bytes; at most {max_bytes:,} can be sent")
     if not content:
         raise ToolError(f"{path} is empty, so there is nothing to send")
     return content

@@ -214,7 +214,7 @@ class Conversations:
         request = _WaitingRequest(address, message.id, on_said, self._is_unclaimed if hears_unasked else None)
         self._waiting[request] = None
         try:
-            with self._listeners.listen(address) as said:
+            with self._listeners.listen(address) as messages:
                 # Listening has begun before: a reply could otherwise come between the two and be heard by
                 # nobody.
                 accepted = await self.submit(message, grant)
@@ -230,7 +230,7 @@ class Conversations:
                             await on_said(reply)
                     return known
                 request.item = accepted.n
-                turn = await self._follow(request, said, deadline)
+                turn = await self._follow(request, messages, deadline)
                 self._taken.add(request.unasked.values())  # at once, so that no other request gets it, too
         finally:
             # However it ends. What it was given unasked and has not carried is free for other requests again.
@@ -242,7 +242,7 @@ class Conversations:
     async def _follow(
         self,
         request: _WaitingRequest,
-        said: trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind],
+        messages: trio.MemoryReceiveChannel[Said | ApprovalNotice | Behind],
         deadline: float,
     ) -> HttpTurn:
         """Gather replies until the item is done, or until the deadline.
@@ -269,7 +269,7 @@ class Conversations:
             while not ended.is_set():
                 receiving = trio.CancelScope(deadline=deadline)
                 with receiving:
-                    message = await said.receive()
+                    message = await messages.receive()
                 if receiving.cancelled_caught:
                     break
                 await request.take(message)
@@ -279,7 +279,7 @@ class Conversations:
         found = await self._ask(OpenReplies, address, MOST_REPLIES)
         with suppress(trio.WouldBlock):
             while True:
-                await request.take(said.receive_nowait())
+                await request.take(messages.receive_nowait())
         missing = [each for each in found if item_of_key(each.key) == n and not request.has(each.seq)]
         await self._take_posted(request, missing)
         return request.turn(is_done=True)
@@ -372,7 +372,7 @@ class Conversations:
         Those behind MOST_BYTES of files are left for the next request. Raises ActorError, StorageError.
         """
         deadline = trio.current_time() + seconds
-        with self._listeners.listen(address) as said:
+        with self._listeners.listen(address) as messages:
             while True:
                 found = {reply.seq: reply for reply in self._replies.get(address, ()) if reply.seq > after}
                 found |= {reply.seq: reply for reply in await self._unacknowledged(address, after)}
@@ -381,17 +381,19 @@ class Conversations:
                 # Anything that is said in the conversation ends the wait, but the journal decides what there
                 # is. A listener that could not keep up hears `Behind` instead of a reply, and looks as well.
                 with trio.move_on_at(min(deadline, trio.current_time() + LOOK_AGAIN)):
-                    async for message in said:
+                    async for message in messages:
                         if isinstance(message, OutboundMessage | Behind):
                             break
 
-    async def _load(self, replies: Sequence[OutboundMessage], most: float = math.inf) -> tuple[OutboundMessage, ...]:
-        """Return the replies with their files, but none behind the one at which these reach `most` bytes."""
+    async def _load(
+        self, replies: Sequence[OutboundMessage], max_bytes: float = math.inf
+    ) -> tuple[OutboundMessage, ...]:
+        """Return the replies with their files, but none behind the one at which these reach `max_bytes` bytes."""
         loaded, size = [], 0
         for reply in replies:
             loaded.append(await load_files(reply, self._journal))
             size += sum(file.size for file in reply.files)
-            if size >= most:
+            if size >= max_bytes:
                 break
         return tuple(loaded)
 

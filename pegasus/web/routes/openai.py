@@ -287,15 +287,15 @@ class CompletionStream(EventStreamResponse):
         await self._chunk({"role": "assistant", "content": ""})
         self._nursery.start_soon(self._keep_alive)
 
-    async def _take(self, said: OutboundMessage | ReplyDraft) -> None:
+    async def _take(self, message: OutboundMessage | ReplyDraft) -> None:
         """Send what is new of a draft or a reply; nothing if that is nothing."""
         piece = ""
-        if isinstance(said, ReplyDraft):
-            if thought := self._thoughts.piece(said.reasoning):
+        if isinstance(message, ReplyDraft):
+            if thought := self._thoughts.piece(message.reasoning):
                 await self._chunk({"reasoning_content": thought})
-            piece = self._text.draft(said.text)
+            piece = self._text.draft(message.text)
         else:
-            piece = self._text.reply(said.text_with_names)
+            piece = self._text.reply(message.text_with_names)
         if piece:
             await self._chunk({"content": piece})
 

@@ -92,11 +92,13 @@ def test_work_for_an_owner_goes_before_a_flood_of_others():
 
 def test_a_sender_may_have_so_many_waiting_and_others_have_their_own():
     lane = lane_of()
-    answers = [lane.accept(n, 1, address, most=3) for n, address in enumerate([ANN, ANN, BOB, ANN, ANN, BOB], start=1)]
+    answers = [
+        lane.accept(n, 1, address, max_of_sender=3) for n, address in enumerate([ANN, ANN, BOB, ANN, ANN, BOB], start=1)
+    ]
     assert [isinstance(answer, Overloaded) for answer in answers] == [False, False, False, False, True, False]
     assert answers[4] == Overloaded(3, of_sender=True)
     lane.remove(1)
-    assert lane.accept(9, 1, ANN, most=3).n
+    assert lane.accept(9, 1, ANN, max_of_sender=3).n
 
 
 def test_nobody_starves():
