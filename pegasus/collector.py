@@ -45,5 +45,5 @@ def imports_uncollected() -> Iterator[None]:
     """
     with collector_paused():
         yield
-        linecache.clearcache()
+        linecache.clearcache()  # attrs keeps the sources there
         gc.freeze()

@@ -43,7 +43,7 @@ from pegasus.models import EXTENSIONS, MOST_PICTURES, Image, picture_problem
 from pegasus.observe import get_logger
 from pegasus.storage import MEDIA_FOLDER, JournalMessage, ReadFile, ReplaceFile, StorageError, kept_path
 
-_log = get_logger("session")
+_log = get_logger("conversation")
 
 MOST_SHOWN: Final = 20
 """Pictures that a conversation shows at a time. With more, Anthropic refuses pictures above 2000 pixels."""

@@ -24,7 +24,7 @@ from pegasus.storage import Accept, Accepted, JournalMessage, Overloaded, Storag
 from pegasus.tasks import Notification, Notify
 from pegasus.wire import encode_json
 
-_log = get_logger("task_notifications")
+_log = get_logger("main_agent")
 
 DEFAULT_CHANNEL: Final = ChannelInfo("cli", "main")
 """Channel of a task that nobody on a channel has asked for: the terminal's main one, which is known without a bridge."""

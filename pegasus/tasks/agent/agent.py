@@ -66,7 +66,7 @@ from pegasus.tasks.run.messages import TaskActorEnded, TaskUpdate
 OUTSIDE_EVENTS: Final = frozenset({EventType.MESSAGE_RECEIVED, EventType.WEBHOOK_TRIGGERED, EventType.SCHEDULE_FIRED})
 """Events from outside that create a task or, with a task id, answer one that waits."""
 
-_log = get_logger("agent")
+_log = get_logger("tasks")
 _T = TypeVar("_T")
 
 

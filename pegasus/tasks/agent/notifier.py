@@ -26,7 +26,7 @@ from pegasus.tasks.agent.registry import TaskRegistry
 from pegasus.tasks.core.views import Notification
 from pegasus.tasks.log.task_logs import TaskLogs
 
-_log = get_logger("agent")
+_log = get_logger("tasks")
 
 SENT_TOGETHER: Final = 64
 """Notifications that are sent together."""

@@ -47,7 +47,7 @@ UNKNOWN: Final = "this call was under way when the process stopped; it may or ma
 RECOVERED_TOGETHER: Final = 250
 """Tasks whose logs are read, and whose events are recorded, as one batch. It bounds memory: a task is held whole until then."""
 
-_log = get_logger("agent")
+_log = get_logger("tasks")
 
 
 # ------------------------------------------------------------------ the plan

@@ -78,7 +78,7 @@ RECORD_WAIT: Final = 1.0
 MAILBOX: Final = Mailbox(64)
 """Mailbox of a task: it receives requests of people only."""
 
-_log = get_logger("agent")
+_log = get_logger("tasks")
 
 
 @attrs.define(eq=False, repr=False)

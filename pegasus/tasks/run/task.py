@@ -70,7 +70,7 @@ from pegasus.tasks.run.messages import (
 )
 from pegasus.tasks.run.stages import Stages
 
-_log = get_logger("task")
+_log = get_logger("tasks")
 _ENDS: Final = (TaskCompleted, TaskFailed)
 """Events by which a task is over."""
 _ENDS_OF_COMMANDS: Final = (*_ENDS, TaskSuspended, NeedMoreInfo)
@@ -171,7 +171,7 @@ class _Requests:
     """Resume that is not recorded yet."""
     suspend_reason: str | None = None
     """Reason for TASK_SUSPENDED, once a suspension was requested."""
-    is_finishing: bool = False
+    is_stopping: bool = False
     """True if no new stage may begin, because the process stops. This one is for good."""
     arrived: trio.Event = attrs.field(factory=trio.Event)
     """Set when a request has come in; for a task that has nothing to do."""
@@ -184,7 +184,15 @@ class _Requests:
 
 @attrs.define(eq=False, repr=False)
 class _TaskRun:
-    """The loop of a task."""
+    """The loop of a task.
+
+    A task ends in several steps, and each has its name here:
+
+    `_will_be_over`            its last event is in the log, or on the way there: a cancel comes too late
+    `_fsm.is_over`             its last event is in the log: completed or failed
+    `_needs_no_actor`          nothing is left to do, not even a reflection: this actor ends. So it is for a suspended task
+    `_requests.is_stopping`    the process stops: no stage begins any more, whatever is left to do
+    """
 
     _fsm: TaskFSM
     """The task. It takes an event only after that is on disk."""
@@ -231,7 +239,7 @@ class _TaskRun:
         match message:
             case CancelStage(reply, error):
                 self._requests.cancel_error = error
-                self._cancel_replies.append((reply, EndedStage(self._activity, self._is_over)))
+                self._cancel_replies.append((reply, EndedStage(self._activity, self._will_be_over)))
                 self._commands.request_end()  # at the same time as the stage
                 if self._scope is None:
                     self._nursery.start_soon(self._answer_cancel)
@@ -244,7 +252,7 @@ class _TaskRun:
                 if self._scope is not None:
                     self._scope.cancel()
             case FinishStage(reply):
-                self._requests.is_finishing = True
+                self._requests.is_stopping = True
                 self._finish_replies.append(reply)
         self._requests.arrived.set()
 
@@ -260,7 +268,7 @@ class _TaskRun:
             )  # without TASK_CREATED, which was published when it was recorded
         while True:
             requested = self._requested_events()
-            may_begin = not requested and not self._requests.is_finishing
+            may_begin = not requested and not self._requests.is_stopping
             stage = self._next_stage() if may_begin else None
             self._activity = stage.activity if stage is not None else ""
             view = self._view()
@@ -271,11 +279,11 @@ class _TaskRun:
             if requested:
                 notifications = await self._record(requested)
                 self._answer_resume()
-            elif stage is not None and self._is_interrupted:
+            elif stage is not None and self._has_request_to_record:
                 continue  # a request came in while the report was sent; it goes first
             elif stage is not None:
                 notifications = await self._record(await self._run_stage(stage))
-            elif self._is_at_end:
+            elif self._needs_no_actor:
                 break
             else:
                 await self._wait_for_request()
@@ -332,11 +340,11 @@ class _TaskRun:
         self._finish_replies.clear()
 
     async def _wait_for_request(self) -> None:
-        """Wait for a request, for a task that has nothing to do: it is finishing, or its log has a plan without open steps.
+        """Wait for a request, for a task that has nothing to do: the process stops, or its log has a plan without open steps.
 
         A task that is over waits for its reflection.
         """
-        if self._requests.is_finishing:
+        if self._requests.is_stopping:
             await self._commands.end_all()
         self._answer_finish()
         with trio.move_on_at(self._reflect_at):
@@ -344,20 +352,20 @@ class _TaskRun:
         self._requests.arrived = trio.Event()
 
     @property
-    def _is_over(self) -> bool:
-        """The task has come to its end, or will have when the disk has written it."""
+    def _will_be_over(self) -> bool:
+        """True if the task is over, or will be when the disk has written what is on its way there."""
         return self._fsm.is_over or any(isinstance(data, _ENDS) for data in self._recording)
 
     @property
-    def _is_interrupted(self) -> bool:
-        """A request is to be carried out before the next stage."""
+    def _has_request_to_record(self) -> bool:
+        """True if a request is to be recorded before the next stage begins."""
         return self._requests.stops_stage or (self._requests.suspend_reason is not None and self._fsm.is_active)
 
     @property
-    def _is_at_end(self) -> bool:
-        """Nothing will happen without an event that starts the task anew."""
+    def _needs_no_actor(self) -> bool:
+        """True if nothing will happen without an event that starts the task anew."""
         if self._fsm.state is TaskState.COMPLETED and self._fsm.context.final_result is not None:
-            return self._reflect_at == math.inf or self._requests.is_finishing
+            return self._reflect_at == math.inf or self._requests.is_stopping
         return self._fsm.state in (TaskState.FAILED, TaskState.SUSPENDED)
 
     def _next_stage(self) -> _Stage | None:
