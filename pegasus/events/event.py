@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 from functools import partial
-from secrets import token_hex
+from itertools import count
 
 import attrs
 
@@ -52,6 +52,10 @@ class EventType(IntEnum):
     TOOL_CALL_FAILED = 420
 
 
+_NUMBERS = count(1)
+"""Numbers of the events to come. They are in memory only, and mean nothing but which event has caused another."""
+
+
 @attrs.frozen(eq=False, repr=False)
 class Event:
     """Something that happened. Events are compared by identity, not by content.
@@ -71,11 +75,11 @@ class Event:
     """Details, as JSON; those of task events are in `pegasus.tasks.core.task_events`. Never changed, so that it need not be copied."""
     priority: int | None = None
     """Priority on the bus instead of the number of the type; smaller goes first."""
-    parent_id: str | None = None
+    parent_id: int | None = None
     """Id of the event that caused this one."""
     data: object = None
     """The value that the payload was made of, for the part that made it; None if there is none."""
     line: bytes = b""
     """Line of the event in the log of its task, newline included; b"" for an event that is not recorded."""
-    id: str = attrs.field(factory=partial(token_hex, 8), kw_only=True)
-    """16 random hexadecimal characters; of an event that was read from a log, the number of its line."""
+    id: int = attrs.field(factory=partial(next, _NUMBERS), kw_only=True)
+    """Number of the event among all that this process has made; of an event that was read from a log, the number of its line."""

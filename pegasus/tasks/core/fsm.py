@@ -341,7 +341,7 @@ class Transition:
     """State after the event; may be the same."""
     trigger_type: EventType
     """Type of the event."""
-    trigger_id: str
+    trigger_id: int
     """Id of the event; in a replay, the number of its line."""
     timestamp: int
     """Wall clock of the event, ms."""

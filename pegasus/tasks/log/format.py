@@ -171,7 +171,7 @@ def parse_task_line(line: Mapping[str, Any], number: int = 0) -> Event:
         data = parse_payload(kind, payload)
     except PayloadError as error:
         raise BadTaskLine(f"{kind.name}: {error}") from None
-    return Event(kind, ts, "log", task_id, payload, data=data, id=f"{number:016x}")
+    return Event(kind, ts, "log", task_id, payload, data=data, id=number)
 
 
 def _parts_of(line: Mapping[str, Any]) -> tuple[EventType, int, str, dict[str, Json]]:
@@ -194,7 +194,7 @@ def parse_events(log: bytes) -> tuple[Event, ...]:
         if isinstance(line, Line):
             with suppress(BadTaskLine):
                 kind, ts, task_id, payload = _parts_of(line.value)
-                events.append(Event(kind, ts, "log", task_id, payload, id=f"{line.number:016x}"))
+                events.append(Event(kind, ts, "log", task_id, payload, id=line.number))
     return tuple(events)
 
 

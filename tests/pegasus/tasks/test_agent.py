@@ -685,7 +685,7 @@ async def test_an_event_that_others_emit_changes_no_task(autojump_clock):
         await trio.sleep(1)
         stray = Event(EventType.STEP_COMPLETED, 0, "test", task_id, {"newMessages": []})
         await desk.bus.tell(Emit((stray,)))
-        await desk.bus.tell(Emit((attrs.evolve(stray, id="1" * 16, task_id="0123456789abcdef"),)))
+        await desk.bus.tell(Emit((attrs.evolve(stray, id=stray.id + 1, task_id="0123456789abcdef"),)))
         assert (await desk.outcome(task_id)).result == "ok"
         await trio.sleep(1)
         assert [told.type for told in desk.listener.heard] == ["completed"]

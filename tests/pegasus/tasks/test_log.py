@@ -95,7 +95,7 @@ def test_an_event_is_the_same_from_its_line(type):
     again = parse_task_line(json.loads(task_lines(made)), 7)
     assert (again.type, again.timestamp, again.task_id, again.payload) == (made.type, made.timestamp, ID, made.payload)
     assert again.data == made.data
-    assert again.id == "0000000000000007"
+    assert again.id == 7
 
 
 @pytest.mark.parametrize(
