@@ -25,6 +25,7 @@ from typing import Final
 import attrs
 import trio
 
+from pegasus.collector import collector_paused
 from pegasus.conversation import Entry
 from pegasus.events import Event, EventType
 from pegasus.models import ToolCall
@@ -32,7 +33,7 @@ from pegasus.observe import get_logger
 from pegasus.storage import StorageError
 from pegasus.tasks.agent.registry import TaskEntry
 from pegasus.tasks.agent.scheduler import TaskScheduler
-from pegasus.tasks.agent.state import TaskAgentState
+from pegasus.tasks.agent.state import TaskAgentState, TaskChange
 from pegasus.tasks.core.context import last_response, task_completed
 from pegasus.tasks.core.fsm import FOR_APPROVAL, RESTARTED, TaskFSM
 from pegasus.tasks.core.task_events import TaskEventData, TaskFailed, TaskState, ToolCallDone, ToolCallFailed
@@ -132,16 +133,16 @@ def _result(
 
 @attrs.frozen(eq=False, repr=False)
 class _RecoveringTask:
-    """A task whose plan is being carried out."""
+    """A task whose plan is being carried out. One that ends by it is not held itself, but what is to be announced of it."""
 
     entry: TaskEntry
     """Its entry in the registry, locked while events are recorded."""
-    fsm: TaskFSM
-    """The task as replayed from its log."""
     notifications: tuple[Notification, ...]
     """Notifications to send again; a listener that has their numbers already ignores them."""
     events: tuple[Event, ...]
     """Events to record."""
+    change: TaskChange | None
+    """Their outcome, None without events."""
     goes_on: bool
     """True if it waits for a slot then."""
 
@@ -156,37 +157,46 @@ async def recover_tasks(state: TaskAgentState, scheduler: TaskScheduler, nursery
     awaited = await state.deps.awaited() if pending else frozenset()
     for begin in range(0, len(pending), RECOVERED_TOGETHER):
         task_ids = [entry.task_id for entry in pending[begin : begin + RECOVERED_TOGETHER]]
-        found = await state.logs.replays(task_ids)
-        tasks = [await _take_up(state, task_id, each, awaited) for task_id, each in zip(task_ids, found, strict=True)]
-        await nursery.start(_carry_out, state, scheduler, [task for task in tasks if task is not None])
+        dropped: list[str] = []
+        tasks: list[_RecoveringTask] = []
+        replays = await state.logs.replays(task_ids)
+        with collector_paused():
+            for task_id, found in zip(task_ids, replays, strict=True):
+                if isinstance(found, StorageError):  # it stays pending, and the next start tries again
+                    _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
+                    continue
+                plan = _plan(state, found, awaited)
+                if plan.dropped:
+                    _log.warning("dropped a pending task", task=task_id, reason=plan.dropped)
+                    dropped.append(task_id)
+                if found.task is not None:
+                    tasks.append(_take_up(state, found.task, found, plan))
+        if dropped:
+            await state.logs.forget(*dropped)
+        await nursery.start(_carry_out, state, scheduler, tasks)
 
 
-async def _take_up(
-    state: TaskAgentState, task_id: str, found: ReplayedTask | StorageError, awaited: Container[str]
-) -> _RecoveringTask | None:
-    """Plan the recovery of a task and register it. None if nothing is to be done: no log, or one that cannot be read now."""
-    if isinstance(found, StorageError):  # it stays pending, and the next start tries again
-        _log.error("the log of a pending task cannot be read", task=task_id, error=str(found))
-        return None
+def _plan(state: TaskAgentState, found: ReplayedTask, awaited: Container[str]) -> RecoveryPlan:
     deps = state.deps
-    plan = plan_recovery(found, deps.limits.now.recovery, partial(find_effect, deps.toolbox.now), deps.clock(), awaited)
-    if plan.dropped:
-        _log.warning("dropped a pending task", task=task_id, reason=plan.dropped)
-        await state.logs.forget(task_id)
-    if found.task is None:
-        return None
-    view = task_view(found.task, number=found.number)
-    entry = TaskEntry(view, found.task, notified=found.task.context.notified)
+    return plan_recovery(found, deps.limits.now.recovery, partial(find_effect, deps.toolbox.now), deps.clock(), awaited)
+
+
+def _take_up(state: TaskAgentState, fsm: TaskFSM, found: ReplayedTask, plan: RecoveryPlan) -> _RecoveringTask:
+    """Register a task, and find out what its plan leads to."""
+    view = task_view(fsm, number=found.number)
+    entry = TaskEntry(view, notified=fsm.context.notified)
     entry.created.set()
     state.registry.register(entry)
-    if not plan.events:  # otherwise it is observed when these are recorded
-        deps.observe(view, False)
-    if entry.is_over:
-        deps.over((task_id,))
-        entry.fsm = None
+    if view.is_over:
+        state.deps.over((entry.task_id,))
         state.registry.finished(entry)
     events = tuple(state.make_event(entry, data) for data in plan.events)
-    return _RecoveringTask(entry, found.task, found.notifications, events, plan.goes_on)
+    change = TaskChange.by_events(entry, fsm, events) if events else None
+    if change is None:  # otherwise it is observed when these are recorded
+        state.deps.observe(view, False)
+    if not fsm.is_over:
+        entry.fsm = fsm
+    return _RecoveringTask(entry, found.notifications, events, change, plan.goes_on)
 
 
 async def _carry_out(
@@ -212,7 +222,7 @@ async def _carry_out(
         events = [event for task in tasks for event in task.events]
         if events:
             await state.logs.record(events)
-        await state.apply([(task.entry, task.fsm, task.events) for task in tasks if task.events])
+        await state.announce([task.change for task in tasks if task.change is not None])
     going_on = [task.entry for task in tasks if task.goes_on]
     if going_on:
         await state.deps.before_resuming()

@@ -111,8 +111,8 @@ class TaskRegistry:
     """Tasks in memory by id. Only `register` and `finished` change it."""
     _queue: deque[TaskEntry] = attrs.field(factory=deque, init=False)
     """Tasks that want a slot, in order of arrival. It is searched for the most urgent one, which is cheap at its length."""
-    _finished: deque[str] = attrs.field(factory=deque, init=False)
-    """Ids of tasks that are over, oldest first; an id is there twice if its task was resumed and has finished again."""
+    _finished: dict[str, None] = attrs.field(factory=dict, init=False)
+    """Ids of tasks that are over, in the order in which they have ended last."""
 
     def __iter__(self) -> Iterator[TaskEntry]:
         """Iterate over a copy: tasks may be registered and removed meanwhile."""
@@ -165,9 +165,11 @@ class TaskRegistry:
 
     def finished(self, entry: TaskEntry) -> None:
         """Add a task to those that are over, and remove the oldest of them from memory."""
-        self._finished.append(entry.task_id)
+        self._finished.pop(entry.task_id, None)  # it goes to the end if it was resumed and has ended again
+        self._finished[entry.task_id] = None
         while len(self._finished) > self._remembered:
-            task_id = self._finished.popleft()
+            task_id = next(iter(self._finished))
+            del self._finished[task_id]
             oldest = self.tasks.get(task_id)
-            if oldest is not None and oldest.is_over and oldest.ref is None and task_id not in self._finished:
+            if oldest is not None and oldest.is_over and oldest.ref is None:
                 del self.tasks[task_id]

@@ -20,7 +20,30 @@ from pegasus.tasks.core.views import Notification, TaskError, TaskView, no_such_
 from pegasus.tasks.log.format import create_event
 from pegasus.tasks.log.task_logs import TaskLogs
 from pegasus.tasks.run.deps import TaskDeps
-from pegasus.tasks.run.task import apply_recorded
+from pegasus.tasks.run.task import apply_events
+
+
+@attrs.frozen(eq=False, repr=False)
+class TaskChange:
+    """The outcome of events of a task that has no actor. It is announced when they are on disk.
+
+    Example: `await state.announce((TaskChange.by_events(entry, fsm, events),))`.
+    """
+
+    entry: TaskEntry
+    """Entry of the task."""
+    published: tuple[Event, ...]
+    """Events to publish: those, and what follows from them."""
+    view: TaskView
+    """The task after them."""
+    notifications: tuple[Notification, ...]
+    """Notifications that they make."""
+
+    @classmethod
+    def by_events(cls, entry: TaskEntry, fsm: TaskFSM, events: Sequence[Event]) -> TaskChange:
+        """Apply events to a task. The caller holds the lock of the entry, or is the only one to know it."""
+        published, notifications = apply_events(fsm, events)
+        return cls(entry, published, task_view(fsm, number=entry.view.number), notifications)
 
 
 @attrs.frozen(eq=False, repr=False)
@@ -91,16 +114,15 @@ class TaskAgentState:
             raise TaskError(f"there is no log of task {entry.task_id}")
         entry.fsm = fsm
         await self.logs.record((event,))
-        await self.apply(((entry, fsm, (event,)),))
+        await self.announce((TaskChange.by_events(entry, fsm, (event,)),))
 
-    async def apply(self, recorded: Sequence[tuple[TaskEntry, TaskFSM, Sequence[Event]]]) -> None:
-        """Apply events that are on disk to tasks that have no actor. They are published together."""
-        applied = [(entry, fsm, *apply_recorded(fsm, events)) for entry, fsm, events in recorded]
-        if published := tuple(event for _, _, events, _ in applied for event in events):
+    async def announce(self, changes: Sequence[TaskChange]) -> None:
+        """Take over changes whose events are on disk. The events are published together."""
+        if published := tuple(event for change in changes for event in change.published):
             await self.deps.bus.tell(Emit(published))
-        for entry, fsm, _, notifications in applied:
-            self._take_over(entry, task_view(fsm, number=entry.view.number), notifications)
-        if over := [entry.task_id for entry, *_ in applied if entry.view.is_over]:
+        for change in changes:
+            self._take_over(change.entry, change.view, change.notifications)
+        if over := [change.entry.task_id for change in changes if change.view.is_over]:
             self.deps.over(over)
 
     def update(self, entry: TaskEntry, view: TaskView, notifications: Sequence[Notification]) -> None:

@@ -9,7 +9,7 @@ Without a daemon the files do not change, and a command such as `pegasus tasks` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -17,7 +17,6 @@ import attrs
 import trio
 
 from actors import ActorError, Ref, Reply
-from pegasus.collector import collector_paused
 from pegasus.events import Event
 from pegasus.observe import get_logger
 from pegasus.storage import StorageError
@@ -209,11 +208,13 @@ class TaskLogs:
             raise found
         return found
 
-    async def replays(self, task_ids: Sequence[str]) -> list[ReplayedTask | StorageError]:
-        """Return the same for several tasks, read together; the error of each log that cannot be read."""
+    async def replays(self, task_ids: Sequence[str]) -> Iterator[ReplayedTask | StorageError]:
+        """Return the same for several tasks, whose logs are read together; the error of each log that cannot be read.
+
+        A log is replayed when the iterator comes to it, so that a caller who needs them one by one does not hold all these tasks.
+        """
         logs = await self._persister.ask(ReadLogs, tuple(task_ids))
-        with collector_paused():
-            return [_replay(task_id, log) for task_id, log in zip(task_ids, logs, strict=True)]
+        return (_replay(task_id, log) for task_id, log in zip(task_ids, logs, strict=True))
 
     async def read_events(self, task_id: str) -> tuple[Event, ...]:
         """Return the events in the log of a task, () if there is none; damaged lines are left out. Raises StorageError."""

@@ -110,9 +110,10 @@ async def task_actor(
         nursery.cancel_scope.cancel()
 
 
-def apply_recorded(fsm: TaskFSM, events: Sequence[Event]) -> tuple[tuple[Event, ...], tuple[Notification, ...]]:
-    """Apply events that are on disk to their task. Returns the events to publish, and the notifications that they make.
+def apply_events(fsm: TaskFSM, events: Sequence[Event]) -> tuple[tuple[Event, ...], tuple[Notification, ...]]:
+    """Apply events to their task. Returns the events to publish, and the notifications that they make.
 
+    Nobody hears of either, nor of the new state, before the events are on disk.
     Behind an event that changes the state of the task TASK_STATE_CHANGED is published. It is not recorded: the log says the same.
     An event that the task refuses is logged and changes nothing; a replay of the log refuses it too.
     """
@@ -262,7 +263,7 @@ class _TaskRun:
         """Alternate between the stages until the task is over. Then cancel the scope of the actor: nothing is left to listen for."""
         notifications: tuple[Notification, ...] = ()
         if self._fsm.state is TaskState.IDLE:
-            (_, *changes), _ = apply_recorded(self._fsm, (self._cause,))
+            (_, *changes), _ = apply_events(self._fsm, (self._cause,))
             await self._deps.bus.tell(
                 Emit(tuple(changes))
             )  # without TASK_CREATED, which was published when it was recorded
@@ -436,7 +437,7 @@ class _TaskRun:
         events = create_events(happened, self._fsm.task_id, "task", self._deps.clock(), cause=self._cause)
         await self._logs.record(events)
         self._recording = ()
-        published, notifications = apply_recorded(self._fsm, events)
+        published, notifications = apply_events(self._fsm, events)
         self._cause = events[-1]
         if isinstance(happened[-1], TaskCompleted) and self._deps.memory is not None:
             self._reflect_at = (
