@@ -30,6 +30,7 @@ import attrs
 from actors import ActorError, Ref
 from pegasus.conversation import OpenCall
 from pegasus.main_agent.chat_commands import EndedWork
+from pegasus.main_agent.session import USE_SKILL
 from pegasus.messages import ChannelInfo, Json, Metadata
 from pegasus.models import ToolSpec
 from pegasus.outside import OUTSIDE, outside_metadata
@@ -59,8 +60,6 @@ SPAWN_ALIAS: Final = "spawn_task"
 """Another name of SPAWN, without its parameter `type`. It is accepted, and not shown to the model."""
 RESUME: Final = "resume_task"
 """Tool that gives a task more information."""
-USE_SKILL: Final = "use_skill"
-"""Tool that follows a skill (see `skill_invocation`). Its name is here because a forked skill becomes a task as well."""
 SUBMIT_ATTEMPTS: Final = 3
 """Number of times that a task is submitted to a task system that crashes over it, before the call fails."""
 

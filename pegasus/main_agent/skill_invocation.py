@@ -18,9 +18,9 @@ from outside: a skill is a file that may have come from a stranger, and it must 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -30,13 +30,12 @@ from pegasus.formatting import truncate
 from pegasus.main_agent.delegation import (
     SPAWN,
     SPAWN_ALIAS,
-    USE_SKILL,
     number_of_begun,
     skill_task_result,
     submit_task,
 )
 from pegasus.main_agent.replies import REPLY, reply_key, reply_to_sender
-from pegasus.main_agent.session import Session, note_of
+from pegasus.main_agent.session import USE_SKILL, Session, note_of
 from pegasus.main_agent.task_status import task_name
 from pegasus.messages import Json, Metadata
 from pegasus.models import ToolCall, ToolSpec
@@ -113,7 +112,7 @@ class ActiveSkills:
 
     Several skills may be in force. A call must be allowed by every one of them, so a second skill can only narrow the limits.
 
-    Example: `active_skills(session.of_item(item.n), invoker).refusal(call)` is None for a call that is allowed.
+    Example: `active_skills(session.progress(item.n).skills, invoker).refusal(call)` is None for a call that is allowed.
     """
 
     skills: tuple[Skill, ...] = ()
@@ -145,33 +144,16 @@ class ActiveSkills:
         return call.name == USE_SKILL and bool(call.arguments.get("file")) and call.arguments.get("skill") in names
 
 
-def active_skills(entries: Iterable[Entry], invoker: SkillInvoker | None) -> ActiveSkills | None:
-    """Return the skills in force after these entries, None if there are none. entries: of one queue item, from its user entry on.
+def active_skills(names: Sequence[str], invoker: SkillInvoker | None) -> ActiveSkills | None:
+    """Return the skills in force, None if there are none. names: theirs (`ItemProgress.skills`).
 
-    invoker: has all skills; None: there are none. A result of `use_skill` names no skill, so its call is looked up by the id: calls
-    stand before their results. A skill that comes into force twice keeps its first place.
+    invoker: has all skills; None: there are none.
     """
-    if invoker is None:
-        return None
-    names: dict[str, None] = {}
-    called: dict[str, Any] = {}
-    for entry in entries:
-        name = entry.metadata.get("skill") if entry.role == "user" else None
-        if entry.role == "tool" and _is_body(entry):
-            name = called.get(entry.call_id or "")
-        called.update({call.id: call.arguments.get("skill") for call in entry.calls if call.name == USE_SKILL})
-        if isinstance(name, str):
-            names[name] = None
-    if not names:
+    if not names or invoker is None:
         return None
     found = {name: invoker.catalog.get(name) for name in names}
     skills = tuple(skill for skill in found.values() if skill is not None)
     return ActiveSkills(skills, tuple(name for name, skill in found.items() if skill is None))
-
-
-def _is_body(result: Entry) -> bool:
-    """Return whether a result of use_skill is the skill's text. That is a JSON string; a task, or a file, is an object."""
-    return not result.failed and result.content.startswith('"')
 
 
 @attrs.frozen(eq=False, repr=False)

@@ -258,7 +258,7 @@ class ThinkLoop:
                 item, session, progress, config.max_thoughts, self._services.clock
             ):
                 return
-            active = active_skills(progress.entries, self._toolset.skills)
+            active = active_skills(progress.skills, self._toolset.skills) if progress.skills else None
             model = active.model if active is not None else ""
             # None if a newer message has ended the call: it joins below, and the model is asked again.
             answer = await asker.ask(turn, model, config.max_replies - progress.replies)

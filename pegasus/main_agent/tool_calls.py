@@ -18,11 +18,11 @@ import attrs
 
 from actors import Ref
 from pegasus.conversation import MOST_IN_A_ROW, Entry, find_circle, keep_media, open_calls
-from pegasus.main_agent.delegation import USE_SKILL, TaskDelegation
+from pegasus.main_agent.delegation import TaskDelegation
 from pegasus.main_agent.replies import REPLY, queued_result, reply_key, reply_to_sender
 from pegasus.main_agent.sent_files import FileSender
 from pegasus.main_agent.services import AgentServices
-from pegasus.main_agent.session import SEND_FILE, Session, gathered, send_file_path, until_written
+from pegasus.main_agent.session import SEND_FILE, USE_SKILL, Session, gathered, send_file_path, until_written
 from pegasus.main_agent.skill_invocation import ActiveSkills, active_skills
 from pegasus.main_agent.toolset import AgentToolset
 from pegasus.main_agent.turns import AgentTurn
@@ -104,7 +104,7 @@ class CallRunner:
             await session.add(result)
             if call.name == USE_SKILL:
                 # this call may have brought a skill into force
-                active = active_skills(session.of_item(item.n), toolset.skills)
+                active = active_skills(session.progress(item.n).skills, toolset.skills)
 
     async def _gather(self, call: ToolCall, item: Item) -> tuple[ToolOutcome, dict[str, Json]]:
         """Keep the file of a `send_file` call. Return the outcome, and the metadata by which the session knows that it waits.

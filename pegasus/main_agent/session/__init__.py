@@ -64,6 +64,7 @@ from pegasus.main_agent.session.pending_notes import (
 from pegasus.main_agent.session.session import (
     REPLY_NAME,
     UNFINISHED,
+    USE_SKILL,
     ItemProgress,
     NextStep,
     Session,
@@ -85,6 +86,7 @@ __all__ = [
     "SEND_FILE",
     "SENT",
     "UNFINISHED",
+    "USE_SKILL",
     "ArchivePage",
     "FolderArchives",
     "ItemProgress",

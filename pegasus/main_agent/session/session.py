@@ -41,6 +41,7 @@ from pegasus.main_agent.session.files import GLOBAL, SessionFiles
 from pegasus.main_agent.session.media_queue import MediaQueue
 from pegasus.main_agent.session.pending_notes import carried_over
 from pegasus.messages import Address, Json, Metadata, OutboundMessage
+from pegasus.models import ToolCall
 from pegasus.observe import get_logger
 from pegasus.outside import OUTSIDE, Outside, join_outside
 from pegasus.storage import (
@@ -73,6 +74,8 @@ UNFINISHED: Final = "unfinished"
 """`metadata.type` of the note behind an answer that is not whole. It leads to another thought."""
 _NOTE_START: Final = "(I told the user: "
 """Beginning of a note about a text that was not the model's. Stored, so it must not change."""
+USE_SKILL: Final = "use_skill"
+"""Name of the tool that follows a skill (see `skill_invocation`). Its result is the skill's text, or that it became a task."""
 TASK_RESULT: Final = '{"taskId":'
 """Beginning of the result of a skill that became a task. It leads to no further thought, since the task will report."""
 
@@ -119,6 +122,8 @@ class ItemProgress:
     """Replies posted for it."""
     entries: Sequence[Entry] = ()
     """Its user entry and everything behind it; () if it is not recorded."""
+    skills: tuple[str, ...] = ()
+    """Names of the inline skills in force, in the order in which they came into force."""
 
 
 class Session:
@@ -312,29 +317,46 @@ class Session:
 def _progress_of(entries: Sequence[Entry]) -> ItemProgress:
     """Return the progress of the item whose user entry is the first of these. They must be repaired."""
     thoughts, replies, is_pending = 0, 0, True
-    tool_names: dict[str, str] = {}
+    calls: dict[str, ToolCall] = {}
+    skills = dict.fromkeys(_skill_in_force(entries[0], None))
     for entry in entries[1:]:
         # a later item, or the note that ended this one
         if (entry.role == "user" and entry.item is not None) or entry.metadata.get("ends") is True:
-            return ItemProgress(NextStep.NOTHING, thoughts, replies, entries)
+            return ItemProgress(NextStep.NOTHING, thoughts, replies, entries, tuple(skills))
+        call = calls.get(entry.call_id or "")
         if entry.role == "assistant":
             thoughts, is_pending = thoughts + 1, False
             replies += entry.metadata.get("spoken") is True
-            tool_names = {call.id: call.name for call in entry.calls}
+            calls = {call.id: call for call in entry.calls}
         elif entry.metadata.get("type") == UNFINISHED:
             is_pending = True
         elif entry.role == "tool":
-            name = tool_names.get(entry.call_id or "", "")
+            name = call.name if call is not None else ""
             replies += name == REPLY_NAME and not entry.failed
             is_pending = is_pending or _leads_to_thought(name, entry)
-    return ItemProgress(NextStep.THINK if is_pending else NextStep.NOTHING, thoughts, replies, entries)
+        # A skill that comes into force twice keeps its first place.
+        skills |= dict.fromkeys(_skill_in_force(entry, call))
+    next_step = NextStep.THINK if is_pending else NextStep.NOTHING
+    return ItemProgress(next_step, thoughts, replies, entries, tuple(skills))
+
+
+def _skill_in_force(entry: Entry, call: ToolCall | None) -> tuple[str, ...]:
+    """Return the name of the inline skill that an entry brings into force, () for most entries. call: whose result it is.
+
+    A person's call of a skill is noted in the user entry. The result of the model's call is the text of the skill, a JSON string; a
+    skill that became a task, and a file of a skill, are objects.
+    """
+    name = entry.metadata.get("skill") if entry.role == "user" else None
+    if call is not None and call.name == USE_SKILL and not entry.failed and entry.content.startswith('"'):
+        name = call.arguments.get("skill")
+    return (name,) if isinstance(name, str) else ()
 
 
 def _leads_to_thought(name: str, result: Entry) -> bool:
     """Return whether the result of this tool leads to another thought: information does, and every failure."""
     if result.failed:
         return True
-    return name not in OUTWARD and not (name == "use_skill" and result.content.startswith(TASK_RESULT))
+    return name not in OUTWARD and not (name == USE_SKILL and result.content.startswith(TASK_RESULT))
 
 
 def _belongs_to(metadata: Metadata, message_id: str | None) -> bool:

@@ -1,7 +1,6 @@
 """Skills in the Main Agent: by people, by the model, inline and forked, and the limits that really hold."""
 
 import json
-from functools import partial
 
 import pytest
 import trio
@@ -237,17 +236,17 @@ async def test_a_forked_skill_that_cannot_start_is_told_too(write, tmp_path, aut
 
 @pytest.fixture
 def force(skilled):
-    return partial(active_skills, invoker=skilled)
+    return lambda entries: active_skills(Session(entries, None).progress(1).skills, skilled)
 
 
 def person(name=None):
     return Entry(0, "user", "…", item=1, metadata={} if name is None else {"skill": name})
 
 
-def used(name, content='"Do it."', call_id="c", **metadata):
+def used(name, content='"Do it."', call_id="c", failed=False):
     return (
         Entry(0, "assistant", "", (call("use_skill", call_id, skill=name),)),
-        Entry(0, "tool", content, call_id=call_id, metadata=metadata),
+        Entry(0, "tool", content, call_id=call_id, failed=failed),
     )
 
 
@@ -292,7 +291,7 @@ def test_spawn_task_is_spawn_subagent(write, force):
     [
         used("fix", '{"taskId":"1","status":"spawned","skill":"fix"}'),
         used("fix", '{"file":"a.md","content":"…"}'),
-        used("fix", "Error: no", error=True),
+        used("fix", "Error: no", failed=True),
         used("fix")[:1],
     ],
     ids=["forked", "a file was read", "failed", "not carried out"],
