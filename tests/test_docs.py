@@ -31,6 +31,14 @@ OWN_TESTS = {
     "docs/channels.md": "tests/pegasus/gateway/test_docs.py",
 }
 """Pages whose Python and JSON blocks need more around them than a file, and the test that runs them."""
+OF_OTHERS = {
+    *("simple_one_for_one", "on_failure"),  # Erlang, pykka
+    *("NeovateAgent", "processMessage", "updateConfig", "SessionManager", "trimBefore", "messageCount"),
+    *("MemoryManager", "ConsolidationService", "memoryWindow", "consolidationTimeout", "SkillManager"),
+    *("getSkillNames", "getSkillPaths", "resolveSkillCommand", "MediaResolver", "StreamProcessor", "ContextBuilder"),
+    *("socket_mode_enabled", "WatchdogSec", "TimeoutStopSec", "start_guest_run"),  # Slack, systemd, Trio
+}
+"""Names of other programs and libraries that the pages mention."""
 PLACEHOLDER = "…"
 """Stands for something that only the reader knows, like a key."""
 PLAIN = re.compile(r"\./scripts/run ([^|&;<>$`*?(){}\\\n]+)$")
@@ -200,6 +208,23 @@ def test_every_file_that_is_named_exists():
         for path in re.findall(r"`(?:\./)?([\w.-]+/[^`\s]*)`", page.read_text("utf-8")):
             if (ROOT / path.partition("/")[0]).is_dir() or path.endswith(".py"):
                 assert any(ROOT.glob(re.sub("<.*?>", "*", path))), f"{page.name} names {path}"
+
+
+def test_every_name_of_the_code_exists():
+    """A name in backticks with an underscore, or with a capital letter within, stands somewhere in the code."""
+    folders = ("pegasus", "actors", "tests", "scripts", "examples")
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*.*") if path.suffix in (".py", ".js")]
+    known = {word for path in files if path != Path(__file__) for word in re.findall(r"\w+", path.read_text("utf-8"))}
+    known |= {path.stem for path in files}
+    missing = []
+    for page in PAGES:
+        if page.name == "CHANGELOG.md":  # it also names what is gone
+            continue
+        prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for name in re.findall(r"`([A-Za-z_][\w.]*)(?:\([^`]*\))?`", prose):
+            words = [word for word in name.split(".") if "_" in word or re.search("[a-z][A-Z]", word)]
+            missing += [f"{page.name}: {name}" for word in words if word not in known | OF_OTHERS]
+    assert missing == []
 
 
 def test_every_dependency_is_on_its_page():
