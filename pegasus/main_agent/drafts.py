@@ -35,9 +35,9 @@ from pegasus.messages import Address, ChannelInfo, ReplyDraft, escape_field
 from pegasus.models import CallBegun, CallPiece, ReasoningPiece, StreamPiece, TextPiece
 
 DRAFT_EVERY: Final = 0.25
-"""Seconds between two drafts of a conversation. The first one is shown at once."""
+"""Seconds between two drafts of a conversation. The first one is shown after LOOK_EVERY."""
 LOOK_EVERY: Final = 0.02
-"""Seconds between two looks at an answer of which nothing can be shown yet: the delay that a reader would notice is far above it."""
+"""Seconds from a piece of an answer to the look at what can be shown of it: the delay that a reader would notice is far above it."""
 LONGEST_DRAFT: Final = 32_768
 """Characters of a draft. A longer reply is shown up to here until it is complete. Even if all are escaped, a frame takes them."""
 LONGEST_REASONING: Final = 2_000
@@ -258,14 +258,16 @@ class DraftWriter:
         return True
 
     async def _run(self) -> None:
-        """Show drafts until cancelled. The first one is shown at once, then one every DRAFT_EVERY seconds at most."""
+        """Show drafts until cancelled: the first one LOOK_EVERY seconds after a piece, then one every DRAFT_EVERY seconds at most."""
         while True:
             await self._news.wait()
-            await trio.lowlevel.checkpoint_if_cancelled()  # an answer that is complete needs no draft
+            # An answer that is complete by then needs no draft, and its reply does not wait for one to be made.
+            await trio.sleep(LOOK_EVERY)
             self._news = trio.Event()
             drafts = await self._drafts()
             has_changed = self._board.put(drafts)
-            await trio.sleep(DRAFT_EVERY if has_changed or drafts else LOOK_EVERY)
+            if has_changed or drafts:
+                await trio.sleep(DRAFT_EVERY - LOOK_EVERY)
 
     async def _drafts(self) -> dict[ChannelInfo, ReplyDraft]:
         """Return the drafts of the answer so far."""

@@ -181,6 +181,17 @@ async def test_the_first_text_is_shown_at_once_and_then_four_times_a_second(auto
     assert stage.texts == sorted(stage.texts, key=len)
 
 
+async def test_nothing_is_done_for_an_answer_that_is_complete_at_once(autojump_clock):
+    stage = Stage()
+    async with trio.open_nursery() as nursery:
+        write = DraftWriter(stage.board, stage.rules, stage.known, nursery)
+        for piece in reply_pieces(size=40, text="Hello", channelId="c1", channelType="web"):
+            write([piece])
+            await trio.sleep(LOOK_EVERY / 10)
+        nursery.cancel_scope.cancel()
+    assert (stage.shown, stage.asked) == ([], 0)
+
+
 async def test_the_last_pieces_are_shown_even_if_the_model_pauses_behind_them(autojump_clock):
     stage = Stage()
     await stage.play(CallBegun(0, "reply"), CallPiece(0, '{"channelId":"main","text":"a'), CallPiece(0, "b"))
