@@ -43,6 +43,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -204,12 +205,12 @@ class _Journal:
     async def serve(self) -> None:
         """Work until the actor is to stop.
 
-        Only the wait has a deadline, the time of the next flush. The work is outside of that scope: a message that arrives
-        at the very moment of the deadline is worked on like any other.
+        Only the wait has a deadline, the time of the next flush, if there is one. The work is outside of that scope: a message that
+        arrives at the very moment of the deadline is worked on like any other.
         """
         while True:
             message = None
-            with trio.CancelScope(deadline=self._flush_at):
+            with trio.CancelScope(deadline=self._flush_at) if self._flush_at < math.inf else nullcontext():
                 try:
                     message = await self._mailbox.receive()
                 except trio.EndOfChannel:
