@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from time import process_time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pegasus.models import AssistantTurn, ToolCall, ToolSpec, Turn, Usage, UserTurn
+from pegasus.models import AssistantTurn, ModelRequest, ToolCall, ToolSpec, Turn, Usage, UserTurn
 from pegasus.models.formats.anthropic import AnthropicWire
 from pegasus.models.formats.chat import ChatWire
-from pegasus.models.formats.wire_format import encode_json, wire_id, wire_name
+from pegasus.models.formats.ollama import OllamaWire
+from pegasus.models.formats.responses import ResponsesWire
+from pegasus.models.formats.wire_format import WireFormat, encode_json, wire_id, wire_name
 from pegasus.models.json_text import join_surrogates, parse_arguments
 from pegasus.models.providers.http_model import _requested_pause
 from tests.pegasus.models.conftest import request
@@ -52,6 +55,16 @@ def test_a_call_names_the_tool_as_the_program_does_whatever_its_name_on_the_wire
     calls = [{"index": n, "id": f"c{n}", "function": {"name": name}} for n, name in enumerate([*names, "invented"])]
     assembler.feed({"choices": [{"delta": {"tool_calls": calls}}]})
     assert [call.name for call in assembler.response().calls] == ["a b", long_name, "c", "invented"]
+
+
+@pytest.mark.parametrize("make_wire", [ChatWire, AnthropicWire, ResponsesWire, OllamaWire])
+def test_each_request_has_the_prompt_and_tools_of_its_own(make_wire: Callable[[str], WireFormat]) -> None:
+    def make(system: str, *names: str) -> ModelRequest:
+        return request(system=system, tools=tuple(ToolSpec(name, "", {"type": "object"}) for name in names))
+
+    requests = [make("One.", "a"), make("One.", "a"), make("Two.", "a"), make("Two.", "a", "b"), make("One.", "a")]
+    wire = make_wire("m")
+    assert [wire.body(each) for each in requests] == [make_wire("m").body(each) for each in requests]
 
 
 @pytest.mark.parametrize(
