@@ -117,12 +117,17 @@ class ServerSocket(_Socket):
         if self._close_reason:
             raise ConnectionClosed(self._close_reason)
         data = b"".join([self._wsproto.send(TextMessage(data=frame)) for frame in frames])
-        async with self._stream_lock:
-            try:
-                await self._stream.send_all(data)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._abort_web_socket()
-                raise ConnectionClosed(self._close_reason) from None
+        try:
+            self._stream_lock.acquire_nowait()  # usually it is free; sending is the checkpoint
+        except trio.WouldBlock:
+            await self._stream_lock.acquire()
+        try:
+            await self._stream.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._abort_web_socket()
+            raise ConnectionClosed(self._close_reason) from None
+        finally:
+            self._stream_lock.release()
 
     async def probe(self) -> None:
         """Send a ping; the pong changes `active_at`. Raises ConnectionClosed."""

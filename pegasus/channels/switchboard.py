@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 import trio
 
-from actors import ActorError, Inbox, Ref
+from actors import ActorError, Inbox, MailboxFull, Ref
 from pegasus.channels.adapter import AdapterMessage, CatchUp, DeliverReply
 from pegasus.messages import OutboundMessage, ReplyDraft, TaskProgress, Typing
 from pegasus.observe import get_logger
@@ -120,8 +120,11 @@ class _Routing:
             await self._offer(adapter, sign)
 
     async def _offer(self, adapter: Ref[AdapterMessage], message: AdapterMessage) -> bool:
-        """Send a message to an adapter; return whether it took it within FULL_MAILBOX_TIME."""
+        """Send a message to an adapter; return whether it took it within FULL_MAILBOX_TIME. It only waits where there is no room."""
         try:
+            with suppress(MailboxFull):
+                adapter.tell_nowait(message)
+                return True
             with trio.move_on_after(FULL_MAILBOX_TIME):
                 await adapter.tell(message)
                 return True
