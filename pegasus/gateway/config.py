@@ -79,14 +79,15 @@ class GatewayConfig:
         if not self.token:
             raise ValueError("GatewayConfig.token is empty, which everybody would know")
 
-    def grant_of(self, token: str) -> TokenGrant | None:
+    async def find_grant(self, token: str) -> TokenGrant | None:
         """Return the rights of a token, None if it is none that counts.
 
-        The token of the home is compared in constant time, so that its characters cannot be guessed one by one.
+        The token of the home is compared in constant time, so that its characters cannot be guessed one by one. Raises StorageError
+        and ActorError while it cannot be known whether another one counts.
         """
         if hmac.compare_digest(token.encode("utf-8", "replace"), self.token.encode()):
             return OWNER_GRANT
-        return self.tokens.find(token)
+        return await self.tokens.find_read(token)
 
 
 def connections_within(descriptors: int, servers: int = 1) -> int:

@@ -323,12 +323,12 @@ class Connection:
         except BadFrame as error:
             self._refuse(error.code, error.message, UNAUTHORIZED if error.code == "unauthorized" else BAD_HELLO)
             return
-        grant = self._grant_of(hello)
         try:
+            grant = await self._grant_of(hello)
             objection = self._objection_to(hello) if grant is None else await self._refusal_of(grant, hello)
         except (ActorError, StorageError) as error:
             # Not a refusal for good, which ends clients and bridges: they come again.
-            self._refuse("internal", f"cannot tell whether you may write: {error}; try again", SERVER_ERROR)
+            self._refuse("internal", f"cannot tell whether you may come in: {error}; try again", SERVER_ERROR)
             return
         if grant is None or objection:
             self._refuse("unauthorized", objection, UNAUTHORIZED)
@@ -366,15 +366,15 @@ class Connection:
             self._nursery.start_soon(self._services.hub.show_what_is_open, self._feed)
         self._nursery.start_soon(self._keep_alive)
 
-    def _grant_of(self, hello: HelloFrame) -> TokenGrant | None:
+    async def _grant_of(self, hello: HelloFrame) -> TokenGrant | None:
         """Return the rights of the token that a client shows; None without one that counts.
 
-        The token in the hello counts more than that of the handshake, and that more than a cookie.
+        The token in the hello counts more than that of the handshake, and that more than a cookie. Raises ActorError and StorageError.
         """
         token = self._bearer if hello.token is None else hello.token
         if token is None:
             return self._visitor.grant if self._visitor is not None else None
-        return self._config.now.grant_of(token)
+        return await self._config.now.find_grant(token)
 
     def _objection_to(self, hello: HelloFrame) -> str:
         """Return why a hello without a good token is refused."""

@@ -167,14 +167,14 @@ class TokenBook:
         """Read the tokens, and write changes to this journal from now on. clock: wall clock, ms.
 
         Entries that cannot be understood do not count; the file is then kept beside its place, which is logged. A file that cannot be
-        read means that no token counts but that of the home; it is read again before the next change. Never raises.
+        read is read again before the next change, and when a token is shown that may be in it (`find_read`). Never raises.
         """
         self._clock, self._grants = clock, {}
         self._file.use(journal, clock)
         try:
             await self.ensure_read()
         except (StorageError, ActorError) as error:
-            _log.error("the file of tokens cannot be read: only the token of the home counts", error=str(error))
+            _log.error("the file of tokens cannot be read: clients have to wait", error=str(error))
 
     async def ensure_read(self) -> None:
         """Read the file if that has not succeeded yet. Raises StorageError and ActorError."""
@@ -186,6 +186,18 @@ class TokenBook:
         # A grant that an earlier attempt has made stays the same object: connections wait for it to be revoked.
         self._grants = {token.name: self._grants.get(token.name) or TokenGrant(token) for token in tokens}
         return problems
+
+    async def find_read(self, token: str) -> TokenGrant | None:
+        """Return the rights of a token as `find` does, after reading the file if that has not succeeded yet.
+
+        Raises StorageError and ActorError if it cannot be read. A None would make a wrong token of one that may be right.
+        """
+        if not self._file.is_read:
+            try:
+                await self.ensure_read()
+            except StorageError as error:
+                raise StorageError(f"the file of tokens cannot be read: {error}") from error
+        return self.find(token)
 
     def find(self, token: str) -> TokenGrant | None:
         """Return the rights of a token, None if it is none of these.

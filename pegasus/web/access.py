@@ -93,7 +93,7 @@ class AccessRules:
 
         rules = AccessRules(config, gateway_config, sessions)
         rules.check_host(fields)
-        visitor = rules.identify(fields, "GET")
+        visitor = await rules.identify(fields, "GET")
     """
 
     config: InForce[HttpConfig]
@@ -124,18 +124,18 @@ class AccessRules:
         allowed = {entry.lower() for entry in self.config.now.allowed_hosts}
         return name in allowed or host.lower() in allowed or (bool(public.hostname) and name == public.hostname)
 
-    def identify(self, fields: HeaderFields, method: str) -> Visitor:
+    async def identify(self, fields: HeaderFields, method: str) -> Visitor:
         """Return who sends a request. A token counts more than a cookie.
 
         Raises ApiError: 401 for a token that does not count, 403 for a cookie from a foreign page, and for one without an Origin
-        where the method changes something.
+        where the method changes something. Raises StorageError and ActorError while it cannot be known whether a token counts.
         """
         fields = list(fields)
         scheme, _, credentials = _value(fields, b"authorization").partition(" ")
         # A request that shows a token is not judged by its cookie at all. Otherwise a program within a browser,
         # which cannot suppress the cookie, would be refused for the Origin of its page.
         if scheme.lower() == "bearer":
-            grant = self.gateway.now.grant_of(credentials.strip())
+            grant = await self.gateway.now.find_grant(credentials.strip())
             if grant is None:
                 raise ApiError(401, "unauthorized", "the token does not count; the command `token add NAME` makes one")
             return Visitor(grant)

@@ -26,7 +26,7 @@ from pegasus.observe import get_logger
 from pegasus.web.access import AccessRules, ApiError, Visitor
 from pegasus.web.config import WebServices
 from pegasus.web.operations import Operation, openapi_operation
-from pegasus.web.requests import ApiRequest, json_response
+from pegasus.web.requests import ApiRequest, failures_as_errors, json_response
 from pegasus.web.routes import (
     Conversations,
     EventFeed,
@@ -99,7 +99,7 @@ class WebApplication:
             """Check the request, then hand it to the handler of the operation."""
             # The log names the route of a request that fails, and never its path, which may hold a secret.
             request.scope["route"] = route
-            return await operation.handler(self._check(request, operation))
+            return await operation.handler(await self._check(request, operation))
 
         route = Route(operation.path, endpoint, methods=[operation.method])
         if not operation.allows_head and route.methods is not None:
@@ -112,7 +112,7 @@ class WebApplication:
         found = [route.methods or () for route in self._routes if route.matches(scope)[0] is not Match.NONE]  # type: ignore[arg-type]
         return sorted({method for methods in found for method in methods})
 
-    def _check(self, request: Request, operation: Operation) -> ApiRequest:
+    async def _check(self, request: Request, operation: Operation) -> ApiRequest:
         """Return the request for the handler. Raises ApiError if its sender may not send it.
 
         The token is looked at before the body is read, so that somebody without rights costs no more than a
@@ -122,7 +122,8 @@ class WebApplication:
         # even looked at.
         if operation.scope is None:
             return ApiRequest(request, self._services, self._rules, Visitor())
-        visitor = self._rules.identify(request.headers.raw, request.method)
+        with failures_as_errors():
+            visitor = await self._rules.identify(request.headers.raw, request.method)
         checked = ApiRequest(request, self._services, self._rules, visitor)
         if operation.scope:
             checked.require(operation.scope)

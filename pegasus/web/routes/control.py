@@ -121,7 +121,8 @@ class MetricsRoutes:
         from pegasus.web.routes.prometheus import format_metrics
 
         if not request.is_local:
-            visitor = request.rules.identify(request.fields, "GET")
+            with failures_as_errors():
+                visitor = await request.rules.identify(request.fields, "GET")
             ApiRequest(request.http, request.services, request.rules, visitor).require(READ)
         answers: list[Mapping[str, Json]] = []
         with failures_as_errors():

@@ -154,7 +154,8 @@ async def sign_in(request: ApiRequest) -> Response:
     token = (await request.json()).get("token")
     if not isinstance(token, str):
         raise ApiError(400, "bad_request", "token: missing; allowed: a text")
-    grant = request.services.gateway_config.now.grant_of(token)
+    with failures_as_errors():
+        grant = await request.services.gateway_config.now.find_grant(token)
     if grant is None:
         raise ApiError(
             401, "unauthorized", "this token does not count; the owner's is in the file `token` of the agent's home"

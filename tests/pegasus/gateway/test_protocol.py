@@ -6,10 +6,19 @@ from trio_websocket import open_websocket_url
 
 from pegasus.gateway import BadParams, requests
 from pegasus.intake import PairingBook
+from pegasus.policy import TokenBook
 from pegasus.storage import Connected, Disconnected, Overloaded, StorageError
 from tests.pegasus.gateway.world import TOKEN, WEB, RawClient, world
 
 HELLO = {"type": "hello", "token": TOKEN, "channel": {"type": "web", "channelId": "c1"}}
+
+
+class UnreadableJournal:
+    """Reads nothing."""
+
+    async def ask(self, kind, *args):
+        raise StorageError("I/O error")
+
 
 # ------------------------------------------------------------------ hello
 
@@ -147,6 +156,18 @@ async def test_a_client_that_may_have_been_let_in_is_told_to_try_again_while_tha
             answer = await bridge.get()
             assert (answer["code"], answer["id"], "I/O error" in answer["message"]) == ("internal", "m-1", True)
             await bridge.quiet()
+
+
+async def test_a_client_whose_token_cannot_be_looked_up_is_told_to_try_again():
+    tokens = TokenBook()
+    await tokens.load(UnreadableJournal(), lambda: 0)
+    async with world(tokens=tokens) as gate:
+        async with gate.client(hello=False) as client:
+            answer = await client.hello(channel=HELLO["channel"], token="of a phone")
+            assert (answer["code"], "I/O error" in answer["message"]) == ("internal", True)
+            assert await client.closed() == ([], 1011)
+        async with gate.client() as owner:
+            assert owner.welcome["type"] == "welcome"
 
 
 async def test_a_connection_beyond_the_limit_is_refused_with_a_reason():

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pegasus.gateway import GatewayConfig
 from pegasus.intake import Access, ChannelRules, Intake, PairingBook, Unknown
 from pegasus.messages import ChannelInfo, InboundMessage
 from pegasus.policy import TokenBook
@@ -87,6 +88,25 @@ async def test_tokens_stay_in_a_file_that_could_not_be_read():
     journal.refuses_reads = False
     await book.add("tablet", scopes=["message"])
     assert [token["name"] for token in json.loads(journal.files["tokens.json"])["tokens"]] == ["phone", "tablet"]
+
+
+async def test_a_token_counts_as_soon_as_its_file_can_be_read():
+    first = Journal()
+    first.refuses_reads = False
+    book = TokenBook()
+    await book.load(first, lambda: 1_000_000)
+    token = await book.add("phone", scopes=["message"])
+
+    journal = Journal(tokens=first.files["tokens.json"])
+    config = GatewayConfig(token="of the home", tokens=TokenBook())
+    await config.tokens.load(journal, lambda: 1_000_000)
+    with pytest.raises(StorageError, match=r"the file of tokens cannot be read: I/O error"):
+        await config.find_grant(token)
+    assert (await config.find_grant("of the home")).is_home
+
+    journal.refuses_reads = False
+    assert (await config.find_grant(token)).name == "phone"
+    assert await config.find_grant("wrong") is None
 
 
 def unread_people(access="pairing"):

@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio_websocket import ConnectionClosed
 
+from pegasus.storage import StorageError
 from tests.pegasus.web.world import HANDSHAKE, TOKEN, Clock, Journal, ask, exchange, world
 
 HELLO = {"type": "hello", "channel": {"type": "web", "channelId": "main"}}
@@ -66,6 +67,22 @@ async def test_without_a_token_nothing_is_shown_but_the_page_and_the_health():
             response = await client.get(path)
             assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
             assert response.headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_token_that_cannot_be_looked_up_is_no_wrong_one():
+    class UnreadableJournal:
+        async def ask(self, kind, *args):
+            raise StorageError("I/O error")
+
+    async with world() as there, there.client() as client:
+        await there.tokens.load(UnreadableJournal(), lambda: 0)
+        headers = {"authorization": "Bearer of-a-phone"}
+        for response in (
+            await client.get("/api/status", headers=headers),
+            await client.post("/api/login", json={"token": "of-a-phone"}, headers={"origin": there.origin}),
+        ):
+            assert (response.status_code, "I/O error" in response.text) == (503, True)
+        await sign_in(there, client)
 
 
 @pytest.mark.parametrize("value", ["Bearer wrong", "Bearer", "bearer " + TOKEN[:-1], "Bearer é"])
