@@ -5,14 +5,16 @@ event has a number, which grows by 1. Whoever comes back with the number of the 
 long as that is kept, and is told if something is missing. The first number is the time of the start in ms: numbers of an earlier
 process are smaller than all that are kept, so they are recognised as a gap.
 
-Events are kept as JSON with long texts cut, since the payload of a task's event may hold a whole file. `cut` bounds each event, and
-MAX_KEPT the number of them. The full text is in the log of the task.
+A reader gets events as JSON with long texts cut, since the payload of a task's event may hold a whole file. `cut` bounds each
+event, and MAX_KEPT the number of them. The full text is in the log of the task. Most events are never read. One whose line in
+the log is short is kept as it is, and becomes JSON when somebody reads it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import attrs
@@ -89,7 +91,8 @@ class RecentEvents:
 
     def __init__(self, first: int) -> None:
         """Begin without events. first: number of the first one, greater than all that an earlier process has given."""
-        self._kept: deque[NumberedEvent] = deque(maxlen=MAX_KEPT)
+        self._kept: deque[Event | Mapping[str, Json]] = deque(maxlen=MAX_KEPT)
+        """The events, oldest first: as they are, if they are known to be short, else as JSON."""
         self.newest = first - 1
         """Number of the newest event; that before the first one while there is none."""
         self._news = trio.lowlevel.ParkingLot()
@@ -98,7 +101,7 @@ class RecentEvents:
     def add(self, event: Event) -> None:
         """Keep an event, and wake the readers. Never waits."""
         self.newest += 1
-        self._kept.append(NumberedEvent(self.newest, event_json(event)))
+        self._kept.append(event if 0 < len(event.line) <= MAX_TEXT else event_json(event))
         self._news.unpark_all()
 
     @property
@@ -112,8 +115,9 @@ class RecentEvents:
         n: number of the last event that a reader has seen. One that was never given counts as a gap.
         """
         is_gap = not self.oldest - 1 <= n <= self.newest
-        events = [each for each in self._kept if is_gap or each.n > n]
-        return events, is_gap
+        seen = 0 if is_gap else n - self.oldest + 1
+        events = islice(enumerate(self._kept, self.oldest), seen, None)
+        return [NumberedEvent(n, event_json(each) if isinstance(each, Event) else each) for n, each in events], is_gap
 
     async def wait_beyond(self, n: int) -> None:
         """Wait until there is an event with a larger number."""
