@@ -137,12 +137,12 @@ class WireFormat(ABC):
         *earlier, last = request.turns
         known = [self._encoded.get(turn) for turn in earlier]
         new = [*(turn for turn, encoded in zip(earlier, known, strict=True) if encoded is None), last]
-        prepared = [self._prepare(turn) for turn in new]
+        restricted, prepared = self._restrict(request), [self._prepare(turn) for turn in new]
         messages = [
             self.assistant_messages(turn) if isinstance(turn, WireAnswer) else self.user_messages(turn)
             for turn in prepared
         ]
-        head = self.add_options(head_of(self._restrict(request)), request.options)
+        head = self.add_options(head_of(restricted), request.options)
         newest = messages.pop()
         newest[-1] = self.mark_last(newest[-1], head)
         for turn, translated in zip(new, messages, strict=False):
